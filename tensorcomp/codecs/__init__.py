@@ -1,0 +1,41 @@
+"""How a tensor becomes bytes: codecs, trees of them, their text and JSON forms.
+
+Pure: no files, no models, no threads. Importing this package does not import the kernels.
+"""
+
+from __future__ import annotations
+
+from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Serializer, Transform
+from tensorcomp.codecs.bitpack import Bitpack
+from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.huffman import Huffman
+from tensorcomp.codecs.raw import Raw
+from tensorcomp.codecs.registry import codec_class, codec_ids
+from tensorcomp.codecs.text import format_tree, parse_tree, tree_from_json, tree_to_json
+from tensorcomp.codecs.tree import Node, decode, encode, fit
+
+OWN_CODECS: tuple[type[Codec], ...] = (
+    Bitpack,
+    Fields,
+    Huffman,
+    Raw,
+)
+
+__all__ = [
+    "OWN_CODECS",
+    "ArraySpec",
+    "Codec",
+    "Filter",
+    "Node",
+    "Serializer",
+    "Transform",
+    "codec_class",
+    "codec_ids",
+    "decode",
+    "encode",
+    "fit",
+    "format_tree",
+    "parse_tree",
+    "tree_from_json",
+    "tree_to_json",
+]

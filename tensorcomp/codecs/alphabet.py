@@ -1,0 +1,101 @@
+"""What the entropy coders share: integers as symbols, and how often each occurs in each context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.contexts import ContextModel
+from tensorcomp.codecs.words import as_words
+from tensorcomp.errors import CodecError
+
+_COUNTERS = 1 << 16  # more would not stay in the second-level cache
+_zeros = np.zeros(1 << 20, np.uint8)
+_zeros.flags.writeable = False
+
+
+def symbols_of(array: np.ndarray) -> np.ndarray:
+    """Return a flat array of uint8 or uint16 symbols with the array's bits.
+
+    Elements wider than 16 bits are cut into their bytes.
+    """
+    return as_words(array).reshape(-1) if array.itemsize <= 2 else array.reshape(-1).view(np.uint8)
+
+
+def one_context(count: int) -> np.ndarray:
+    """Return `count` zeros: every element in context 0."""
+    return _zeros[:count] if count <= _zeros.size else np.zeros(count, np.uint8)
+
+
+def contexts_of(model: ContextModel | None, count: int) -> np.ndarray:
+    """Return the context of each of `count` symbols, flat uint8."""
+    return one_context(count) if model is None else model.expand().reshape(-1)
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """The symbols that occur in a chunk, and how often in each context.
+
+    Parameters
+    ----------
+    symbols : numpy.ndarray
+        (A,) uint16, ascending.
+    counts : numpy.ndarray
+        (K, A) int64.
+    shift : int
+        Bits of the largest symbol: code tables are indexed by context << shift | symbol.
+    """
+
+    symbols: np.ndarray
+    counts: np.ndarray
+    shift: int
+
+    def merged(self) -> Alphabet:
+        """Return the alphabet with neighbouring contexts joined two by two."""
+        contexts, size = self.counts.shape
+        joined = self.counts.reshape(contexts // 2, 2, size).sum(axis=1)
+        return Alphabet(self.symbols, joined, self.shift)
+
+
+def count_symbols(symbols: np.ndarray, contexts: np.ndarray, number: int) -> Alphabet:
+    """Count the symbols of each context; `number` is how many contexts there are."""
+    from tensorcomp.kernels.contexts import histogram
+
+    shift = 8 if symbols.itemsize == 1 else int(symbols.max()).bit_length()
+    counters = np.zeros((4, number << shift), np.uint32)
+    histogram(symbols, contexts, shift, counters)
+    counts = counters.sum(axis=0, dtype=np.int64).reshape(number, 1 << shift)
+    present = np.flatnonzero(counts.any(axis=0)).astype(np.uint16)
+    return Alphabet(present, np.ascontiguousarray(counts[:, present]), shift)
+
+
+def affordable_contexts(symbols: np.ndarray, wanted: int) -> int:
+    """Return how many contexts, a power of two, these symbols can be counted in."""
+    bits = 8 if symbols.itemsize == 1 else int(symbols.max()).bit_length()
+    number = wanted
+    while number > 1 and number << bits > _COUNTERS:
+        number //= 2
+    return number
+
+
+def pack_symbols(symbols: np.ndarray) -> bytes:
+    """Return the ascending symbols as a bit map."""
+    present = np.zeros(int(symbols[-1]) + 1, np.uint8)
+    present[symbols] = 1
+    return np.packbits(present, bitorder="little").tobytes()
+
+
+def unpack_symbols(data: bytes, itemsize: int) -> np.ndarray:
+    """Read what `pack_symbols` wrote for symbols of so many bytes.
+
+    Raises
+    ------
+    CodecError
+        If there is none, or one is too large.
+    """
+    present = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    symbols = np.flatnonzero(present)
+    if symbols.size == 0 or symbols[-1] >= 1 << (8 * itemsize):
+        raise CodecError(f"the alphabet is empty or wider than {8 * itemsize} bits")
+    return symbols.astype(np.uint16)

@@ -1,0 +1,164 @@
+"""The three kinds of codec, and what each promises.
+
+==============  =============================  ======================================
+kind            from → to                      stands
+==============  =============================  ======================================
+`Transform`     array → named parts (arrays)   anywhere an array comes in
+`Serializer`    array → bytes                  at the leaves
+`Filter`        bytes → bytes                  behind a serializer
+==============  =============================  ======================================
+
+A codec is a frozen dataclass: its fields are its whole configuration, JSON values only. Two codecs
+with the same id and fields are interchangeable for ever: their bytes decode each other's.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+# What a serializer gives: byte pieces in order, joined once, where the payload is written.
+Pieces: TypeAlias = "list[np.ndarray | bytes | memoryview]"
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of an array that is not there yet.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        A single -1 in a one-dimensional shape stands for a length that the data decide.
+    dtype : numpy.dtype
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.size * self.dtype.itemsize
+
+
+def spec_of(array: np.ndarray) -> ArraySpec:
+    """Return the shape and dtype of an array."""
+    return ArraySpec(array.shape, array.dtype)
+
+
+class Codec(ABC):
+    """Base of the three kinds; not subclassed directly.
+
+    Attributes
+    ----------
+    id : str
+        The name in a tree's text, a Python identifier in lower case.
+    lossless : bool
+        Whether ``decode(encode(x))`` restores every bit.
+    """
+
+    id: ClassVar[str]
+    lossless: ClassVar[bool] = True
+
+    def config(self) -> dict[str, Any]:
+        """Return the fields as JSON values; with the id they are the codec's whole identity."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+class Transform(Codec):
+    """Turns an array into named parts, each an array that a subtree codes further.
+
+    Attributes
+    ----------
+    default_parts : mapping of str to str
+        The text of the subtree that codes a part for which none is given.
+    """
+
+    default_parts: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:
+        """Return each part's spec, in the order in which they are stored, from the input's spec.
+
+        A length that the data decide is -1; it never exceeds the number of input elements.
+        """
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
+        return b""
+
+    @abstractmethod
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return the parts of a C-contiguous array.
+
+        Raises
+        ------
+        NotRepresentable
+            If this array cannot be represented exactly by a lossless transform.
+        """
+
+    @abstractmethod
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`, a C-contiguous array of the input's spec, from its parts.
+
+        Raises
+        ------
+        CodecError
+            If the parts contradict each other or the spec.
+        """
+
+
+class Serializer(Codec):
+    """Turns an array of any dtype into bytes."""
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
+        return b""
+
+    @abstractmethod
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
+        """Return the bytes of a C-contiguous array, in pieces.
+
+        Raises
+        ------
+        NotRepresentable
+            If this codec has no exact code for the array.
+        """
+
+    @abstractmethod
+    def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`, a C-contiguous array of the input's spec, from a flat uint8 array.
+
+        Raises
+        ------
+        CodecError
+            If the bytes are not what `encode` gives for such an array.
+        """
+
+
+class Filter(Codec):
+    """Turns bytes into fewer bytes."""
+
+    @abstractmethod
+    def encode(self, data: bytes) -> bytes:
+        """Return the filtered bytes."""
+
+    @abstractmethod
+    def decode(self, data: np.ndarray, limit: int) -> bytes:
+        """Return the original bytes; never allocate more than `limit` of them.
+
+        Raises
+        ------
+        CodecError
+            If the data are damaged or hold more than `limit` bytes.
+        """

@@ -1,0 +1,152 @@
+"""Integers in as few bits as the largest needs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import Pieces, Serializer
+from tensorcomp.codecs.sections import pack_sections, unpack_sections
+from tensorcomp.codecs.words import as_rows, as_words
+from tensorcomp.errors import CodecError
+
+_BLOCK = 4096  # words a row where the array's own rows are not told apart: fits the first cache
+_SHORTEST_ROW = 16
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Bitpack(Serializer):
+    """Store words without the bits that are zero in all of them, at either end.
+
+    An array whose rows differ (fp32 weights of which some rows hold fp16 values) gets a width and a
+    shift for each row, where that is smaller; otherwise one for all. Signed integers are stored as
+    differences to the smallest. Widths are whole bits from 0 to the word's.
+
+    Layout: length of the side information (uint64); side information, a zstd block of two sections,
+    the smallest integer (uint64, 0 if unsigned) and (shift, width) as two bytes, once or for each
+    row; then rows as bit planes (see `kernels.bitpack`), rows of 4,096 words where they share one
+    width.
+
+    Lossless. Cost: O(n), 0.1 to 0.5 ns an element each way. Not for skewed distributions: use
+    `huffman` or `ans`.
+    """
+
+    id: ClassVar[str] = "bitpack"
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
+        """Return the packed planes."""
+        from tensorcomp.kernels import bitpack as kernel
+
+        if array.size == 0:
+            return []
+        words = as_words(array)
+        least = 0
+        if array.dtype.kind == "i":
+            least = int(array.min())
+            words = words - words.dtype.type(least & ((1 << 8 * array.itemsize) - 1))
+        rows = as_rows(words)
+        ors = np.empty(rows.shape[0], np.uint64)
+        kernel.row_ors(rows, ors)
+        spans = _spans(ors)
+        union = _spans(np.bitwise_or.reduce(ors, keepdims=True))
+        by_row = _packed_bytes(spans, rows.shape[1]) + 2 * len(spans)
+        flat = -(-words.size * int(union[0, 1]) // 8)
+        if rows.shape[1] >= _SHORTEST_ROW and by_row < flat:
+            blocks = [(rows, spans)]
+        else:
+            spans = union
+            blocks = [(block, union.repeat(len(block), 0)) for block in _blocks(words.reshape(-1))]
+        side = pack_sections([_U64.pack(least & (2**64 - 1)), spans.tobytes()])
+        return [
+            _U64.pack(len(side)),
+            side,
+            *(_pack(block, block_spans) for block, block_spans in blocks),
+        ]
+
+    def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`."""
+        if out.size == 0:
+            return
+        words = as_words(out)
+        rows = as_rows(words)
+        if data.size < 8 or _U64.unpack_from(data)[0] > data.size - 8:
+            raise CodecError("bitpack: its side information is cut short")
+        length = _U64.unpack_from(data)[0]
+        side = unpack_sections(data[8 : 8 + length].tobytes(), 2, 8 + 2 * rows.shape[0] + 2)
+        if len(side[0]) != 8:
+            raise CodecError("bitpack: the smallest integer has not 8 bytes")
+        spans = np.frombuffer(side[1], np.uint8)
+        if spans.size not in (2, 2 * rows.shape[0]):
+            raise CodecError(f"bitpack: {spans.size // 2} widths for {rows.shape[0]} rows")
+        spans = spans.reshape(-1, 2)
+        if spans.sum(axis=1, dtype=np.int64).max() > 8 * words.itemsize:
+            raise CodecError(f"bitpack: more than the {8 * words.itemsize} bits of a word")
+        if spans.shape[0] == 1:
+            blocks = [(block, spans.repeat(len(block), 0)) for block in _blocks(words.reshape(-1))]
+        else:
+            blocks = [(rows, spans)]
+        _unpack(data[8 + length :], blocks)
+        if out.dtype.kind == "i":
+            words += words.dtype.type(_U64.unpack(side[0])[0] & ((1 << 8 * words.itemsize) - 1))
+
+
+def _blocks(flat: np.ndarray) -> list[np.ndarray]:
+    """Cut a vector into a matrix of full blocks and one row for the remainder."""
+    whole = flat.size - flat.size % _BLOCK
+    blocks = [flat[:whole].reshape(-1, _BLOCK), flat[whole:].reshape(1, -1)]
+    return [block for block in blocks if block.size]
+
+
+def _spans(ors: np.ndarray) -> np.ndarray:
+    """Return (shift, width) of each union of bits, (R, 2) uint8; (0, 0) where no bit is set."""
+    lowest = ors & (~ors + np.uint64(1))
+    shifts = _bit_length(lowest)
+    widths = _bit_length(ors)
+    return np.stack([np.maximum(shifts, 1) - 1, widths - np.maximum(shifts, 1) + (widths > 0)], 1)
+
+
+def _bit_length(words: np.ndarray) -> np.ndarray:
+    lengths = np.zeros(words.shape, np.uint8)
+    words = words.copy()
+    for step in (32, 16, 8, 4, 2, 1):
+        above = words >> np.uint64(step)
+        lengths += np.where(above > 0, step, 0).astype(np.uint8)
+        words = np.where(above > 0, above, words)
+    return lengths + (words > 0).astype(np.uint8)
+
+
+def _packed_bytes(spans: np.ndarray, columns: int) -> int:
+    from tensorcomp.kernels.bitpack import packed_size
+
+    widths, counts = np.unique(spans[:, 1], return_counts=True)
+    return sum(
+        int(count) * int(packed_size(columns, int(width)))
+        for width, count in zip(widths, counts, strict=True)
+    )
+
+
+def _pack(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    from tensorcomp.kernels.bitpack import pack
+
+    shifts, widths = np.ascontiguousarray(spans.T)
+    out = np.zeros(_packed_bytes(spans, rows.shape[1]), np.uint8)
+    pack(rows, shifts, widths, out)
+    return out
+
+
+def _unpack(data: np.ndarray, blocks: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    from tensorcomp.kernels.bitpack import unpack
+
+    sizes = [_packed_bytes(spans, rows.shape[1]) for rows, spans in blocks]
+    if sum(sizes) != data.size:
+        raise CodecError(f"bitpack: {data.size} bytes of planes instead of {sum(sizes)}")
+    position = 0
+    for (rows, spans), size in zip(blocks, sizes, strict=True):
+        shifts, widths = np.ascontiguousarray(spans.T)
+        rows[...] = 0
+        unpack(data[position : position + size], shifts, widths, rows)
+        position += size

@@ -1,0 +1,93 @@
+"""Floats cut into exponent and mantissa."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.words import as_words, word_dtype
+
+# Exponent bits of each float; the others have one sign bit and the mantissa.
+_EXPONENT_BITS = {
+    np.dtype(np.float64): 11,
+    np.dtype(np.float32): 8,
+    np.dtype(np.float16): 5,
+    np.dtype(ml_dtypes.bfloat16): 8,
+    np.dtype(ml_dtypes.float8_e4m3fn): 4,
+    np.dtype(ml_dtypes.float8_e4m3fnuz): 4,
+    np.dtype(ml_dtypes.float8_e5m2): 5,
+    np.dtype(ml_dtypes.float8_e5m2fnuz): 5,
+}
+_USUAL_EXPONENT_BITS = {1: 4, 2: 5, 4: 8, 8: 11}  # what is no float is cut like one of its size
+
+
+@dataclass(frozen=True)
+class Fields(Transform):
+    """Cut each float into its exponent, with `mantissa_bits` top mantissa bits, and the rest.
+
+    Parts: ``exponent``, unsigned, (exponent << mantissa_bits) | top mantissa bits; ``mantissa``,
+    unsigned, the sign above the other mantissa bits. Both have the array's shape. Within one
+    exponent the density of weights still falls, so a bit or two of the mantissa are worth coding
+    (0.05 to 0.08 bit a weight on trained layers); all further bits are noise.
+
+    Lossless: bits are moved, never interpreted. Cost: O(n), 0.2 ns an element each way. Not for
+    integers, and not where few distinct values occur (`palette`, `grid`).
+
+    References
+    ----------
+    Exponent separation for weights: Hershcovitch et al. 2024, "ZipNN"; Zhang et al. 2025, "DFloat11".
+    """
+
+    id: ClassVar[str] = "fields"
+    default_parts: ClassVar[Mapping[str, str]] = {
+        "exponent": "huffman(contexts=8)",
+        "mantissa": "bitpack",
+    }
+    mantissa_bits: int = 0
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.mantissa_bits, int) and 0 <= self.mantissa_bits <= 4):
+            raise ValueError(f"mantissa_bits is a number from 0 to 4; got {self.mantissa_bits!r}")
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the unsigned parts, as narrow as their bits allow."""
+        high, low = self._bits(spec.dtype)
+        return {
+            "exponent": ArraySpec(spec.shape, _narrowest(high)),
+            "mantissa": ArraySpec(spec.shape, _narrowest(low + 1)),
+        }
+
+    def _bits(self, dtype: np.dtype) -> tuple[int, int]:
+        """Return the bits of the exponent part, and those of the mantissa part below the sign."""
+        total = 8 * word_dtype(dtype).itemsize - 1
+        exponent = _EXPONENT_BITS.get(dtype, _USUAL_EXPONENT_BITS[dtype.itemsize])
+        high = min(exponent + self.mantissa_bits, total)
+        return high, total - high
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return exponent and mantissa."""
+        from tensorcomp.kernels.fields import split
+
+        high_bits, low_bits = self._bits(array.dtype)
+        high = np.empty(array.shape, _narrowest(high_bits))
+        rest = np.empty(array.shape, _narrowest(low_bits + 1))
+        words = as_words(array)
+        split(words.reshape(-1), low_bits, (1 << high_bits) - 1, high.reshape(-1), rest.reshape(-1))
+        return {"exponent": high, "mantissa": rest}
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Put the fields together again."""
+        from tensorcomp.kernels.fields import merge
+
+        low_bits = self._bits(out.dtype)[1]
+        words = as_words(out).reshape(-1)
+        merge(parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1), low_bits, words)
+
+
+def _narrowest(bits: int) -> np.dtype:
+    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= bits)}")

@@ -1,0 +1,58 @@
+"""Which codec an id names: our own, and those that installed packages announce.
+
+A package adds codecs by an entry point in the group ``tensorcomp.codecs`` whose object is a codec
+class; the entry point's name is the codec's id. A third party's codec may not take over an id.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import entry_points
+
+from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
+from tensorcomp.errors import PlanError
+
+GROUP = "tensorcomp.codecs"
+
+
+@functools.cache
+def own_codecs() -> dict[str, type[Codec]]:
+    """Return tensorcomp's own codec classes by id."""
+    from tensorcomp.codecs import OWN_CODECS
+
+    return {codec.id: codec for codec in OWN_CODECS}
+
+
+@functools.cache
+def codec_class(name: str) -> type[Codec]:
+    """Return the class of the codec with this id.
+
+    Raises
+    ------
+    PlanError
+        If neither tensorcomp nor an installed package has such a codec, or the package's object is
+        not a codec of that id.
+    """
+    if name in own_codecs():
+        return own_codecs()[name]
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            return _checked(name, entry.load())
+    raise PlanError(
+        f"no codec is called {name!r}; known: {', '.join(codec_ids())}. "
+        f"A package adds one by the entry point group {GROUP!r}"
+    )
+
+
+def codec_ids() -> list[str]:
+    """Return the ids of all codecs, sorted, without importing third parties' code."""
+    return sorted({*own_codecs(), *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def _checked(name: str, found: object) -> type[Codec]:
+    kinds = (Transform, Serializer, Filter)
+    if not (isinstance(found, type) and issubclass(found, kinds)):
+        raise PlanError(f"the entry point {name!r} gives {found!r}, which is no codec class")
+    if found.id != name:
+        raise PlanError(f"the entry point {name!r} gives a codec whose id is {found.id!r}")
+    return found

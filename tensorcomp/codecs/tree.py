@@ -1,0 +1,308 @@
+"""The tree of codecs: what stands under what, and the recursion that encodes and decodes.
+
+The bytes of a node begin with a mark: 0, and the array's own bytes follow (the fallback that keeps
+a payload within its input plus a byte, whatever the tree); or 1, and the codec's bytes follow. A
+serializer's bytes are its own, through its filter if it has one. A transform's bytes are, part by
+part: the part's length in elements if the data decide it, its length in bytes, its node's bytes;
+both lengths are little-endian uint64.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from tensorcomp.codecs.base import (
+    ArraySpec,
+    Codec,
+    Filter,
+    Pieces,
+    Serializer,
+    Transform,
+    spec_of,
+)
+from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+
+FILTER = "bytes"  # the name of the only part that a serializer has
+_U64 = struct.Struct("<Q")
+_RAW, _CODED = b"\0", b"\1"
+# A filter may at most see the serializer's own framing on top of the array's bytes.
+_FILTER_SLACK = 1 << 12
+
+Shared: TypeAlias = "tuple[bytes, tuple[Shared, ...]]"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One codec and the subtrees that code its parts.
+
+    Parameters
+    ----------
+    codec : Codec
+    children : tuple of (str, Node)
+        Part name and subtree: a transform has one for each of its parts, in their order; a
+        serializer has at most one filter, under the name ``bytes``.
+
+    Raises
+    ------
+    PlanError
+        If a codec stands where its kind may not.
+    """
+
+    codec: Codec
+    children: tuple[tuple[str, Node], ...] = ()
+
+    def __post_init__(self) -> None:
+        name = self.codec.id
+        for part, child in self.children:
+            is_filter = isinstance(child.codec, Filter)
+            if isinstance(self.codec, Transform) and is_filter:
+                raise PlanError(
+                    f"{name}: part {part!r} is an array, but {child.codec.id!r} filters bytes; "
+                    "put a serializer there"
+                )
+            if not isinstance(self.codec, Transform) and (part != FILTER or not is_filter):
+                raise PlanError(
+                    f"{name} gives bytes and takes at most one filter, as 'bytes='; "
+                    f"got {part}={child.codec.id}"
+                )
+        names = [part for part, _ in self.children]
+        if isinstance(self.codec, Transform):
+            expected = list(self.codec.parts(ArraySpec((0,), np.dtype(np.uint8))))
+            if names != expected:
+                raise PlanError(f"{name} has the parts {expected}; got {names}")
+        elif len(names) > 1:
+            raise PlanError(f"{name} takes at most one filter; got {len(names)}")
+
+    def walk(self) -> Iterator[Codec]:
+        """Yield every codec of the tree, parents first."""
+        yield self.codec
+        for _, child in self.children:
+            yield from child.walk()
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every codec of the tree is."""
+        return all(codec.lossless for codec in self.walk())
+
+
+def fit(node: Node, array: np.ndarray) -> Shared:
+    """Learn what the chunks of a tensor share from the tensor, or from a sample of its rows."""
+    codec = node.codec
+    if isinstance(codec, Transform):
+        own = codec.fit(array)
+        parts = codec.encode(array, own)
+        return own, tuple(fit(child, parts[name]) for name, child in node.children)
+    return cast(Serializer, codec).fit(array), ()
+
+
+def pack_shared(shared: Shared) -> bytes:
+    """Write the shared bytes of a tree; nothing at all where no codec shares anything."""
+    own, children = shared
+    packed = b"".join(pack_shared(child) for child in children)
+    if not own and not any(packed):
+        return b""
+    return _U64.pack(len(own)) + own + b"".join(_with_length(pack_shared(c)) for c in children)
+
+
+def _with_length(data: bytes) -> bytes:
+    return _U64.pack(len(data)) + data
+
+
+def nothing_shared(node: Node) -> Shared:
+    """Return what `fit` gives where no codec of the tree shares anything."""
+    return b"", tuple(nothing_shared(child) for child in _array_children(node))
+
+
+def _array_children(node: Node) -> list[Node]:
+    return [child for _, child in node.children] if isinstance(node.codec, Transform) else []
+
+
+def unpack_shared(node: Node, data: bytes) -> Shared:
+    """Read what `pack_shared` wrote for this tree.
+
+    Raises
+    ------
+    CodecError
+        If the bytes do not fit the tree.
+    """
+    if not data:
+        return nothing_shared(node)
+    own, rest = _take(data)
+    shared = []
+    for child in _array_children(node):
+        packed, rest = _take(rest)
+        shared.append(unpack_shared(child, packed))
+    if rest:
+        raise CodecError(f"{len(rest)} bytes too many in what the chunks share")
+    return own, tuple(shared)
+
+
+def _take(data: bytes) -> tuple[bytes, bytes]:
+    if len(data) < 8 or _U64.unpack_from(data)[0] > len(data) - 8:
+        raise CodecError("what the chunks share is cut short")
+    stop = 8 + _U64.unpack_from(data)[0]
+    return data[8:stop], data[stop:]
+
+
+def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Pieces:
+    """Return the payload of an array, in pieces; at most the array's bytes and one more.
+
+    Parameters
+    ----------
+    node : Node
+    array : numpy.ndarray
+        Any shape, dtype and strides; it is not changed.
+    shared : Shared, optional
+        From `fit` on the whole tensor or a sample of it; nothing is shared if not given.
+
+    Raises
+    ------
+    NotRepresentable
+        If a lossless transform cannot represent the array; the caller picks another tree.
+    """
+    array = _readable(array)
+    return _encode(node, array, nothing_shared(node) if shared is None else shared)
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """Return a C-contiguous, aligned, native, read-only view (or copy, if need be).
+
+    Kernels are compiled once per array type, so they get one type only.
+    """
+    array = np.asarray(array)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    view = np.require(array, requirements="CA").view()
+    view.flags.writeable = False
+    return view
+
+
+def byte_count(pieces: Pieces) -> int:
+    """Return the bytes of all pieces together."""
+    return sum(piece.nbytes if isinstance(piece, np.ndarray) else len(piece) for piece in pieces)
+
+
+def join(pieces: Pieces) -> bytes:
+    """Return the pieces as one bytes object."""
+    return b"".join(pieces)
+
+
+def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
+    if isinstance(node.codec, Serializer):
+        try:
+            pieces = node.codec.encode(array, shared[0])
+        except NotRepresentable:
+            return _raw(array)
+        for _, child in node.children:
+            pieces = [cast(Filter, child.codec).encode(join(pieces))]
+    else:
+        pieces = _encode_parts(node, cast(Transform, node.codec), array, shared)
+    return _raw(array) if byte_count(pieces) > array.nbytes else [_CODED, *pieces]
+
+
+def _raw(array: np.ndarray) -> Pieces:
+    return [_RAW, array.reshape(-1).view(np.uint8)]
+
+
+def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Shared) -> Pieces:
+    own, below = shared
+    parts = codec.encode(array, own)
+    specs = codec.parts(spec_of(array))
+    pieces: Pieces = []
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        part = _readable(parts[name])
+        try:
+            coded = _encode(child, part, child_shared)
+        except NotRepresentable:
+            coded = _raw(part)
+        if -1 in specs[name].shape:
+            pieces.append(_U64.pack(part.size))
+        pieces += [_U64.pack(byte_count(coded)), *coded]
+    return pieces
+
+
+def decode(
+    node: Node,
+    data: np.ndarray | bytes,
+    spec: ArraySpec,
+    shared: Shared | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the array of a payload.
+
+    Parameters
+    ----------
+    node : Node
+    data : numpy.ndarray or bytes
+        The payload, flat uint8.
+    spec : ArraySpec
+        Shape and dtype of what was encoded; nothing larger is ever allocated.
+    shared : Shared, optional
+        As given to `encode`.
+    out : numpy.ndarray, optional
+        C-contiguous array of that spec to decode into.
+
+    Raises
+    ------
+    CodecError
+        If the payload is damaged.
+    """
+    payload = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    if out is None:
+        out = np.empty(spec.shape, spec.dtype)
+    _decode(node, payload, out, nothing_shared(node) if shared is None else shared)
+    return out
+
+
+def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+    if data.size == 0 or data[0] > _CODED[0]:
+        raise CodecError(f"{node.codec.id}: its bytes begin with neither of the two marks")
+    body = data[1:]
+    if data[0] == _RAW[0]:
+        if body.size != out.nbytes:
+            raise CodecError(f"{node.codec.id}: {body.size} raw bytes for {out.nbytes}")
+        out.reshape(-1).view(np.uint8)[:] = body
+    elif isinstance(node.codec, Serializer):
+        for _, child in node.children:
+            unfiltered = cast(Filter, child.codec).decode(body, 2 * out.nbytes + _FILTER_SLACK)
+            body = np.frombuffer(unfiltered, np.uint8)
+        node.codec.decode(body, out, shared[0])
+    else:
+        _decode_parts(node, cast(Transform, node.codec), body, out, shared)
+
+
+def _decode_parts(
+    node: Node, codec: Transform, data: np.ndarray, out: np.ndarray, shared: Shared
+) -> None:
+    own, below = shared
+    parts: dict[str, np.ndarray] = {}
+    specs: Mapping[str, ArraySpec] = codec.parts(spec_of(out))
+    position = 0
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        shape = specs[name].shape
+        if -1 in shape:
+            size, position = _read_size(data, position, out.size, name)
+            shape = (size,)
+        length, position = _read_size(data, position, data.size - position - 8, name)
+        part = np.empty(shape, specs[name].dtype)
+        _decode(child, data[position : position + length], part, child_shared)
+        part.flags.writeable = False
+        parts[name] = part
+        position += length
+    if position != data.size:
+        raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
+    codec.decode(parts, out, own)
+
+
+def _read_size(data: np.ndarray, position: int, most: int, name: str) -> tuple[int, int]:
+    if data.size - position < 8:
+        raise CodecError(f"part {name!r} is cut short")
+    size = int(_U64.unpack_from(data, position)[0])
+    if size > most:
+        raise CodecError(f"part {name!r} claims {size}, at most {most} can be there")
+    return size, position + 8

@@ -1,0 +1,38 @@
+"""Arrays of any dtype seen as unsigned integers of the same size, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorcomp.errors import NotRepresentable
+
+_UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
+
+
+def word_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the unsigned integer dtype of the same size.
+
+    Raises
+    ------
+    NotRepresentable
+        If an element has not 1, 2, 4 or 8 bytes.
+    """
+    word = _UNSIGNED.get(dtype.itemsize)
+    if word is None:
+        raise NotRepresentable(f"elements of {dtype.itemsize} bytes ({dtype}) are no machine words")
+    return word
+
+
+def as_words(array: np.ndarray) -> np.ndarray:
+    """Return a view of the array's bits as unsigned integers, in the same shape."""
+    return array.view(word_dtype(array.dtype))
+
+
+def as_rows(array: np.ndarray) -> np.ndarray:
+    """Return a C-contiguous array as a matrix: its first axis × all the others.
+
+    A scalar or a vector is one row; an array without elements is 0 × 0.
+    """
+    if array.size == 0:
+        return array.reshape(0, 0)
+    return array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)

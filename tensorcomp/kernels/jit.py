@@ -1,0 +1,37 @@
+"""How kernels are compiled: without the GIL, cached on disk, with one hook to tell the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from numba.core import event
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def jit(function: Function) -> Function:
+    """Compile a kernel on its first call; later processes load it from the disk cache."""
+    compiled: Function = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return compiled
+
+
+class _CompileListener(event.Listener):
+    """Calls back once, at the first kernel that is compiled and not loaded from the cache."""
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self._notify: Callable[[], None] | None = notify
+
+    def on_start(self, _event: Any) -> None:
+        if self._notify is not None:
+            notify, self._notify = self._notify, None
+            notify()
+
+    def on_end(self, _event: Any) -> None:
+        pass
+
+
+def on_first_compile(notify: Callable[[], None]) -> None:
+    """Call `notify` when this process first compiles a kernel (never, if all are cached)."""
+    event.register("numba:compile", _CompileListener(notify))
