@@ -165,11 +165,11 @@ def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Piece
     NotRepresentable
         If a lossless transform cannot represent the array; the caller picks another tree.
     """
-    array = _readable(array)
+    array = readable(array)
     return _encode(node, array, nothing_shared(node) if shared is None else shared)
 
 
-def _readable(array: np.ndarray) -> np.ndarray:
+def readable(array: np.ndarray) -> np.ndarray:
     """Return a C-contiguous, aligned, native, read-only view (or copy, if need be).
 
     Kernels are compiled once per array type, so they get one type only.
@@ -197,15 +197,16 @@ def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
         try:
             pieces = node.codec.encode(array, shared[0])
         except NotRepresentable:
-            return _raw(array)
+            return raw_payload(array)
         for _, child in node.children:
             pieces = [cast(Filter, child.codec).encode(join(pieces))]
     else:
         pieces = _encode_parts(node, cast(Transform, node.codec), array, shared)
-    return _raw(array) if byte_count(pieces) > array.nbytes else [_CODED, *pieces]
+    return raw_payload(array) if byte_count(pieces) > array.nbytes else [_CODED, *pieces]
 
 
-def _raw(array: np.ndarray) -> Pieces:
+def raw_payload(array: np.ndarray) -> Pieces:
+    """Return a payload that holds a C-contiguous array's own bytes."""
     return [_RAW, array.reshape(-1).view(np.uint8)]
 
 
@@ -215,11 +216,11 @@ def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Share
     specs = codec.parts(spec_of(array))
     pieces: Pieces = []
     for (name, child), child_shared in zip(node.children, below, strict=True):
-        part = _readable(parts[name])
+        part = readable(parts[name])
         try:
             coded = _encode(child, part, child_shared)
         except NotRepresentable:
-            coded = _raw(part)
+            coded = raw_payload(part)
         if -1 in specs[name].shape:
             pieces.append(_U64.pack(part.size))
         pieces += [_U64.pack(byte_count(coded)), *coded]

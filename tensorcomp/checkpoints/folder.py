@@ -1,0 +1,152 @@
+"""Folders of checkpoint files: weights in shards, their index, and what else a model needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tensorcomp.checkpoints.access import file_size, reading, writing
+from tensorcomp.checkpoints.naming import shown
+from tensorcomp.checkpoints.shards import Index, check_shards, read_index, sibling_groups
+from tensorcomp.checkpoints.sniff import sniff
+from tensorcomp.errors import CheckpointError
+
+SAFETENSORS_SUFFIX = ".safetensors"
+TORCH_SUFFIXES = (".bin", ".pt", ".pth")
+
+# What version control and download tools keep beside the files; it is no part of a model.
+_SKIPPED_FOLDERS = frozenset((".git", ".cache"))
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """The files of a folder and its sub-folders, as paths relative to it.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    weights : tuple of Path
+        Checkpoint files, each to be opened by `open_checkpoint`.
+    others : tuple of Path
+        Every other file, indexes included, to be carried over unchanged.
+    """
+
+    path: Path
+    weights: tuple[Path, ...]
+    others: tuple[Path, ...]
+
+
+def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
+    """Find the checkpoint files of a folder and check that its shards and indexes agree.
+
+    Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and those
+    ``.bin``, ``.pt`` and ``.pth`` files that torch can load as plain tensors. Links are followed;
+    ``.git`` and ``.cache`` folders are left out.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The folder.
+
+    Raises
+    ------
+    CheckpointError
+        If it holds no weights, a file cannot be read, a shard or a tensor that an index names is
+        missing, two shards of a model hold one tensor, or an index does not know a shard or a
+        tensor that is there.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise CheckpointError(f"{shown(root)}: is not a folder that can be read")
+    files = sorted(_walk(root, PurePosixPath(), ()))
+    weights: set[PurePosixPath] = set()
+    for folder in sorted({file.parent for file in files}):
+        names = [file.name for file in files if file.parent == folder]
+        weights.update(folder / name for name in _folder_weights(root / folder, names))
+    if not weights:
+        raise CheckpointError(f"{root}: holds no .safetensors, .bin, .pt or .pth checkpoint")
+    return CheckpointFolder(
+        root,
+        tuple(Path(file) for file in files if file in weights),
+        tuple(Path(file) for file in files if file not in weights),
+    )
+
+
+def copy_others(folder: CheckpointFolder, out_path: str | os.PathLike[str]) -> None:
+    """Copy the files that are no weights into another folder, sub-folders and all.
+
+    Parameters
+    ----------
+    folder : CheckpointFolder
+        What `scan_folder` found.
+    out_path : str or path-like
+        The output folder; created if missing. Links become the files that they lead to.
+
+    Raises
+    ------
+    CheckpointError
+        If a file cannot be read or written.
+    """
+    for file in folder.others:
+        target = Path(out_path) / file
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder.path / file, target)
+
+
+def _walk(
+    root: Path, folder: PurePosixPath, ancestors: tuple[Path, ...]
+) -> Iterator[PurePosixPath]:
+    """Yield all regular files, links followed; a link to a folder above is an endless loop."""
+    here = root / folder
+    with reading(here):
+        real = here.resolve()
+        entries = sorted(entry.name for entry in here.iterdir())
+    if real in ancestors:
+        raise CheckpointError(f"{here}: is a link to a folder that holds it; remove it")
+    for name in entries:
+        entry = here / name
+        if not entry.is_dir():
+            file_size(entry)  # refuses broken links, devices, pipes
+            yield folder / name
+        elif name not in _SKIPPED_FOLDERS:
+            yield from _walk(root, folder / name, (*ancestors, real))
+
+
+def _folder_weights(folder: Path, names: list[str]) -> set[str]:
+    """Return which files of one folder are weights, after checking shards against indexes."""
+    present = set(names)
+    weights = {name for name in names if name.endswith(SAFETENSORS_SUFFIX)}
+    indexes = [index for name in names if (index := read_index(folder / name)) is not None]
+    for index in indexes:
+        check_shards(index, present)
+        weights |= index.shards
+    _check_unindexed(folder, weights, indexes)
+    for name in names:
+        if name.endswith(TORCH_SUFFIXES) and name not in weights and _loads(folder / name):
+            weights.add(name)
+    return weights
+
+
+def _check_unindexed(folder: Path, weights: set[str], indexes: list[Index]) -> None:
+    """Check shards that go by their numbers, there being no index that names them."""
+    indexed = set().union(*(index.shards for index in indexes))
+    for group in sibling_groups(folder, sorted(weights - indexed)):
+        check_shards(group, weights)
+
+
+def _loads(path: Path) -> bool:
+    """Return whether a torch file holds plain tensors: training arguments, say, do not."""
+    from tensorcomp.checkpoints.torch_file import TorchFile
+
+    try:
+        if sniff(path) != "torch":
+            return False
+        with TorchFile(path) as checkpoint:
+            return bool(checkpoint.tensors)
+    except CheckpointError:
+        return False

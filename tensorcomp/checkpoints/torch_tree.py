@@ -1,0 +1,314 @@
+"""Nested Python objects of a torch file as tagged JSON, and back.
+
+``None``, booleans, finite floats, short integers, texts and lists are JSON values; everything else
+is an object with a tag first: ``{"tuple": […]}``, ``{"dict": [[key, value], …]}``,
+``{"tensor": leaf}``. An object met again is ``{"ref": n}``, the n-th numbered one to be completed,
+so that what was one object stays one, and a small file that repeats itself a million times does not
+become a large one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensorcomp.checkpoints.naming import shown
+from tensorcomp.checkpoints.torch_tensors import refusal
+from tensorcomp.errors import CheckpointError, FormatError
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_DEPTH = 100
+
+_JSON_INT_MAX = 2**53  # beyond it some JSON readers round
+_SHORT_TEXT = 64
+_NUMBERED = frozenset(
+    ("dict", "odict", "counter", "tuple", "size", "set", "str", "bytes", "bytearray", "tensor")
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor met in the tree, and the path to it as a readable text."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+@dataclass
+class TreeEncoder:
+    """Turns one object into JSON and gathers the tensors that it holds.
+
+    Parameters
+    ----------
+    where : str
+        The file's name, for error messages.
+    """
+
+    where: str
+    leaves: list[Leaf] = field(default_factory=list)
+    _numbers: dict[int, int] = field(default_factory=dict)
+    _open: set[int] = field(default_factory=set)
+    _count: int = 0
+
+    def encode(self, value: Any, path: tuple[str, ...] = ()) -> Any:
+        """Return `value` as JSON.
+
+        Raises
+        ------
+        CheckpointError
+            If the object holds itself, nests too deeply, or holds a class that no checkpoint needs.
+        """
+        key = id(value)
+        if key in self._numbers:
+            return {"ref": self._numbers[key]}
+        if key in self._open:
+            raise CheckpointError(
+                f"{self._at(path)} holds itself; save a state dict, which has no cycles"
+            )
+        if len(path) > MAX_DEPTH:
+            raise CheckpointError(
+                f"{self.where}: nests more than {MAX_DEPTH} levels deep; save a flat state dict"
+            )
+        self._open.add(key)
+        node = self._encode_new(value, path)
+        self._open.discard(key)
+        if _is_numbered(node):
+            self._numbers[key] = self._count
+            self._count += 1
+        return node
+
+    def _encode_new(self, value: Any, path: tuple[str, ...]) -> Any:
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if abs(value) < _JSON_INT_MAX else {"int": hex(value)}
+        if kind is float:
+            return _float_node(value)
+        if kind is complex:
+            return {"complex": [_float_node(value.real), _float_node(value.imag)]}
+        if kind is str:
+            return _text_node(value)
+        if kind is bytes or kind is bytearray:
+            return {kind.__name__: base64.b64encode(value).decode()}
+        if kind is list:
+            return self._encode_items(value, path)
+        if kind is tuple:
+            return {"tuple": self._encode_items(value, path)}
+        if kind is set:
+            # Iteration order of a set of texts changes from run to run.
+            return {"set": self._encode_items(sorted(value, key=repr), path)}
+        if kind is dict:
+            return {"dict": self._encode_pairs(value, path)}
+        if kind is Counter:
+            return {"counter": self._encode_pairs(value, path)}
+        if kind is OrderedDict:
+            node = {"odict": self._encode_pairs(value, path)}
+            return self._with_attributes(node, vars(value), path)
+        return self._encode_torch(value, path)
+
+    def _encode_torch(self, value: Any, path: tuple[str, ...]) -> Any:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self._encode_tensor(value, path)
+        if type(value) is torch.Size:
+            return {"size": list(value)}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.layout):
+            return {"layout": str(value).removeprefix("torch.")}
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise CheckpointError(
+            f"{self._at(path)} is a {kind}, which cannot be stored; "
+            "turn it into tensors, numbers, texts, lists and dicts first"
+        )
+
+    def _encode_tensor(self, tensor: torch.Tensor, path: tuple[str, ...]) -> Any:
+        import torch
+
+        reason = refusal(tensor)
+        if reason is not None:
+            raise CheckpointError(f"{self._at(path)} is {reason}")
+        node: dict[str, Any] = {"tensor": len(self.leaves)}
+        self.leaves.append(Leaf(".".join(path) if path else "tensor", tensor))
+        if type(tensor) is torch.nn.Parameter:
+            node["parameter"] = True
+        if tensor.requires_grad:
+            node["requires_grad"] = True
+        return self._with_attributes(node, vars(tensor), path)
+
+    def _encode_items(self, items: Sequence[Any], path: tuple[str, ...]) -> list[Any]:
+        return [self.encode(item, (*path, str(index))) for index, item in enumerate(items)]
+
+    def _encode_pairs(self, pairs: dict[Any, Any], path: tuple[str, ...]) -> list[Any]:
+        return [
+            [
+                self.encode(key, (*path, f"key {index}")),
+                self.encode(value, (*path, _step(key, index))),
+            ]
+            for index, (key, value) in enumerate(pairs.items())
+        ]
+
+    def _with_attributes(
+        self, node: dict[str, Any], attributes: dict[str, Any], path: tuple[str, ...]
+    ) -> dict[str, Any]:
+        if attributes:
+            node["attributes"] = self._encode_pairs(attributes, path)
+        return node
+
+    def _at(self, path: tuple[str, ...]) -> str:
+        return f"{self.where}: {shown('.'.join(path))}" if path else f"{self.where}: its root"
+
+
+@dataclass
+class TreeDecoder:
+    """Builds the object that `TreeEncoder` described.
+
+    Parameters
+    ----------
+    tensor_at : callable
+        Gives the tensor of a leaf number.
+    """
+
+    tensor_at: Callable[[int], torch.Tensor]
+    _built: list[Any] = field(default_factory=list)
+
+    def decode(self, node: Any) -> Any:
+        """Return the object of a node.
+
+        Raises
+        ------
+        FormatError
+            If the node is not one that `TreeEncoder` writes.
+        """
+        try:
+            return self._decode(node)
+        except (
+            AttributeError,
+            IndexError,
+            KeyError,
+            OverflowError,
+            RecursionError,
+            RuntimeError,  # torch's own refusals
+            TypeError,
+            ValueError,
+            binascii.Error,
+            struct.error,
+        ) as error:
+            raise FormatError(f"the recipe of the torch file is damaged: {error!r}") from error
+
+    def _decode(self, node: Any) -> Any:
+        if isinstance(node, list):
+            value: Any = [self._decode(item) for item in node]
+        elif isinstance(node, dict):
+            value = self._decode_tagged(node)
+        else:
+            value = node
+        if _is_numbered(node):
+            self._built.append(value)
+        return value
+
+    def _decode_tagged(self, node: dict[str, Any]) -> Any:
+        tag, content = next(iter(node.items()))
+        if tag == "ref":
+            return self._built[content]
+        if tag == "tensor":
+            return self._decode_tensor(node)
+        if tag in ("tuple", "set"):
+            return {"tuple": tuple, "set": set}[tag]([self._decode(item) for item in content])
+        if tag in ("dict", "odict", "counter"):
+            pairs = self._decode_pairs(content)
+            if tag == "dict":
+                return pairs
+            if tag == "counter":
+                return Counter(pairs)
+            ordered = OrderedDict(pairs)
+            vars(ordered).update(self._decode_pairs(node.get("attributes", [])))
+            return ordered
+        return _decode_scalar(tag, content)
+
+    def _decode_tensor(self, node: dict[str, Any]) -> torch.Tensor:
+        import torch
+
+        tensor = self.tensor_at(node["tensor"])
+        requires_grad = bool(node.get("requires_grad", False))
+        if node.get("parameter"):
+            tensor = torch.nn.Parameter(tensor, requires_grad=requires_grad)
+        elif requires_grad:
+            tensor.requires_grad_()
+        vars(tensor).update(self._decode_pairs(node.get("attributes", [])))
+        return tensor
+
+    def _decode_pairs(self, pairs: list[Any]) -> dict[Any, Any]:
+        return {self._decode(key): self._decode(value) for key, value in pairs}
+
+
+def _decode_scalar(tag: str, content: Any) -> Any:
+    if tag == "int":
+        return int(content, 16)
+    if tag == "float":
+        return struct.unpack(">d", bytes.fromhex(content))[0]
+    if tag == "complex":
+        real, imaginary = (_decode_float(part) for part in content)
+        return complex(real, imaginary)
+    if tag == "str":
+        return bytes.fromhex(content).decode("utf-8", "surrogatepass")
+    if tag == "bytes":
+        return base64.b64decode(content, validate=True)
+    if tag == "bytearray":
+        return bytearray(base64.b64decode(content, validate=True))
+    import torch
+
+    if tag == "size":
+        return torch.Size(content)
+    if tag == "device":
+        return torch.device(content)
+    if tag in ("dtype", "layout"):
+        value = getattr(torch, content)
+        if isinstance(value, {"dtype": torch.dtype, "layout": torch.layout}[tag]):
+            return value
+    raise ValueError(f"unknown tag {tag!r}")
+
+
+def _decode_float(node: Any) -> float:
+    return _decode_scalar("float", node["float"]) if isinstance(node, dict) else float(node)
+
+
+def _float_node(value: float) -> Any:
+    """Return a finite float as it is, its repr being exact, and the bits of another."""
+    return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
+
+
+def _text_node(text: str) -> Any:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {"str": text.encode("utf-8", "surrogatepass").hex()}
+    return text
+
+
+def _is_numbered(node: Any) -> bool:
+    if isinstance(node, dict):
+        return not _NUMBERED.isdisjoint(node)
+    return isinstance(node, list) or (isinstance(node, str) and len(node) > _SHORT_TEXT)
+
+
+def _step(key: Any, index: int) -> str:
+    """Return the part of a tensor's name that a dictionary key gives."""
+    simple = (str, int, float, type(None))
+    if isinstance(key, simple):
+        return str(key)
+    if isinstance(key, tuple) and all(isinstance(part, simple) for part in key):
+        return repr(key)
+    return str(index)

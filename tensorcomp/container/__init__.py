@@ -1,0 +1,16 @@
+"""Our own file: a safetensors file of blobs, and the manifest that says what they decode to."""
+
+from tensorcomp.container.blob import Blob, ChunkGrid
+from tensorcomp.container.manifest import Manifest, TensorRecord
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.writer import CompressedWriter, atomic_file
+
+__all__ = [
+    "Blob",
+    "ChunkGrid",
+    "CompressedFile",
+    "CompressedWriter",
+    "Manifest",
+    "TensorRecord",
+    "atomic_file",
+]

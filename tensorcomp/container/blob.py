@@ -1,0 +1,172 @@
+"""The bytes of one stored tensor: an index, what the chunks share, the chunks' payloads.
+
+::
+
+    uint64  bytes of what the chunks share        uint64  its XXH3-64
+    then for each chunk
+    uint64  bytes of its payload                  uint64  its XXH3-64
+    what the chunks share, then the payloads, back to back
+
+How many chunks there are follows from the tensor's shape, so it cannot be claimed.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import FormatError
+
+CHUNK_ELEMENTS = 1 << 20  # a megabyte of exponents: second-level cache, and enough for any table
+MAX_CHUNK_ELEMENTS = 1 << 22
+_ENTRY = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True)
+class ChunkGrid:
+    """How a tensor is cut into chunks: runs of whole rows, or of elements where a row is too long.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The array that codecs see: (rows, row length), or (elements,).
+    dtype : numpy.dtype
+    chunk : int
+        Rows of a chunk, or its elements where `shape` has one axis.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunk: int
+
+    @property
+    def count(self) -> int:
+        """Chunks; one for a tensor without elements."""
+        return max(1, -(-self.shape[0] // self.chunk))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def row_elements(self) -> int:
+        """Elements of one step along the first axis."""
+        return math.prod(self.shape[1:])
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Return where chunk `index` starts and stops along the first axis."""
+        start = index * self.chunk
+        return start, min(start + self.chunk, self.shape[0])
+
+    def spec(self, index: int) -> ArraySpec:
+        """Return the spec of chunk `index`."""
+        start, stop = self.bounds(index)
+        return ArraySpec((stop - start, *self.shape[1:]), self.dtype)
+
+
+def chunk_grid(
+    dtype: str, shape: tuple[int, ...], nbytes: int, elements: int = CHUNK_ELEMENTS
+) -> ChunkGrid:
+    """Return how a tensor is cut into chunks of at most `elements`.
+
+    A type that NumPy lacks is cut as bytes; booleans are bytes too, since a file may hold other
+    values than 0 and 1; complex numbers are pairs of floats.
+    """
+    numpy_type = numpy_dtype(dtype)
+    if numpy_type is None:
+        return ChunkGrid((nbytes,), np.dtype(np.uint8), elements)
+    if numpy_type.kind == "b":
+        numpy_type = np.dtype(np.uint8)
+    elif numpy_type.kind == "c":
+        numpy_type = np.dtype(f"<f{numpy_type.itemsize // 2}")
+        shape = (*shape, 2)
+    total = math.prod(shape)
+    row = math.prod(shape[1:])
+    if len(shape) > 1 and 0 < row <= elements:
+        return ChunkGrid((shape[0], row), numpy_type, elements // row)
+    return ChunkGrid((total,), numpy_type, elements)
+
+
+def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
+    """Return a blob's index: `payloads` are the size and checksum of each chunk."""
+    entries = [(len(shared), xxhash.xxh3_64_intdigest(shared)), *payloads]
+    return b"".join(_ENTRY.pack(*entry) for entry in entries)
+
+
+def index_bytes(chunks: int) -> int:
+    """Return the bytes of the index of a blob of so many chunks."""
+    return _ENTRY.size * (chunks + 1)
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A blob opened for reading: its index is checked, its payloads are views.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        The blob, flat uint8.
+    offsets : numpy.ndarray
+        (chunks + 2,) int64: where what is shared, and then each payload, starts and stops.
+    checksums : numpy.ndarray
+        (chunks + 1,) uint64.
+    name : str
+        The tensor's name, for error messages.
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+    checksums: np.ndarray
+    name: str
+
+    @classmethod
+    def open(cls, data: np.ndarray, chunks: int, name: str) -> Blob:
+        """Check a blob's index against its size.
+
+        Raises
+        ------
+        FormatError
+            If the parts' sizes do not add up to the blob's.
+        """
+        start = index_bytes(chunks)
+        if data.size < start:
+            raise FormatError(
+                f"tensor {name!r}: {data.size} bytes cannot hold an index of {chunks} chunks"
+            )
+        index = np.frombuffer(data[:start].tobytes(), "<u8").reshape(-1, 2)
+        if index[:, 0].max() > data.size:
+            raise FormatError(f"tensor {name!r}: a chunk claims {index[:, 0].max()} bytes")
+        offsets = start + np.concatenate([[0], np.cumsum(index[:, 0].astype(np.int64))])
+        if offsets[-1] != data.size:
+            raise FormatError(
+                f"tensor {name!r}: its chunks take {offsets[-1]} bytes, its blob has {data.size}"
+            )
+        return cls(data, offsets, index[:, 1], name)
+
+    def shared(self) -> bytes:
+        """Return what the chunks share."""
+        return self._checked(0).tobytes()
+
+    def payload(self, chunk: int) -> np.ndarray:
+        """Return the payload of a chunk, flat uint8.
+
+        Raises
+        ------
+        FormatError
+            If its checksum is wrong.
+        """
+        return self._checked(chunk + 1)
+
+    def _checked(self, part: int) -> np.ndarray:
+        data = self.data[self.offsets[part] : self.offsets[part + 1]]
+        if xxhash.xxh3_64_intdigest(data) != int(self.checksums[part]):
+            which = f"chunk {part - 1}" if part else "what its chunks share"
+            raise FormatError(f"tensor {self.name!r}: the checksum of {which} is wrong; it is damaged")
+        return data

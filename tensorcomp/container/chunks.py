@@ -1,0 +1,99 @@
+"""A chunk's payload under a plan of two trees: the one that was chosen, and a fallback.
+
+A payload begins with its tree's mark (see `codecs.tree`): 0, raw bytes; 1, the first tree's bytes.
+The mark 2 says that the fallback's payload follows, with a mark of its own. What a tensor's chunks
+share is what its trees share, one after the other, each behind its length if there are two.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Pieces
+from tensorcomp.codecs.tree import (
+    Node,
+    Shared,
+    decode,
+    encode,
+    fit,
+    pack_shared,
+    raw_payload,
+    readable,
+    unpack_shared,
+)
+from tensorcomp.errors import CodecError, NotRepresentable
+
+_FALLBACK = 2
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class ChunkCoder:
+    """The trees of a tensor together with what its chunks share.
+
+    Parameters
+    ----------
+    trees : tuple of Node
+        One, or two if some chunks may need the second.
+    shared : tuple of Shared
+        One a tree.
+    """
+
+    trees: tuple[Node, ...]
+    shared: tuple[Shared, ...]
+
+    @classmethod
+    def learn(cls, trees: tuple[Node, ...], sample: np.ndarray) -> ChunkCoder:
+        """Fit the trees to a sample of the tensor's rows; drop a first tree that cannot take it."""
+        try:
+            return cls(trees, tuple(fit(tree, readable(sample)) for tree in trees))
+        except NotRepresentable:
+            if len(trees) == 1:
+                raise
+            return cls.learn(trees[1:], sample)
+
+    @classmethod
+    def unpack(cls, trees: tuple[Node, ...], data: bytes) -> ChunkCoder:
+        """Read what `pack` wrote.
+
+        Raises
+        ------
+        CodecError
+            If the bytes do not fit the trees.
+        """
+        if len(trees) == 1:
+            return cls(trees, (unpack_shared(trees[0], data),))
+        length = _U64.unpack_from(data)[0] if len(data) >= 8 else len(data)
+        if length > len(data) - 8:
+            raise CodecError("what the chunks share is cut short")
+        first, second = data[8 : 8 + length], data[8 + length :]
+        return cls(trees, (unpack_shared(trees[0], first), unpack_shared(trees[1], second)))
+
+    def pack(self) -> bytes:
+        """Return what the chunks share."""
+        packed = [pack_shared(shared) for shared in self.shared]
+        return packed[0] if len(packed) == 1 else _U64.pack(len(packed[0])) + packed[0] + packed[1]
+
+    def encode(self, array: np.ndarray) -> Pieces:
+        """Return the payload of a chunk; at most two bytes more than the chunk has."""
+        try:
+            return encode(self.trees[0], array, self.shared[0])
+        except NotRepresentable:
+            if len(self.trees) == 1:
+                return raw_payload(readable(array))
+        return [bytes([_FALLBACK]), *encode(self.trees[1], array, self.shared[1])]
+
+    def decode(self, payload: np.ndarray, spec: ArraySpec, out: np.ndarray | None) -> np.ndarray:
+        """Return the chunk of a payload, in `out` if given.
+
+        Raises
+        ------
+        CodecError
+            If the payload is damaged.
+        """
+        if payload.size and payload[0] == _FALLBACK and len(self.trees) == 2:
+            return decode(self.trees[1], payload[1:], spec, self.shared[1], out)
+        return decode(self.trees[0], payload, spec, self.shared[0], out)

@@ -1,0 +1,266 @@
+"""The manifest: what each blob decodes to, and what rebuilds the original file.
+
+In the file it is the string ``__metadata__["tensorcomp"]``, itself a JSON object of two members:
+``format``, the version of everything in the file, and ``manifest``, the JSON below compressed by
+zstd, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a bf16 model.)
+
+::
+
+    {"chunk_elements": 1048576,
+     "trees": [{"tree": "fields(…)", "why": "…"}, …],
+     "tensors": {name: {"dtype": "F32", "shape": [384, 384], "role": "attention",
+                        "tree": 0, "fallback": 1,
+                        "digest": "<XXH3-64 of the decoded bytes, hex>"}
+                 or     {"dtype": …, "shape": …, "role": …, "same_as": name}, …},
+     "aliases": {name: name, …},
+     "source": {"kind": "safetensors", "nbytes": …, "structure": {…}, "attachments": {…}}}
+
+``tensors`` has the source's order. ``attachments`` are base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import zstandard
+
+from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp.dtypes import dtype_bits
+from tensorcomp.errors import FormatError
+
+FORMAT_VERSION = 1
+METADATA_KEY = "tensorcomp"
+_LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
+_GROWTH = 1 << 10  # times that honest JSON may shrink
+
+
+@dataclass(frozen=True)
+class PlannedTree:
+    """The tree of one or more tensors, and why it was chosen."""
+
+    tree: str
+    why: str
+
+
+@dataclass(frozen=True)
+class TensorRecord:
+    """What one tensor decodes to.
+
+    Parameters
+    ----------
+    name, dtype, shape, role
+        As in the source; the role is the planner's.
+    nbytes : int
+        Bytes of the decoded tensor.
+    tree : int
+        Index into `Manifest.trees`; -1 for a duplicate.
+    fallback : int or None
+        The tree of those chunks that the first tree cannot represent exactly.
+    digest : str
+        XXH3-64 of the decoded bytes, 16 hexadecimal digits; empty for a duplicate.
+    same_as : str or None
+        The tensor, stored under its own name, that this one equals bit for bit.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    nbytes: int
+    tree: int = -1
+    fallback: int | None = None
+    digest: str = ""
+    same_as: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that a compressed file says about itself.
+
+    Parameters
+    ----------
+    chunk_elements : int
+        Elements of a chunk at most.
+    trees : tuple of PlannedTree
+    tensors : mapping of str to TensorRecord
+        In the source's order.
+    aliases : mapping of str to str
+        Further names of tensors: tied weights of a torch file.
+    recipe : Recipe
+        What rebuilds the source file.
+    source_bytes : int
+        Size of the source file.
+    """
+
+    chunk_elements: int
+    trees: tuple[PlannedTree, ...]
+    tensors: Mapping[str, TensorRecord]
+    recipe: Recipe
+    source_bytes: int
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def stored(self, name: str) -> TensorRecord:
+        """Return the record of the tensor whose blob holds this name's data."""
+        record = self.tensors[self.aliases.get(name, name)]
+        return record if record.same_as is None else self.tensors[record.same_as]
+
+
+def manifest_to_text(manifest: Manifest) -> str:
+    """Return the metadata string of a manifest."""
+    plain = json.dumps(_to_json(manifest), ensure_ascii=False, separators=(",", ":")).encode()
+    packed = zstandard.ZstdCompressor(level=12).compress(plain)
+    text = base64.b64encode(packed).decode("ascii")
+    return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    recipe = manifest.recipe
+    return {
+        "chunk_elements": manifest.chunk_elements,
+        "trees": [{"tree": planned.tree, "why": planned.why} for planned in manifest.trees],
+        "tensors": {name: _record_to_json(record) for name, record in manifest.tensors.items()},
+        "aliases": dict(manifest.aliases),
+        "source": {
+            "kind": recipe.kind,
+            "nbytes": manifest.source_bytes,
+            "structure": dict(recipe.structure),
+            "attachments": {
+                name: base64.b64encode(data).decode("ascii")
+                for name, data in recipe.attachments.items()
+            },
+        },
+    }
+
+
+def _record_to_json(record: TensorRecord) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "dtype": record.dtype,
+        "shape": list(record.shape),
+        "role": record.role,
+    }
+    if record.same_as is not None:
+        return {**value, "same_as": record.same_as}
+    if dtype_bits(record.dtype) is None:
+        value["nbytes"] = record.nbytes  # an unknown type's size does not follow from its shape
+    value["tree"] = record.tree
+    if record.fallback is not None:
+        value["fallback"] = record.fallback
+    return {**value, "digest": record.digest}
+
+
+def manifest_from_text(text: str, where: str) -> Manifest:
+    """Read a metadata string.
+
+    Raises
+    ------
+    FormatError
+        If it is of another format version, or damaged.
+    """
+    try:
+        envelope = json.loads(text)
+        version = envelope["format"]
+        if not isinstance(version, int) or version < 1:
+            raise FormatError(f"{where}: its format version is {version!r}")
+        if version > FORMAT_VERSION:
+            raise FormatError(
+                f"{where}: written in format {version}, this tensorcomp reads up to "
+                f"{FORMAT_VERSION}; install a newer one"
+            )
+        packed = base64.b64decode(envelope["manifest"], validate=True)
+        size = zstandard.frame_content_size(packed)
+        if not 0 <= size <= min(_LARGEST, _GROWTH * len(packed) + 4096):
+            raise FormatError(f"{where}: its manifest claims {size} bytes")
+        plain = zstandard.ZstdDecompressor().decompress(packed)
+        return _from_json(json.loads(plain))
+    except FormatError:
+        raise
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        binascii.Error,
+        zstandard.ZstdError,
+    ) as error:
+        raise FormatError(
+            f"{where}: its manifest is damaged ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _from_json(value: Any) -> Manifest:
+    source = value["source"]
+    tensors = {name: _record_from_json(name, item) for name, item in value["tensors"].items()}
+    manifest = Manifest(
+        chunk_elements=_natural(value["chunk_elements"]),
+        trees=tuple(PlannedTree(_text(i["tree"]), _text(i["why"])) for i in value["trees"]),
+        tensors=tensors,
+        aliases={_text(name): _text(target) for name, target in value["aliases"].items()},
+        recipe=Recipe(
+            _text(source["kind"]),
+            dict(source["structure"]),
+            {
+                name: base64.b64decode(data, validate=True)
+                for name, data in source["attachments"].items()
+            },
+        ),
+        source_bytes=_natural(source["nbytes"]),
+    )
+    _check(manifest)
+    return manifest
+
+
+def _record_from_json(name: str, value: Any) -> TensorRecord:
+    dtype = _text(value["dtype"])
+    shape = tuple(_natural(size) for size in value["shape"])
+    same_as = value.get("same_as")
+    bits = dtype_bits(dtype)
+    nbytes = _natural(value["nbytes"]) if "nbytes" in value else math.prod(shape) * (bits or 0) // 8
+    if bits is not None and nbytes != math.prod(shape) * bits // 8:
+        raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
+    if same_as is not None:
+        return TensorRecord(name, dtype, shape, _text(value["role"]), nbytes, same_as=_text(same_as))
+    digest = _text(value["digest"])
+    int(digest, 16)
+    fallback = _natural(value["fallback"]) if "fallback" in value else None
+    tree = _natural(value["tree"])
+    return TensorRecord(name, dtype, shape, _text(value["role"]), nbytes, tree, fallback, digest)
+
+
+def _check(manifest: Manifest) -> None:
+    if not 1 <= manifest.chunk_elements <= 1 << 22:
+        raise FormatError(f"chunks of {manifest.chunk_elements} elements")
+    for record in manifest.tensors.values():
+        if record.same_as is None:
+            if max(record.tree, record.fallback or 0) >= len(manifest.trees):
+                raise FormatError(f"tensor {record.name!r} names a tree that is not there")
+            continue
+        target = manifest.tensors.get(record.same_as)
+        if target is None or target.same_as is not None:
+            raise FormatError(f"tensor {record.name!r} equals {record.same_as!r}, which is no blob")
+        if (target.dtype, dtype_bits(record.dtype) and target.nbytes) != (
+            record.dtype,
+            dtype_bits(record.dtype) and record.nbytes,
+        ):
+            raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")
+    for name, target_name in manifest.aliases.items():
+        if target_name not in manifest.tensors:
+            raise FormatError(f"{name!r} is tied to {target_name!r}, which is not there")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"expected text in the manifest, found {str(value)[:40]!r}")
+    return value
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise FormatError(f"expected a size in the manifest, found {str(value)[:40]!r}")
+    return value

@@ -1,0 +1,230 @@
+"""Reads a compressed file: checks it strictly, decodes whole tensors or single chunks."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import xxhash
+
+from tensorcomp.checkpoints.access import file_size, reading, shown
+from tensorcomp.checkpoints.checkpoint import TensorInfo
+from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read_header
+from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
+from tensorcomp.container.blob import Blob, ChunkGrid, chunk_grid
+from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.manifest import (
+    METADATA_KEY,
+    Manifest,
+    TensorRecord,
+    manifest_from_text,
+)
+from tensorcomp.errors import CodecError, FormatError, PlanError, TensorcompError, VerificationError
+
+
+class CompressedFile:
+    """A compressed checkpoint, open for reading; a context manager.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        The file, which is mapped, or its bytes.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    nbytes : int
+        The file's size.
+    where : str
+        Its name, for error messages.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read or is no safetensors file.
+    FormatError
+        If it is no compressed checkpoint, or contradicts itself.
+    """
+
+    def __init__(self, source: Path | bytes) -> None:
+        self.where = "the given bytes" if isinstance(source, bytes) else str(source)
+        if isinstance(source, bytes):
+            self.nbytes = len(source)
+            self._header = parse_header(source, self.nbytes, self.where)
+            self._data = np.frombuffer(source, np.uint8)
+        else:
+            self.nbytes = file_size(source)
+            self._header, self._data = _open(source, self.nbytes)
+        text = (self._header.metadata or {}).get(METADATA_KEY)
+        if text is None:
+            raise FormatError(
+                f"{self.where}: is a safetensors file, but not one that tensorcomp compressed"
+            )
+        self.manifest: Manifest = manifest_from_text(text, self.where)
+        stored = {n for n, record in self.manifest.tensors.items() if record.same_as is None}
+        held = {info.name for info in self._header.tensors}
+        if stored != held:
+            odd = sorted(stored ^ held)[0]
+            raise FormatError(
+                f"{self.where}: tensor {shown(odd)} is in the "
+                f"{'manifest' if odd in stored else 'file'} only"
+            )
+        self.tensors: tuple[TensorInfo, ...] = tuple(
+            TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
+            for record in self.manifest.tensors.values()
+        )
+
+    def record(self, name: str) -> TensorRecord:
+        """Return what is known of a tensor, under its own name or an alias.
+
+        Raises
+        ------
+        FormatError
+            If there is no such tensor.
+        """
+        found = self.manifest.tensors.get(self.manifest.aliases.get(name, name))
+        if found is None:
+            raise FormatError(f"{self.where}: has no tensor {shown(name)}")
+        return found
+
+    def blob_bytes(self, name: str) -> int:
+        """Return the bytes that a tensor takes in the file; 0 for a duplicate."""
+        if self.record(name).same_as is not None:
+            return 0
+        begin, end = self._header.offsets[self.record(name).name]
+        return end - begin
+
+    def open_tensor(self, name: str) -> StoredTensor:
+        """Return a tensor ready to be decoded chunk by chunk."""
+        stored = self.manifest.stored(self.record(name).name)
+        grid = chunk_grid(stored.dtype, stored.shape, stored.nbytes, self.manifest.chunk_elements)
+        begin, end = self._header.offsets[stored.name]
+        start = self._header.data_start
+        blob = Blob.open(self._data[start + begin : start + end], grid.count, stored.name)
+        return StoredTensor(self.where, stored, grid, blob, self._trees(stored))
+
+    def _trees(self, record: TensorRecord) -> tuple[Node, ...]:
+        used = [record.tree] if record.fallback is None else [record.tree, record.fallback]
+        try:
+            return tuple(parse_tree(self.manifest.trees[index].tree) for index in used)
+        except PlanError as error:
+            raise FormatError(f"{self.where}: tensor {shown(record.name)}: {error}") from error
+
+    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
+        """Yield a tensor's bytes chunk by chunk, flat uint8, and check their digest at the end.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the tensor is damaged.
+        """
+        tensor = self.open_tensor(name)
+        digest = xxhash.xxh3_64()
+        for index in range(tensor.grid.count):
+            data = tensor.decode_chunk(index).reshape(-1).view(np.uint8)
+            digest.update(data)
+            yield data
+        tensor.check_digest(digest.hexdigest())
+
+    def close(self) -> None:
+        """Let go of the file; it is unmapped when the last array that views it is gone."""
+        self._data = np.empty(0, np.uint8)
+
+    def __enter__(self) -> CompressedFile:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+
+class StoredTensor:
+    """One tensor of a compressed file: which chunks it has, and how to decode each.
+
+    Attributes
+    ----------
+    record : TensorRecord
+    grid : ChunkGrid
+    """
+
+    def __init__(
+        self, where: str, record: TensorRecord, grid: ChunkGrid, blob: Blob, trees: tuple[Node, ...]
+    ) -> None:
+        self._where = where
+        self._blob = blob
+        self.record = record
+        self.grid = grid
+        with _located(where, record.name):
+            self._coder = ChunkCoder.unpack(trees, blob.shared())
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return chunk `index`, decoded into `out` if given.
+
+        Raises
+        ------
+        FormatError
+            If the chunk is damaged.
+        """
+        spec: ArraySpec = self.grid.spec(index)
+        with _located(self._where, self.record.name, index):
+            return self._coder.decode(self._blob.payload(index), spec, out)
+
+    def check_digest(self, found: str) -> None:
+        """Compare the digest of all decoded bytes with the manifest's.
+
+        Raises
+        ------
+        VerificationError
+            If they differ.
+        """
+        if found != self.record.digest:
+            raise VerificationError(
+                f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
+                "compressed"
+            )
+
+
+class _located:  # noqa: N801 - used as a statement
+    """Adds file, tensor and chunk to a CodecError; a class, since it is on the hot path."""
+
+    def __init__(self, where: str, name: str, chunk: int | None = None) -> None:
+        self._place = (where, name, chunk)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, TensorcompError):
+            return
+        where, name, chunk = self._place
+        place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
+        if isinstance(error, CodecError):
+            raise FormatError(f"{place}: {error}") from error
+        if isinstance(error, FormatError) and not str(error).startswith(where):
+            raise FormatError(f"{where}: {error}") from error
+
+
+def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:
+    with reading(path), path.open("rb") as file:
+        header = read_header(file, size, str(path))
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return header, np.frombuffer(mapped, np.uint8)
+        except (OSError, ValueError):  # some network file systems refuse to map
+            return header, np.fromfile(path, np.uint8)

@@ -1,0 +1,248 @@
+"""The main job, compress, as a flow over tensors: read → plan → encode → write.
+
+Tensors and chunks are encoded by threads (kernels hold no lock) and written in order, so the file
+is the same whatever the number of threads. At most a few chunks a thread are in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import xxhash
+
+from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
+from tensorcomp.codecs.base import Pieces
+from tensorcomp.codecs.text import format_tree
+from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.manifest import Manifest, PlannedTree, TensorRecord
+from tensorcomp.container.writer import CompressedWriter
+from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_rows
+from tensorcomp.threads import Workers
+
+_SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
+
+
+class Source(Protocol):
+    """What `Pipeline` compresses: an open checkpoint, or tensors in memory."""
+
+    tensors: tuple[TensorInfo, ...]
+    aliases: Mapping[str, str]
+    nbytes: int
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's bytes, flat uint8."""
+        ...
+
+    def recipe(self) -> Recipe:
+        """Return what rebuilds the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorReport:
+    """What became of one tensor.
+
+    Parameters
+    ----------
+    record : TensorRecord
+    tree : str
+        Text of its tree; empty for a duplicate.
+    why : str
+        Why that tree.
+    nbytes : int
+        Bytes of its blob; 0 for a duplicate.
+    """
+
+    record: TensorRecord
+    tree: str
+    why: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a checkpoint.
+
+    Parameters
+    ----------
+    input_bytes, output_bytes : int
+        Sizes of the files, every byte counted.
+    tensors : tuple of TensorReport
+        In the source's order.
+    """
+
+    input_bytes: int
+    output_bytes: int
+    tensors: tuple[TensorReport, ...]
+
+
+Progress = Callable[[str, int], None]
+
+
+def _silent(_name: str, _nbytes: int) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A tensor before it is encoded."""
+
+    array: np.ndarray
+    digest: str
+    identity: bytes
+    plan: Plan
+    coder: ChunkCoder
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One chunk to encode; a duplicate tensor has none (`index` is -1)."""
+
+    info: TensorInfo
+    grid: ChunkGrid
+    prepared: _Prepared
+    index: int
+    same_as: str | None = None
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How to compress: the object behind ``tensorcomp compress``.
+
+    Parameters
+    ----------
+    effort : {"balanced", "fast", "max"}
+        What size is worth in time. ``fast`` decodes fastest, ``max`` may take five times as long.
+    threads : int
+        Threads that encode, at least 1. The bytes written do not depend on it.
+    chunk_elements : int
+        Elements of a chunk at most: what a slice must decode, and what a thread holds.
+
+    Raises
+    ------
+    ValueError
+        If a field is out of range.
+    """
+
+    effort: str = "balanced"
+    threads: int = 1
+    chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {self.effort!r}")
+        if self.threads < 1:
+            raise ValueError(f"threads is at least 1; got {self.threads}")
+
+    def write(self, source: Source, file: BinaryIO, progress: Progress = _silent) -> Report:
+        """Compress a source into an empty file, and say what became of each tensor.
+
+        Parameters
+        ----------
+        source : Source
+        file : binary file
+            Seekable, readable, writable and empty.
+        progress : callable, optional
+            Told a tensor's name and how many of its bytes have been written since last time.
+        """
+        records = {
+            info.name: TensorRecord(
+                name=info.name,
+                dtype=info.dtype,
+                shape=info.shape,
+                role=classify(info.name, info.dtype, info.shape),
+                nbytes=info.nbytes,
+            )
+            for info in source.tensors
+        }
+        draft = Manifest(
+            chunk_elements=self.chunk_elements,
+            trees=(),
+            tensors=records,
+            recipe=source.recipe(),
+            source_bytes=source.nbytes,
+            aliases=source.aliases,
+        )
+        writer = CompressedWriter(file, draft)
+        trees: dict[PlannedTree, int] = {}
+        reports = {}
+        with Workers(self.threads) as workers:
+            for job, pieces in workers.in_order(
+                _encode, self._jobs(source, workers), small=_is_small, ahead=3
+            ):
+                name = job.info.name
+                if job.same_as is not None:
+                    records[name] = replace(records[name], same_as=job.same_as)
+                    reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
+                    progress(name, job.info.nbytes)
+                    continue
+                if job.index == 0:
+                    writer.begin(name, job.prepared.coder.pack(), job.grid.count)
+                size = writer.write_chunk(pieces)
+                progress(name, job.grid.spec(job.index).nbytes)
+                if size:
+                    used = [
+                        trees.setdefault(PlannedTree(format_tree(tree), why), len(trees))
+                        for tree, why in _trees_used(job.prepared)
+                    ]
+                    records[name] = replace(
+                        records[name],
+                        tree=used[0],
+                        fallback=used[1] if len(used) > 1 else None,
+                        digest=job.prepared.digest,
+                    )
+                    first = _trees_used(job.prepared)[0]
+                    reports[name] = TensorReport(
+                        records[name], format_tree(first[0]), first[1], size
+                    )
+        output_bytes = writer.finish(replace(draft, trees=tuple(trees), tensors=records))
+        ordered = tuple(reports[info.name] for info in source.tensors)
+        return Report(source.nbytes, output_bytes, ordered)
+
+    def _jobs(self, source: Source, workers: Workers) -> Iterator[_Job]:
+        """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
+        first_with: dict[tuple[str, int, bytes], str] = {}
+        grids = {
+            info.name: chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
+            for info in source.tensors
+        }
+
+        def prepare(info: TensorInfo) -> _Prepared:
+            grid = grids[info.name]
+            data = source.read(info.name)
+            array = data.view(grid.dtype).reshape(grid.shape)
+            digest = xxhash.xxh3_64_hexdigest(data)
+            plan = plan_lossless(array, self.effort)
+            trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
+            coder = ChunkCoder.learn(trees, sample_rows(array))
+            return _Prepared(array, digest, xxhash.xxh3_128_digest(data), plan, coder)
+
+        for info, prepared in workers.in_order(
+            prepare, source.tensors, small=lambda info: info.nbytes < _SMALL_BYTES
+        ):
+            grid = grids[info.name]
+            first = first_with.setdefault((info.dtype, info.nbytes, prepared.identity), info.name)
+            if first != info.name and np.array_equal(source.read(first), source.read(info.name)):
+                yield _Job(info, grid, prepared, -1, same_as=first)
+                continue
+            for index in range(grid.count):
+                yield _Job(info, grid, prepared, index)
+
+
+def _encode(job: _Job) -> Pieces:
+    if job.index < 0:
+        return []
+    start, stop = job.grid.bounds(job.index)
+    return job.prepared.coder.encode(job.prepared.array[start:stop])
+
+
+def _is_small(job: _Job) -> bool:
+    return job.index < 0 or job.grid.spec(job.index).nbytes < _SMALL_BYTES
+
+
+def _trees_used(prepared: _Prepared) -> list[tuple[object, str]]:
+    return [(tree, prepared.plan.why) for tree in prepared.coder.trees]

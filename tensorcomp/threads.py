@@ -1,0 +1,89 @@
+"""Functions on threads, with their results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """A few threads; a context manager. One thread means the caller's own.
+
+    Parameters
+    ----------
+    threads : int
+        At least 1.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "tensorcomp") if threads > 1 else None
+
+    def __enter__(self) -> Workers:
+        """Return self."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the running calls end and drop those that have not begun."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def in_order(
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        small: Callable[[Item], bool] = lambda _item: False,
+        ahead: int = 2,
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yield (item, function(item)) in the order of `items`.
+
+        Parameters
+        ----------
+        function : callable
+            Called on a thread; its exception is raised where its result is due.
+        items : iterable
+            Taken as room appears: at most `ahead` a thread are under way.
+        small : callable, optional
+            Whether handing an item to a thread costs more than the call itself.
+        ahead : int, optional
+        """
+        if self._pool is None:
+            for item in items:
+                yield item, function(item)
+            return
+        waiting: deque[tuple[Item, Future[Result] | None]] = deque()
+        for item in items:
+            waiting.append((item, None if small(item) else self._pool.submit(function, item)))
+            while len(waiting) > ahead * self._threads or waiting[0][1] is None:
+                yield _due(function, *waiting.popleft())
+                if not waiting:
+                    break
+        while waiting:
+            yield _due(function, *waiting.popleft())
+
+    def map_all(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
+        """Call a function on every item, in any order; raise the first exception, if any."""
+        if self._pool is None:
+            for item in items:
+                function(item)
+            return
+        shared = iter(list(items))  # a list's iterator may be drained by several threads
+
+        def drain() -> None:
+            for item in shared:
+                function(item)
+
+        for future in [self._pool.submit(drain) for _ in range(self._threads)]:
+            future.result()
+
+
+def _due(
+    function: Callable[[Item], Result], item: Item, future: Future[Result] | None
+) -> tuple[Item, Result]:
+    return item, function(item) if future is None else future.result()
