@@ -1,0 +1,81 @@
+"""Small neural-network checkpoints, without losing a bit.
+
+Every public name is imported when it is first used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs import format_tree, parse_tree
+    from tensorcomp.errors import (
+        CheckpointError,
+        CodecError,
+        FormatError,
+        PlanError,
+        TensorcompError,
+        VerificationError,
+    )
+    from tensorcomp.files import compress, decompress, verify
+    from tensorcomp.loading import load, load_file, safe_open
+    from tensorcomp.pipeline import Pipeline, Progress
+    from tensorcomp.saving import save, save_file
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CheckpointError": "errors",
+    "CodecError": "errors",
+    "FormatError": "errors",
+    "Pipeline": "pipeline",
+    "PlanError": "errors",
+    "Progress": "pipeline",
+    "TensorcompError": "errors",
+    "VerificationError": "errors",
+    "compress": "files",
+    "decompress": "files",
+    "format_tree": "codecs",
+    "load": "loading",
+    "load_file": "loading",
+    "parse_tree": "codecs",
+    "safe_open": "loading",
+    "save": "saving",
+    "save_file": "saving",
+    "verify": "files",
+}
+
+__all__ = [
+    "CheckpointError",
+    "CodecError",
+    "FormatError",
+    "Pipeline",
+    "PlanError",
+    "Progress",
+    "TensorcompError",
+    "VerificationError",
+    "compress",
+    "decompress",
+    "format_tree",
+    "load",
+    "load_file",
+    "parse_tree",
+    "safe_open",
+    "save",
+    "save_file",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tensorcomp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tensorcomp.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -6,7 +6,7 @@ is the same whatever the number of threads. At most a few chunks a thread are in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Protocol
 
@@ -16,9 +16,10 @@ import xxhash
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.text import format_tree
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
-from tensorcomp.container.manifest import Manifest, PlannedTree, TensorRecord
+from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter
 from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_rows
 from tensorcomp.threads import Workers
@@ -80,11 +81,14 @@ class Report:
     tensors: tuple[TensorReport, ...]
 
 
-Progress = Callable[[str, int], None]
+class Progress:
+    """Told how far a long job is; does nothing here, a subclass shows it."""
 
+    def begin(self, tensors: int, nbytes: int) -> None:
+        """Start a file of so many tensors and bytes of them."""
 
-def _silent(_name: str, _nbytes: int) -> None:
-    return None
+    def advance(self, name: str, nbytes: int) -> None:
+        """Count bytes of a tensor that are done; a tensor may come in several pieces."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,6 @@ class _Prepared:
 
     array: np.ndarray
     digest: str
-    identity: bytes
     plan: Plan
     coder: ChunkCoder
 
@@ -138,7 +141,7 @@ class Pipeline:
         if self.threads < 1:
             raise ValueError(f"threads is at least 1; got {self.threads}")
 
-    def write(self, source: Source, file: BinaryIO, progress: Progress = _silent) -> Report:
+    def write(self, source: Source, file: BinaryIO, progress: Progress | None = None) -> Report:
         """Compress a source into an empty file, and say what became of each tensor.
 
         Parameters
@@ -146,9 +149,10 @@ class Pipeline:
         source : Source
         file : binary file
             Seekable, readable, writable and empty.
-        progress : callable, optional
-            Told a tensor's name and how many of its bytes have been written since last time.
+        progress : Progress, optional
         """
+        progress = progress or Progress()
+        progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
         records = {
             info.name: TensorRecord(
                 name=info.name,
@@ -178,12 +182,12 @@ class Pipeline:
                 if job.same_as is not None:
                     records[name] = replace(records[name], same_as=job.same_as)
                     reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
-                    progress(name, job.info.nbytes)
+                    progress.advance(name, job.info.nbytes)
                     continue
                 if job.index == 0:
                     writer.begin(name, job.prepared.coder.pack(), job.grid.count)
                 size = writer.write_chunk(pieces)
-                progress(name, job.grid.spec(job.index).nbytes)
+                progress.advance(name, job.grid.spec(job.index).nbytes)
                 if size:
                     used = [
                         trees.setdefault(PlannedTree(format_tree(tree), why), len(trees))
@@ -193,7 +197,7 @@ class Pipeline:
                         records[name],
                         tree=used[0],
                         fallback=used[1] if len(used) > 1 else None,
-                        digest=job.prepared.digest,
+                        digest=job.prepared.digest[:DIGEST_DIGITS],
                     )
                     first = _trees_used(job.prepared)[0]
                     reports[name] = TensorReport(
@@ -205,7 +209,7 @@ class Pipeline:
 
     def _jobs(self, source: Source, workers: Workers) -> Iterator[_Job]:
         """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
-        first_with: dict[tuple[str, int, bytes], str] = {}
+        first_with: dict[tuple[str, int, str], str] = {}
         grids = {
             info.name: chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
             for info in source.tensors
@@ -215,17 +219,16 @@ class Pipeline:
             grid = grids[info.name]
             data = source.read(info.name)
             array = data.view(grid.dtype).reshape(grid.shape)
-            digest = xxhash.xxh3_64_hexdigest(data)
             plan = plan_lossless(array, self.effort)
             trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
             coder = ChunkCoder.learn(trees, sample_rows(array))
-            return _Prepared(array, digest, xxhash.xxh3_128_digest(data), plan, coder)
+            return _Prepared(array, xxhash.xxh3_128_hexdigest(data), plan, coder)
 
         for info, prepared in workers.in_order(
             prepare, source.tensors, small=lambda info: info.nbytes < _SMALL_BYTES
         ):
             grid = grids[info.name]
-            first = first_with.setdefault((info.dtype, info.nbytes, prepared.identity), info.name)
+            first = first_with.setdefault((info.dtype, info.nbytes, prepared.digest), info.name)
             if first != info.name and np.array_equal(source.read(first), source.read(info.name)):
                 yield _Job(info, grid, prepared, -1, same_as=first)
                 continue
@@ -244,5 +247,5 @@ def _is_small(job: _Job) -> bool:
     return job.index < 0 or job.grid.spec(job.index).nbytes < _SMALL_BYTES
 
 
-def _trees_used(prepared: _Prepared) -> list[tuple[object, str]]:
+def _trees_used(prepared: _Prepared) -> list[tuple[Node, str]]:
     return [(tree, prepared.plan.why) for tree in prepared.coder.trees]

@@ -43,9 +43,9 @@ def file_size(path: Path) -> int:
     """
     if "\0" in str(path):
         raise CheckpointError(f"{shown(path)}: a path cannot hold a NUL character")
-    if path.is_symlink() and not path.exists():
-        raise CheckpointError(f"{path}: a link to a file that is not there; download it again")
     with reading(path):
+        if path.is_symlink() and not path.exists():
+            raise CheckpointError(f"{path}: a link to a file that is not there; download it again")
         status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise CheckpointError(f"{path}: is a folder where a file was expected")

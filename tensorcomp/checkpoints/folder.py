@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from tensorcomp.checkpoints.access import file_size, reading, writing
 from tensorcomp.checkpoints.naming import shown
-from tensorcomp.checkpoints.shards import Index, check_shards, read_index, sibling_groups
+from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
 from tensorcomp.checkpoints.sniff import sniff
 from tensorcomp.errors import CheckpointError
 
@@ -60,7 +60,9 @@ def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
         tensor that is there.
     """
     root = Path(path)
-    if not root.is_dir():
+    with reading(root):
+        is_folder = root.is_dir()
+    if not is_folder:
         raise CheckpointError(f"{shown(root)}: is not a folder that can be read")
     files = sorted(_walk(root, PurePosixPath(), ()))
     weights: set[PurePosixPath] = set()
@@ -95,6 +97,8 @@ def copy_others(folder: CheckpointFolder, out_path: str | os.PathLike[str]) -> N
         target = Path(out_path) / file
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_symlink():
+                target.unlink()  # copying would write to where it leads, perhaps outside
             shutil.copyfile(folder.path / file, target)
 
 
@@ -121,6 +125,8 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
     """Return which files of one folder are weights, after checking shards against indexes."""
     present = set(names)
     weights = {name for name in names if name.endswith(SAFETENSORS_SUFFIX)}
+    for name in weights:
+        sniff(folder / name)
     indexes = [index for name in names if (index := read_index(folder / name)) is not None]
     for index in indexes:
         check_shards(index, present)
@@ -135,8 +141,8 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
 def _check_unindexed(folder: Path, weights: set[str], indexes: list[Index]) -> None:
     """Check shards that go by their numbers, there being no index that names them."""
     indexed = set().union(*(index.shards for index in indexes))
-    for group in sibling_groups(folder, sorted(weights - indexed)):
-        check_shards(group, weights)
+    for model in numbered_shards(folder, sorted(weights - indexed)):
+        check_shards(model, weights)
 
 
 def _loads(path: Path) -> bool:

@@ -26,12 +26,11 @@ from tensorcomp.checkpoints.npy_header import NpyHeader, read_npy_header, usual_
 from tensorcomp.checkpoints.packing import pack_recipe, unpack_structure
 from tensorcomp.checkpoints.safetensors_file import checked_bytes
 from tensorcomp.checkpoints.safetensors_header import METADATA_KEY
-from tensorcomp.checkpoints.sniff import open_zip
+from tensorcomp.checkpoints.sniff import MAX_DEFLATE_RATIO, open_zip
 from tensorcomp.errors import CheckpointError, FormatError
 
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-_MAX_DEFLATE_RATIO = 1032  # 258 bytes in two bits
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip archive, as np.savez writes
 _BLOCK_BYTES = 1 << 20
 
@@ -123,7 +122,7 @@ class NpzFile(Checkpoint):
                 raise CheckpointError(f"{where}: stands twice in the archive; save it again")
             seen.add(entry.filename)
             deflated = entry.compress_type == zipfile.ZIP_DEFLATED
-            if entry.file_size > self.nbytes * (_MAX_DEFLATE_RATIO if deflated else 1) and (
+            if entry.file_size > self.nbytes * (MAX_DEFLATE_RATIO if deflated else 1) and (
                 deflated or entry.compress_type == zipfile.ZIP_STORED
             ):
                 raise CheckpointError(
@@ -174,26 +173,31 @@ def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
     with writing(out_path), zipfile.ZipFile(out_path, "w") as archive:
         for node in members:
             try:
-                info, entry = infos[node["name"]], zipfile.ZipInfo(node["member"], _EPOCH)
-                entry.compress_type = node["method"]
-                raw = _raw_header(node, info)
-            except (KeyError, TypeError, UnicodeEncodeError) as error:
-                raise FormatError(
-                    f"the recipe of the .npz archive is damaged: {error!r}"
-                ) from error
+                info, entry, raw = infos[node["name"]], _entry(node), _raw_header(node)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise FormatError(f"the recipe of the .npz is damaged: {error!r}") from error
             if entry.compress_type not in _METHODS or entry.filename in archive.NameToInfo:
-                raise FormatError("the recipe of the .npz archive has an impossible member")
+                raise FormatError("the recipe of the .npz has an impossible member")
+            if raw is None:
+                raw = usual_npy_header(info)
             with archive.open(entry, "w", force_zip64=True) as file:
                 file.write(raw)
                 for chunk in _file_order(raw, source, info):
                     file.write(chunk)
 
 
-def _raw_header(node: dict[str, Any], info: TensorInfo) -> bytes:
-    """Return the header of a member: the usual one, another, or none at all."""
+def _entry(node: dict[str, Any]) -> zipfile.ZipInfo:
+    node["member"].encode()  # a ValueError now, where zipfile would meet it in mid-file
+    entry = zipfile.ZipInfo(node["member"], _EPOCH)
+    entry.compress_type = node["method"]
+    return entry
+
+
+def _raw_header(node: dict[str, Any]) -> bytes | None:
+    """Return the header of a member, empty if it is no array, or None for the usual one."""
     if "header" not in node:
-        return usual_npy_header(info)
-    return b"" if node["header"] is None else node["header"].encode("latin-1")
+        return None
+    return b"" if node["header"] is None else bytes(node["header"].encode("latin-1"))
 
 
 def _file_order(raw: bytes, source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:

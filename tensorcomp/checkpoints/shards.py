@@ -18,7 +18,7 @@ from tensorcomp.errors import CheckpointError
 # model.safetensors.index.fp16.json
 _INDEX_NAME = re.compile(r"(?P<whole>.+\.(?:safetensors|bin))\.index(?:\.[\w-]+)?\.json", re.DOTALL)
 _SHARD_NAME = re.compile(
-    r"(?P<stem>.+?)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?P<suffix>\..+)", re.DOTALL
+    r"(?P<stem>.+?)-[0-9]{5}-of-(?P<count>[0-9]{5})(?P<suffix>\..+)", re.DOTALL
 )
 _MAX_INDEX_BYTES = 100_000_000
 
@@ -82,19 +82,99 @@ def read_index(path: Path) -> Index | None:
 
 def numbered_shards(folder: Path, names: Iterable[str]) -> list[Index]:
     """Return the models whose shards, named ``<stem>-00001-of-00003<suffix>``, no index names."""
-    groups: dict[tuple[str, str, str], set[int]] = {}
+    groups: dict[tuple[str, str, str], set[str]] = {}
     for name in names:
         match = _SHARD_NAME.fullmatch(name)
         if match:
-            key = match["stem"], match["count"], match["suffix"]
-            groups.setdefault(key, set()).add(int(match["number"]))
+            groups.setdefault((match["stem"], match["count"], match["suffix"]), set()).add(name)
     indexes = []
-    for (stem, count, suffix), numbers in groups.items():
-        first = min(1, *numbers, 1)
-        # A name may claim any count: more names than could be shown are not made up.
-        last = min(int(count) + first - 1, max(numbers) + _SHOWN_MISSING)
-        expected = numbers | set(range(first, last + 1)) if last < _MAX_SHARDS else numbers | {first}
-        shards = (f"{stem}-{number:0{len(count)}}-of-{count}{suffix}" for number in expected)
+    for (stem, count, suffix), found in groups.items():
+        first = 0 if f"{stem}-00000-of-{count}{suffix}" in found else 1
+        expected = {
+            f"{stem}-{number:05}-of-{count}{suffix}" for number in range(first, int(count) + first)
+        }
         where = f"{folder / stem}-*-of-{count}{suffix}"
-        indexes.append(Index(folder, where, frozenset(shards), None))
+        indexes.append(Index(folder, where, frozenset(expected | found), None))
     return indexes
+
+
+def check_shards(index: Index, present: Collection[str]) -> None:
+    """Require that the shards are there, hold each tensor once, and hold what the index says.
+
+    Parameters
+    ----------
+    index : Index
+        From `read_index` or `numbered_shards`.
+    present : collection of str
+        Names of all the files in the index's folder.
+
+    Raises
+    ------
+    CheckpointError
+        Listing the shards or tensors that are missing, that stand twice, or that the index does
+        not know.
+    """
+    missing = sorted(index.shards.difference(present))
+    if missing:
+        raise CheckpointError(
+            f"{index.where}: {len(missing)} of {len(index.shards)} shards are missing: "
+            f"{listed(missing)}; download them"
+        )
+    if index.weight_map is not None:
+        stale = sorted(name for name in present if _is_passed_over(name, index))
+        if stale:
+            raise CheckpointError(
+                f"{index.where}: is stale: it does not name {listed(stale)} beside it; remove the "
+                "index or those files, whichever is old"
+            )
+    if all(name.endswith(".safetensors") for name in index.shards):
+        _check_tensors(index)
+
+
+def _check_tensors(index: Index) -> None:
+    holders: dict[str, str] = {}
+    for shard in sorted(index.shards):
+        path = index.folder / shard
+        size = file_size(path)
+        with reading(path), path.open("rb") as file:
+            header = read_header(file, size, str(path))
+        for info in header.tensors:
+            other = holders.setdefault(info.name, shard)
+            if other != shard:
+                raise CheckpointError(
+                    f"{index.where}: tensor {shown(info.name)} stands in both {shown(other)} and "
+                    f"{shown(shard)}; remove one of them"
+                )
+    if index.weight_map is None:
+        return
+    lacking = [name for name, shard in index.weight_map.items() if holders.get(name) != shard]
+    if lacking:
+        shard = index.weight_map[lacking[0]]
+        raise CheckpointError(
+            f"{index.where}: {len(lacking)} tensors are not in the shards that it names: "
+            f"{listed(lacking)} (the first should be in {shown(shard)}); download both again"
+        )
+    unknown = [name for name in holders if name not in index.weight_map]
+    if unknown:
+        raise CheckpointError(
+            f"{index.where}: is stale: it lacks {len(unknown)} tensors that the shards hold: "
+            f"{listed(unknown)}; write it again"
+        )
+
+
+def _is_passed_over(name: str, index: Index) -> bool:
+    """Return whether a file looks like a part, or the whole, of the index's model but is not."""
+    if name in index.shards:
+        return False
+    series = {
+        (match["stem"], match["suffix"])
+        for shard in index.shards
+        if (match := _SHARD_NAME.fullmatch(shard))
+    }
+    match = _SHARD_NAME.fullmatch(name)
+    return name == index.whole or (match is not None and (match["stem"], match["suffix"]) in series)
+
+
+def _is_plain_name(name: str) -> bool:
+    """Return whether a name stays in its folder on every system."""
+    return name not in ("", ".", "..") and not set(name) & set("/\\\0:")

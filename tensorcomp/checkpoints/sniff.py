@@ -16,6 +16,7 @@ Kind = Literal["safetensors", "torch", "npz"]
 # A pickled protocol number, then torch's magic number 0x1950a86a20f9469cfc6c.
 TORCH_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+MAX_DEFLATE_RATIO = 1032  # 258 bytes in two bits
 
 _HEAD_BYTES = 512
 _ADVICE = "give a .safetensors, .pt, .pth, .bin or .npz checkpoint"

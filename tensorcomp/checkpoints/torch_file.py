@@ -17,7 +17,7 @@ from tensorcomp.checkpoints.access import file_size, reading
 from tensorcomp.checkpoints.checkpoint import Checkpoint, Recipe
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.packing import pack_recipe
-from tensorcomp.checkpoints.sniff import ZIP_MAGICS, open_zip
+from tensorcomp.checkpoints.sniff import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.torch_layout import lay_out
 from tensorcomp.checkpoints.torch_tensors import byte_view, require_torch, tensor_info
 from tensorcomp.checkpoints.torch_tree import TreeEncoder
@@ -51,15 +51,17 @@ class TorchFile(Checkpoint):
         self.path = path
         self.nbytes = file_size(path)
         loaded, inflated = _load(path)
-        encoder = TreeEncoder(str(path))
+        limit = self.nbytes * (MAX_DEFLATE_RATIO if inflated else 1)
+        encoder = TreeEncoder(str(path), limit)
         tree = encoder.encode(loaded)
         layout = lay_out(encoder.leaves, str(path))
         self._stored = layout.stored
         self._structure = {"tree": tree, "leaves": layout.leaves, "pools": layout.pools}
         self.tensors = tuple(tensor_info(name, tensor) for name, tensor in layout.stored.items())
         self.aliases = layout.aliases
-        claimed = sum(info.nbytes for info in self.tensors)
-        if claimed > self.nbytes and not inflated:
+        storages = [leaf.tensor.untyped_storage() for leaf in encoder.leaves]
+        claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+        if claimed > limit:
             raise CheckpointError(
                 f"{path}: claims {claimed} bytes of tensors but holds {self.nbytes}; it is damaged"
             )

@@ -21,7 +21,7 @@ from tensorcomp.checkpoints.torch_tensors import (
     is_dense,
     require_torch,
 )
-from tensorcomp.checkpoints.torch_tree import TreeDecoder
+from tensorcomp.checkpoints.torch_tree_decoder import TreeDecoder
 from tensorcomp.errors import CheckpointError, FormatError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Nested Python objects of a torch file as tagged JSON, and back.
+"""Nested Python objects of a torch file as tagged JSON; `TreeDecoder` goes back.
 
 ``None``, booleans, finite floats, short integers, texts and lists are JSON values; everything else
 is an object with a tag first: ``{"tuple": […]}``, ``{"dict": [[key, value], …]}``,
@@ -10,17 +10,16 @@ become a large one.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.torch_tensors import refusal
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +49,12 @@ class TreeEncoder:
     ----------
     where : str
         The file's name, for error messages.
+    max_bytes : int
+        The longest byte string that the file can hold; a pickle can ask for one of any length.
     """
 
     where: str
+    max_bytes: int
     leaves: list[Leaf] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
@@ -74,13 +76,11 @@ class TreeEncoder:
                 f"{self._at(path)} holds itself; save a state dict, which has no cycles"
             )
         if len(path) > MAX_DEPTH:
-            raise CheckpointError(
-                f"{self.where}: nests more than {MAX_DEPTH} levels deep; save a flat state dict"
-            )
+            raise self._too_deep()
         self._open.add(key)
         node = self._encode_new(value, path)
         self._open.discard(key)
-        if _is_numbered(node):
+        if is_numbered(node):
             self._numbers[key] = self._count
             self._count += 1
         return node
@@ -98,14 +98,17 @@ class TreeEncoder:
         if kind is str:
             return _text_node(value)
         if kind is bytes or kind is bytearray:
+            if len(value) > self.max_bytes:
+                raise CheckpointError(
+                    f"{self._at(path)} claims {len(value)} bytes, more than its file can hold"
+                )
             return {kind.__name__: base64.b64encode(value).decode()}
         if kind is list:
             return self._encode_items(value, path)
         if kind is tuple:
             return {"tuple": self._encode_items(value, path)}
         if kind is set:
-            # Iteration order of a set of texts changes from run to run.
-            return {"set": self._encode_items(sorted(value, key=repr), path)}
+            return {"set": self._encode_items(self._sorted(value), path)}
         if kind is dict:
             return {"dict": self._encode_pairs(value, path)}
         if kind is Counter:
@@ -167,122 +170,20 @@ class TreeEncoder:
             node["attributes"] = self._encode_pairs(attributes, path)
         return node
 
+    def _sorted(self, items: set[Any]) -> list[Any]:
+        # The iteration order of a set of texts changes from run to run.
+        try:
+            return sorted(items, key=repr)
+        except RecursionError:
+            raise self._too_deep() from None
+
+    def _too_deep(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self.where}: nests more than {MAX_DEPTH} levels deep; save a flat state dict"
+        )
+
     def _at(self, path: tuple[str, ...]) -> str:
         return f"{self.where}: {shown('.'.join(path))}" if path else f"{self.where}: its root"
-
-
-@dataclass
-class TreeDecoder:
-    """Builds the object that `TreeEncoder` described.
-
-    Parameters
-    ----------
-    tensor_at : callable
-        Gives the tensor of a leaf number.
-    """
-
-    tensor_at: Callable[[int], torch.Tensor]
-    _built: list[Any] = field(default_factory=list)
-
-    def decode(self, node: Any) -> Any:
-        """Return the object of a node.
-
-        Raises
-        ------
-        FormatError
-            If the node is not one that `TreeEncoder` writes.
-        """
-        try:
-            return self._decode(node)
-        except (
-            AttributeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            RecursionError,
-            RuntimeError,  # torch's own refusals
-            TypeError,
-            ValueError,
-            binascii.Error,
-            struct.error,
-        ) as error:
-            raise FormatError(f"the recipe of the torch file is damaged: {error!r}") from error
-
-    def _decode(self, node: Any) -> Any:
-        if isinstance(node, list):
-            value: Any = [self._decode(item) for item in node]
-        elif isinstance(node, dict):
-            value = self._decode_tagged(node)
-        else:
-            value = node
-        if _is_numbered(node):
-            self._built.append(value)
-        return value
-
-    def _decode_tagged(self, node: dict[str, Any]) -> Any:
-        tag, content = next(iter(node.items()))
-        if tag == "ref":
-            return self._built[content]
-        if tag == "tensor":
-            return self._decode_tensor(node)
-        if tag in ("tuple", "set"):
-            return {"tuple": tuple, "set": set}[tag]([self._decode(item) for item in content])
-        if tag in ("dict", "odict", "counter"):
-            pairs = self._decode_pairs(content)
-            if tag == "dict":
-                return pairs
-            if tag == "counter":
-                return Counter(pairs)
-            ordered = OrderedDict(pairs)
-            vars(ordered).update(self._decode_pairs(node.get("attributes", [])))
-            return ordered
-        return _decode_scalar(tag, content)
-
-    def _decode_tensor(self, node: dict[str, Any]) -> torch.Tensor:
-        import torch
-
-        tensor = self.tensor_at(node["tensor"])
-        requires_grad = bool(node.get("requires_grad", False))
-        if node.get("parameter"):
-            tensor = torch.nn.Parameter(tensor, requires_grad=requires_grad)
-        elif requires_grad:
-            tensor.requires_grad_()
-        vars(tensor).update(self._decode_pairs(node.get("attributes", [])))
-        return tensor
-
-    def _decode_pairs(self, pairs: list[Any]) -> dict[Any, Any]:
-        return {self._decode(key): self._decode(value) for key, value in pairs}
-
-
-def _decode_scalar(tag: str, content: Any) -> Any:
-    if tag == "int":
-        return int(content, 16)
-    if tag == "float":
-        return struct.unpack(">d", bytes.fromhex(content))[0]
-    if tag == "complex":
-        real, imaginary = (_decode_float(part) for part in content)
-        return complex(real, imaginary)
-    if tag == "str":
-        return bytes.fromhex(content).decode("utf-8", "surrogatepass")
-    if tag == "bytes":
-        return base64.b64decode(content, validate=True)
-    if tag == "bytearray":
-        return bytearray(base64.b64decode(content, validate=True))
-    import torch
-
-    if tag == "size":
-        return torch.Size(content)
-    if tag == "device":
-        return torch.device(content)
-    if tag in ("dtype", "layout"):
-        value = getattr(torch, content)
-        if isinstance(value, {"dtype": torch.dtype, "layout": torch.layout}[tag]):
-            return value
-    raise ValueError(f"unknown tag {tag!r}")
-
-
-def _decode_float(node: Any) -> float:
-    return _decode_scalar("float", node["float"]) if isinstance(node, dict) else float(node)
 
 
 def _float_node(value: float) -> Any:
@@ -298,7 +199,8 @@ def _text_node(text: str) -> Any:
     return text
 
 
-def _is_numbered(node: Any) -> bool:
+def is_numbered(node: Any) -> bool:
+    """Return whether the object of a node counts among those that a ``ref`` may mean."""
     if isinstance(node, dict):
         return not _NUMBERED.isdisjoint(node)
     return isinstance(node, list) or (isinstance(node, str) and len(node) > _SHORT_TEXT)

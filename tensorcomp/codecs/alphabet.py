@@ -11,7 +11,7 @@ from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
 
 _COUNTERS = 1 << 16  # more would not stay in the second-level cache
-_zeros = np.zeros(1 << 20, np.uint8)
+_zeros = np.zeros(1 << 20, np.uint16)
 _zeros.flags.writeable = False
 
 
@@ -25,12 +25,28 @@ def symbols_of(array: np.ndarray) -> np.ndarray:
 
 def one_context(count: int) -> np.ndarray:
     """Return `count` zeros: every element in context 0."""
-    return _zeros[:count] if count <= _zeros.size else np.zeros(count, np.uint8)
+    return _zeros[:count] if count <= _zeros.size else np.zeros(count, np.uint16)
 
 
 def contexts_of(model: ContextModel | None, count: int) -> np.ndarray:
-    """Return the context of each of `count` symbols, flat uint8."""
+    """Return the context of each of `count` symbols, flat uint16."""
     return one_context(count) if model is None else model.expand().reshape(-1)
+
+
+def symbol_bits(symbols: np.ndarray) -> int:
+    """Return the bits that every symbol fits in; 8 for those of one byte."""
+    return 8 if symbols.itemsize == 1 else max(int(symbols.max()).bit_length(), 1)
+
+
+def indices_of(symbols: np.ndarray, model: ContextModel | None, bits: int) -> np.ndarray:
+    """Return context << bits | symbol of each element: the symbols themselves in one context."""
+    from tensorcomp.kernels.contexts import add_symbols
+
+    if model is None:
+        return symbols
+    indices = model.expand(bits).reshape(-1)
+    add_symbols(symbols, indices)
+    return indices
 
 
 @dataclass(frozen=True)
@@ -60,19 +76,27 @@ class Alphabet:
 
 def count_symbols(symbols: np.ndarray, contexts: np.ndarray, number: int) -> Alphabet:
     """Count the symbols of each context; `number` is how many contexts there are."""
+    bits = symbol_bits(symbols)
+    if number == 1:
+        return count_indices(symbols, bits, 1)
+    indices = (contexts.astype(np.uint32) << bits) | symbols
+    return count_indices(indices, bits, number)
+
+
+def count_indices(indices: np.ndarray, bits: int, number: int) -> Alphabet:
+    """Count what `indices_of` gives for symbols of so many bits in so many contexts."""
     from tensorcomp.kernels.contexts import histogram
 
-    shift = 8 if symbols.itemsize == 1 else int(symbols.max()).bit_length()
-    counters = np.zeros((4, number << shift), np.uint32)
-    histogram(symbols, contexts, shift, counters)
-    counts = counters.sum(axis=0, dtype=np.int64).reshape(number, 1 << shift)
+    counters = np.zeros((4, number << bits), np.uint32)
+    histogram(indices, counters)
+    counts = counters.sum(axis=0, dtype=np.int64).reshape(number, 1 << bits)
     present = np.flatnonzero(counts.any(axis=0)).astype(np.uint16)
-    return Alphabet(present, np.ascontiguousarray(counts[:, present]), shift)
+    return Alphabet(present, np.ascontiguousarray(counts[:, present]), bits)
 
 
 def affordable_contexts(symbols: np.ndarray, wanted: int) -> int:
     """Return how many contexts, a power of two, these symbols can be counted in."""
-    bits = 8 if symbols.itemsize == 1 else int(symbols.max()).bit_length()
+    bits = symbol_bits(symbols)
     number = wanted
     while number > 1 and number << bits > _COUNTERS:
         number //= 2

@@ -49,11 +49,9 @@ class Bitpack(Serializer):
             least = int(array.min())
             words = words - words.dtype.type(least & ((1 << 8 * array.itemsize) - 1))
         rows = as_rows(words)
-        ors = np.empty(rows.shape[0], np.uint64)
-        kernel.row_ors(rows, ors)
-        spans = _spans(ors)
-        union = _spans(np.bitwise_or.reduce(ors, keepdims=True))
-        by_row = _packed_bytes(spans, rows.shape[1]) + 2 * len(spans)
+        spans = np.empty((rows.shape[0], 2), np.uint8)
+        union = np.array([kernel.row_spans(rows, spans)], np.uint8)
+        by_row = kernel.packed_bytes(spans, rows.shape[1]) + 2 * len(spans)
         flat = -(-words.size * int(union[0, 1]) // 8)
         if rows.shape[1] >= _SHORTEST_ROW and by_row < flat:
             blocks = [(rows, spans)]
@@ -101,52 +99,21 @@ def _blocks(flat: np.ndarray) -> list[np.ndarray]:
     return [block for block in blocks if block.size]
 
 
-def _spans(ors: np.ndarray) -> np.ndarray:
-    """Return (shift, width) of each union of bits, (R, 2) uint8; (0, 0) where no bit is set."""
-    lowest = ors & (~ors + np.uint64(1))
-    shifts = _bit_length(lowest)
-    widths = _bit_length(ors)
-    return np.stack([np.maximum(shifts, 1) - 1, widths - np.maximum(shifts, 1) + (widths > 0)], 1)
-
-
-def _bit_length(words: np.ndarray) -> np.ndarray:
-    lengths = np.zeros(words.shape, np.uint8)
-    words = words.copy()
-    for step in (32, 16, 8, 4, 2, 1):
-        above = words >> np.uint64(step)
-        lengths += np.where(above > 0, step, 0).astype(np.uint8)
-        words = np.where(above > 0, above, words)
-    return lengths + (words > 0).astype(np.uint8)
-
-
-def _packed_bytes(spans: np.ndarray, columns: int) -> int:
-    from tensorcomp.kernels.bitpack import packed_size
-
-    widths, counts = np.unique(spans[:, 1], return_counts=True)
-    return sum(
-        int(count) * int(packed_size(columns, int(width)))
-        for width, count in zip(widths, counts, strict=True)
-    )
-
-
 def _pack(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    from tensorcomp.kernels.bitpack import pack
+    from tensorcomp.kernels.bitpack import pack, packed_bytes
 
-    shifts, widths = np.ascontiguousarray(spans.T)
-    out = np.zeros(_packed_bytes(spans, rows.shape[1]), np.uint8)
-    pack(rows, shifts, widths, out)
+    out = np.empty(packed_bytes(spans, rows.shape[1]), np.uint8)
+    pack(rows, spans, out)
     return out
 
 
 def _unpack(data: np.ndarray, blocks: list[tuple[np.ndarray, np.ndarray]]) -> None:
-    from tensorcomp.kernels.bitpack import unpack
+    from tensorcomp.kernels.bitpack import packed_bytes, unpack
 
-    sizes = [_packed_bytes(spans, rows.shape[1]) for rows, spans in blocks]
+    sizes = [packed_bytes(spans, rows.shape[1]) for rows, spans in blocks]
     if sum(sizes) != data.size:
         raise CodecError(f"bitpack: {data.size} bytes of planes instead of {sum(sizes)}")
     position = 0
     for (rows, spans), size in zip(blocks, sizes, strict=True):
-        shifts, widths = np.ascontiguousarray(spans.T)
-        rows[...] = 0
-        unpack(data[position : position + size], shifts, widths, rows)
+        unpack(data[position : position + size], spans, rows)
         position += size

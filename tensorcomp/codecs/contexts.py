@@ -45,13 +45,18 @@ class ContextModel:
     column_levels: np.ndarray
     context_of: np.ndarray
 
-    def expand(self) -> np.ndarray:
-        """Return the context of every element, (R, C) uint8."""
+    def expand(self, shift: int = 0) -> np.ndarray:
+        """Return context << shift of every element, (R, C) uint16."""
         from tensorcomp.kernels.contexts import fill_contexts
 
-        out = np.empty((self.row_levels.size, self.column_levels.size), np.uint8)
-        fill_contexts(self.row_levels, self.column_levels, self.context_of, out)
+        out = np.empty((self.row_levels.size, self.column_levels.size), np.uint16)
+        value_of = self.context_of.astype(np.uint16) << shift
+        fill_contexts(self.row_levels, self.column_levels, value_of, out)
         return out
+
+    def joined(self, step: int) -> ContextModel:
+        """Return the model in which each `step` neighbouring contexts are one."""
+        return ContextModel(self.row_levels, self.column_levels, self.context_of // step)
 
 
 def learn_columns(array: np.ndarray) -> bytes:

@@ -1,13 +1,14 @@
-"""The bytes of one stored tensor: an index, what the chunks share, the chunks' payloads.
+"""The bytes of one stored tensor: what its chunks share, their payloads, an index.
 
 ::
 
+    what the chunks share, then the payloads, back to back
     uint64  bytes of what the chunks share        uint64  its XXH3-64
     then for each chunk
     uint64  bytes of its payload                  uint64  its XXH3-64
-    what the chunks share, then the payloads, back to back
 
-How many chunks there are follows from the tensor's shape, so it cannot be claimed.
+The index comes last so that a blob can be written as a stream. How many chunks there are follows
+from the tensor's shape, so it cannot be claimed.
 """
 
 from __future__ import annotations
@@ -135,18 +136,18 @@ class Blob:
         FormatError
             If the parts' sizes do not add up to the blob's.
         """
-        start = index_bytes(chunks)
-        if data.size < start:
+        end = data.size - index_bytes(chunks)
+        if end < 0:
             raise FormatError(
                 f"tensor {name!r}: {data.size} bytes cannot hold an index of {chunks} chunks"
             )
-        index = np.frombuffer(data[:start].tobytes(), "<u8").reshape(-1, 2)
+        index = np.frombuffer(data[end:].tobytes(), "<u8").reshape(-1, 2)
         if index[:, 0].max() > data.size:
             raise FormatError(f"tensor {name!r}: a chunk claims {index[:, 0].max()} bytes")
-        offsets = start + np.concatenate([[0], np.cumsum(index[:, 0].astype(np.int64))])
-        if offsets[-1] != data.size:
+        offsets = np.concatenate([[0], np.cumsum(index[:, 0].astype(np.int64))])
+        if offsets[-1] != end:
             raise FormatError(
-                f"tensor {name!r}: its chunks take {offsets[-1]} bytes, its blob has {data.size}"
+                f"tensor {name!r}: its chunks take {offsets[-1]} bytes, its blob has {end} for them"
             )
         return cls(data, offsets, index[:, 1], name)
 
@@ -168,5 +169,7 @@ class Blob:
         data = self.data[self.offsets[part] : self.offsets[part + 1]]
         if xxhash.xxh3_64_intdigest(data) != int(self.checksums[part]):
             which = f"chunk {part - 1}" if part else "what its chunks share"
-            raise FormatError(f"tensor {self.name!r}: the checksum of {which} is wrong; it is damaged")
+            raise FormatError(
+                f"tensor {self.name!r}: the checksum of {which} is wrong; it is damaged"
+            )
         return data

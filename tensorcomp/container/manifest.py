@@ -10,12 +10,13 @@ zstd, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a
      "trees": [{"tree": "fields(…)", "why": "…"}, …],
      "tensors": {name: {"dtype": "F32", "shape": [384, 384], "role": "attention",
                         "tree": 0, "fallback": 1,
-                        "digest": "<XXH3-64 of the decoded bytes, hex>"}
+                        "digest": "<of the decoded bytes>"}
                  or     {"dtype": …, "shape": …, "role": …, "same_as": name}, …},
      "aliases": {name: name, …},
      "source": {"kind": "safetensors", "nbytes": …, "structure": {…}, "attachments": {…}}}
 
-``tensors`` has the source's order. ``attachments`` are base64.
+``tensors`` has the source's order. A digest is the first 16 hexadecimal digits of XXH3-128.
+``attachments`` are base64.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tensorcomp.errors import FormatError
 
 FORMAT_VERSION = 1
 METADATA_KEY = "tensorcomp"
+DIGEST_DIGITS = 16
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink
 
@@ -63,7 +65,7 @@ class TensorRecord:
     fallback : int or None
         The tree of those chunks that the first tree cannot represent exactly.
     digest : str
-        XXH3-64 of the decoded bytes, 16 hexadecimal digits; empty for a duplicate.
+        Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate.
     same_as : str or None
         The tensor, stored under its own name, that this one equals bit for bit.
     """
@@ -225,7 +227,9 @@ def _record_from_json(name: str, value: Any) -> TensorRecord:
     if bits is not None and nbytes != math.prod(shape) * bits // 8:
         raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
     if same_as is not None:
-        return TensorRecord(name, dtype, shape, _text(value["role"]), nbytes, same_as=_text(same_as))
+        return TensorRecord(
+            name, dtype, shape, _text(value["role"]), nbytes, same_as=_text(same_as)
+        )
     digest = _text(value["digest"])
     int(digest, 16)
     fallback = _natural(value["fallback"]) if "fallback" in value else None

@@ -10,8 +10,9 @@ from types import TracebackType
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.access import file_size, reading, shown
+from tensorcomp.checkpoints.access import file_size, reading
 from tensorcomp.checkpoints.checkpoint import TensorInfo
+from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read_header
 from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.text import parse_tree
@@ -19,6 +20,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import (
+    DIGEST_DIGITS,
     METADATA_KEY,
     Manifest,
     TensorRecord,
@@ -124,7 +126,7 @@ class CompressedFile:
             If the tensor is damaged.
         """
         tensor = self.open_tensor(name)
-        digest = xxhash.xxh3_64()
+        digest = xxhash.xxh3_128()
         for index in range(tensor.grid.count):
             data = tensor.decode_chunk(index).reshape(-1).view(np.uint8)
             digest.update(data)
@@ -188,14 +190,14 @@ class StoredTensor:
         VerificationError
             If they differ.
         """
-        if found != self.record.digest:
+        if found[:DIGEST_DIGITS] != self.record.digest:
             raise VerificationError(
                 f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
                 "compressed"
             )
 
 
-class _located:  # noqa: N801 - used as a statement
+class _located:
     """Adds file, tensor and chunk to a CodecError; a class, since it is on the hot path."""
 
     def __init__(self, where: str, name: str, chunk: int | None = None) -> None:

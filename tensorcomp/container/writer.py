@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -17,15 +18,16 @@ from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header
 from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.tree import byte_count
-from tensorcomp.container.blob import blob_index, index_bytes
+from tensorcomp.container.blob import blob_index
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, TensorRecord, manifest_to_text
 from tensorcomp.errors import CheckpointError
 
 _BLOCK = 1 << 24
+_MARGIN = 512  # bytes of the header for trees, which the draft does not know
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
     """Open a file that appears under `path`, complete and synced, when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` in the same folder. An error removes it; what a
@@ -39,12 +41,11 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     refuse_existing(path, force=force)
     partial = path.with_name(f".{path.name}.tensorcomp-part")
     with writing(path):
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        with open(partial, "r+b", buffering=0, opener=_create) as file:  # noqa: PTH123 - opener
             _lock(file, path)
             try:
                 file.truncate()
-                yield file  # type: ignore[misc]
+                yield file
                 os.fsync(file.fileno())
                 refuse_existing(path, force=force)
                 os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
@@ -52,6 +53,11 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
                 with contextlib.suppress(OSError):
                     partial.unlink()
                 raise
+
+
+def _create(path: str, flags: int) -> int:
+    """Open for update, creating the file but not truncating it: it may be another run's."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -104,15 +110,15 @@ class CompressedWriter:
     def __init__(self, file: BinaryIO, draft: Manifest) -> None:
         self._file = file
         self._blobs: dict[str, int] = {}
-        self._start = len(_header(_filled(draft), _largest_blobs(draft)))
+        draft_header = _header(_filled(draft), _largest_blobs(draft))
+        self._start = len(draft_header) + _MARGIN + 8 * (len(draft.tensors) // 4)
         self._position = self._start
+        file.seek(self._start)
         self._open: _OpenBlob | None = None
 
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
         self._open = _OpenBlob(name, self._position, shared, chunks)
-        self._position += index_bytes(chunks)
-        self._file.seek(self._position)
         self._write([shared])
 
     def write_chunk(self, pieces: Pieces) -> int:
@@ -133,14 +139,11 @@ class CompressedWriter:
         self._write(pieces)
         if len(blob.entries) < blob.chunks:
             return 0
-        end = self._position
-        self._file.seek(blob.begin)
         self._write([blob_index(blob.shared, blob.entries)])
-        self._position = end
-        self._file.seek(end)
-        self._blobs[blob.name] = end - blob.begin
+        size = self._position - blob.begin
+        self._blobs[blob.name] = size
         self._open = None
-        return end - blob.begin
+        return size
 
     def _write(self, pieces: Pieces) -> None:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Tabled asymmetric numeral systems (tANS): frequencies, tables, and four interleaved streams.
+"""Tabled asymmetric numeral systems (tANS): tables, and four interleaved streams.
 
 A table has 2**states states. A symbol of frequency f owns f of them; coding it from state x puts out
 the low bits of x that bring x into f .. 2 f - 1, and moves to the state that this number stands
@@ -12,81 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, load64, store64
+from tensorcomp.kernels.frequencies import bit_length
 from tensorcomp.kernels.jit import jit
 
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 12 bits fit
-
-
-@jit
-def normalize(counts, states, log2, frequencies):
-    """Set `frequencies` (K, A) int64: per context 2**states in all, and no other choice is cheaper.
-
-    counts (K, A) int64, at most 2**states of a row above 0; log2 (2**states + 1,) int64 as
-    `log2_table` makes it. Every symbol with a count gets at least 1; a row without counts stays 0.
-    """
-    total = np.int64(1) << states
-    for context in range(counts.shape[0]):
-        row = counts[context]
-        chosen = frequencies[context]
-        sum_counts = row.sum()
-        given = 0
-        for a in range(row.size):
-            chosen[a] = 0
-            if row[a] > 0:
-                chosen[a] = max(1, (row[a] * total + sum_counts // 2) // sum_counts)
-                given += chosen[a]
-        if given == 0:
-            continue
-        while given < total:
-            chosen[_best_gain(row, chosen, log2)[0]] += 1
-            given += 1
-        while given > total:
-            chosen[_least_loss(row, chosen, log2)[0]] -= 1
-            given -= 1
-        while True:  # the cost is convex: where no exchange helps, nothing does
-            up, gain = _best_gain(row, chosen, log2)
-            down, loss = _least_loss(row, chosen, log2)
-            if gain <= loss or up == down:
-                break
-            chosen[up] += 1
-            chosen[down] -= 1
-
-
-@jit
-def _best_gain(row, chosen, log2):
-    best = -1
-    most = np.int64(-1)
-    for a in range(row.size):
-        if 0 < chosen[a] < log2.size - 1:
-            gain = row[a] * (log2[chosen[a] + 1] - log2[chosen[a]])
-            if gain > most:
-                best = a
-                most = gain
-    return best, most
-
-
-@jit
-def _least_loss(row, chosen, log2):
-    best = -1
-    least = np.int64(0x7FFFFFFFFFFFFFFF)
-    for a in range(row.size):
-        if chosen[a] > 1:
-            loss = row[a] * (log2[chosen[a]] - log2[chosen[a] - 1])
-            if loss < least:
-                best = a
-                least = loss
-    return best, least
-
-
-@jit
-def coded_bits(counts, frequencies, states, log2):
-    """Return the bits, in the unit of `log2`, that symbols counted so cost."""
-    cost = np.int64(0)
-    for context in range(counts.shape[0]):
-        for a in range(counts.shape[1]):
-            if counts[context, a] > 0:
-                cost += counts[context, a] * (log2[np.int64(1) << states] - log2[frequencies[context, a]])
-    return cost
 
 
 @jit
@@ -99,14 +28,6 @@ def _spread(frequencies, states, owners):
         for _ in range(frequencies[a]):
             owners[state] = a
             state = (state + step) & (total - 1)
-
-
-@jit
-def _bit_length(value):
-    length = np.int64(0)
-    while value >> length > 0:
-        length += 1
-    return length
 
 
 @jit
@@ -130,7 +51,7 @@ def fill_decoder(frequencies, states, values, table):
             a = owners[state]
             number = following[a]
             following[a] += 1
-            bits = states + 1 - _bit_length(number)
+            bits = states + 1 - bit_length(number)
             base = (number << bits) - total
             table[start + state] = (base << 20) | (bits << 16) | np.int64(values[a])
 
@@ -153,7 +74,7 @@ def fill_encoder(frequencies, states, values, shift, entries, successors):
             continue
         for a in range(row.size):
             following[a] = below
-            most = states + 1 - _bit_length(row[a] - 1)
+            most = states + 1 - bit_length(row[a] - 1)
             delta = (most << 16) - (row[a] << most)
             if row[a] > 0:
                 index = (np.int64(context) << shift) | np.int64(values[a])

@@ -1,15 +1,16 @@
 """Bit planes: rows of words packed at any width, in loops that vectorise.
 
-A row of C words, `width` bits each, is stored as whole byte planes from the lowest byte up, then at
-most three planes of 4, 2 and 1 bits. A plane of b < 8 bits has q = ceil(C * b / 8) bytes, and byte
-i holds the words i, i + q, i + 2 q, … from its low bits up: neighbours stay in neighbouring lanes.
+A row of C words, `width` bits each, is stored as whole byte planes from the lowest byte up, then,
+of the bits that are left, at most three planes of 4, 2 and 1 bits. A plane of b < 8 bits has
+q = ceil(C * b / 8) bytes, and byte i holds the words i, i + q, i + 2 q, … from its low bits up:
+neighbours stay in neighbouring lanes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U
+from tensorcomp.kernels.bits import U, both, either, leading_zeros, resize, shift_left, shift_right
 from tensorcomp.kernels.jit import jit
 
 
@@ -24,71 +25,132 @@ def packed_size(columns, width):
 
 
 @jit
-def row_ors(words, ors):
-    """Set `ors` (R,) uint64 to the union of the bits of each row of `words` (R, C)."""
+def row_spans(words, spans):
+    """Set `spans` (R, 2) uint8 to each row's (shift, width): the span of the bits that it uses.
+
+    Returns the span of all rows together. Rows without a set bit have the span (0, 0).
+    """
+    union_of_all = U(0)
     for r in range(words.shape[0]):
         union = words[r, 0]
         for c in range(words.shape[1]):
-            union |= words[r, c]
-        ors[r] = union
+            union = either(union, words[r, c])
+        spans[r, 0], spans[r, 1] = _span(U(union))
+        union_of_all |= U(union)
+    return _span(union_of_all)
 
 
 @jit
-def pack(words, shifts, widths, out):
-    """Pack the bits shifts[r] … shifts[r] + widths[r] of each row of `words` (R, C) into `out`.
+def _span(union):
+    if union == U(0):
+        return np.uint8(0), np.uint8(0)
+    lowest = union & (~union + U(1))
+    shift = U(63) - leading_zeros(lowest)
+    return np.uint8(shift), np.uint8(U(64) - leading_zeros(union) - shift)
 
-    shifts and widths (R,) uint8; out uint8, zero at first, of the rows' packed sizes.
+
+@jit
+def packed_bytes(spans, columns):
+    """Return the bytes of all packed rows."""
+    total = 0
+    for r in range(spans.shape[0]):
+        total += packed_size(columns, np.int64(spans[r, 1]))
+    return total
+
+
+@jit
+def pack(words, spans, out):
+    """Pack each row of `words` (R, C), its bits from spans[r, 0] on, spans[r, 1] of them.
+
+    spans (R, 2) uint8; out uint8 of the rows' packed sizes.
     """
     position = 0
     columns = words.shape[1]
+    left = np.empty(columns, np.uint8)  # what whole byte planes leave of a row
     for r in range(words.shape[0]):
         row = words[r]
-        shift = U(shifts[r])
-        width = np.int64(widths[r])
+        shift = U(spans[r, 0])
+        width = np.int64(spans[r, 1])
         for _ in range(width // 8):
             plane = out[position : position + columns]
             for c in range(columns):
-                plane[c] = (U(row[c]) >> shift) & U(255)
+                plane[c] = resize(shift_right(row[c], shift), plane[c])
             position += columns
             shift += U(8)
+        if width & 7:
+            for c in range(columns):
+                left[c] = resize(shift_right(row[c], shift), left[c])
         for bits in (4, 2, 1):
             if width & bits:
-                quarter = (columns * bits + 7) // 8
-                plane = out[position : position + quarter]
-                mask = (U(1) << U(bits)) - U(1)
-                for k in range(8 // bits):
-                    lane = row[k * quarter : min((k + 1) * quarter, columns)]
-                    up = U(k * bits)
-                    for c in range(lane.size):
-                        plane[c] |= ((U(lane[c]) >> shift) & mask) << up
-                position += quarter
-                shift += U(bits)
+                size = (columns * bits + 7) // 8
+                _pack_plane(left, bits, out[position : position + size])
+                position += size
 
 
 @jit
-def unpack(data, shifts, widths, words):
-    """Undo `pack` into `words` (R, C), zero at first; `data` has the rows' packed sizes."""
+def _pack_plane(left, bits, plane):
+    """Move the lowest `bits` of each byte of `left` into `plane`, and the others down."""
+    size = plane.size
+    up = U(bits)
+    mask = (U(1) << up) - U(1)
+    for i in range(size):
+        plane[i] = both(left[i], mask)
+        left[i] = shift_right(left[i], up)
+    shift = up
+    for begin in range(size, left.size, size):
+        lane = left[begin : begin + size]
+        for i in range(lane.size):
+            plane[i] = either(plane[i], shift_left(both(lane[i], mask), shift))
+            lane[i] = shift_right(lane[i], up)
+        shift += up
+
+
+@jit
+def unpack(data, spans, words):
+    """Undo `pack` into `words` (R, C); `data` has the rows' packed sizes."""
     position = 0
     columns = words.shape[1]
+    left = np.empty(columns, np.uint8)
     for r in range(words.shape[0]):
         row = words[r]
-        shift = U(shifts[r])
-        width = np.int64(widths[r])
-        for _ in range(width // 8):
+        shift = U(spans[r, 0])
+        width = np.int64(spans[r, 1])
+        whole = width // 8
+        start = position + whole * columns
+        if width & 7:
+            used = U(0)
+            for bits in (4, 2, 1):
+                if width & bits:
+                    size = (columns * bits + 7) // 8
+                    _unpack_plane(data[start : start + size], bits, used, left)
+                    used += U(bits)
+                    start += size
+            high = shift + U(8 * whole)
+            for c in range(columns):
+                row[c] = shift_left(resize(left[c], row[c]), high)
+        else:
+            for c in range(columns):
+                row[c] = 0
+        for _ in range(whole):
             plane = data[position : position + columns]
             for c in range(columns):
-                row[c] |= U(plane[c]) << shift
+                row[c] = either(row[c], shift_left(resize(plane[c], row[c]), shift))
             position += columns
             shift += U(8)
-        for bits in (4, 2, 1):
-            if width & bits:
-                quarter = (columns * bits + 7) // 8
-                plane = data[position : position + quarter]
-                mask = (U(1) << U(bits)) - U(1)
-                for k in range(8 // bits):
-                    lane = row[k * quarter : min((k + 1) * quarter, columns)]
-                    down = U(k * bits)
-                    for c in range(lane.size):
-                        lane[c] |= ((U(plane[c]) >> down) & mask) << shift
-                position += quarter
-                shift += U(bits)
+        position = start
+
+
+@jit
+def _unpack_plane(plane, bits, used, left):
+    """Put a plane's bits above the lowest `used` bits of each byte of `left`."""
+    size = plane.size
+    up = U(bits)
+    mask = (U(1) << up) - U(1)
+    keep = (U(1) << used) - U(1)
+    shift = U(0)
+    for begin in range(0, left.size, size):
+        lane = left[begin : begin + size]
+        for i in range(lane.size):
+            field = both(shift_right(plane[i], shift), mask)
+            lane[i] = either(both(lane[i], keep), shift_left(field, used))
+        shift += up

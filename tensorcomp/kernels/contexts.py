@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U
+from tensorcomp.kernels.bits import U, either, resize
 from tensorcomp.kernels.jit import jit
 
 
@@ -31,8 +31,8 @@ def row_magnitude_sums(array, rows):
 
 
 @jit
-def fill_contexts(row_levels, column_levels, context_of, out):
-    """Set out[r, c] = context_of[row_levels[r] + column_levels[c]], all uint8."""
+def fill_contexts(row_levels, column_levels, value_of, out):
+    """Set out[r, c] = value_of[row_levels[r] + column_levels[c]], levels uint8, values uint16."""
     columns = column_levels.size
     seen = np.full(256, -1, np.int64)  # the first row of each level; later ones copy it
     for r in range(row_levels.size):
@@ -44,22 +44,28 @@ def fill_contexts(row_levels, column_levels, context_of, out):
         else:
             seen[level] = r
             for c in range(columns):
-                out[r, c] = context_of[np.int64(level) + np.int64(column_levels[c])]
+                out[r, c] = value_of[np.int64(level) + np.int64(column_levels[c])]
 
 
 @jit
-def histogram(symbols, contexts, shift, counts):
-    """Count context << shift | symbol into `counts` (4, K << shift) uint32, zero at first.
+def histogram(symbols, counts):
+    """Count `symbols` (n,) into `counts` (4, S) uint32, zero at first.
 
     Four tables in turn, because an increment of a counter that was just written has to wait.
     """
-    s = U(shift)
     n = U(symbols.size)
     stop = n - n % U(4)
     for i in range(U(0), stop, U(4)):
-        counts[0, (U(contexts[i]) << s) | U(symbols[i])] += np.uint32(1)
-        counts[1, (U(contexts[i + U(1)]) << s) | U(symbols[i + U(1)])] += np.uint32(1)
-        counts[2, (U(contexts[i + U(2)]) << s) | U(symbols[i + U(2)])] += np.uint32(1)
-        counts[3, (U(contexts[i + U(3)]) << s) | U(symbols[i + U(3)])] += np.uint32(1)
+        counts[0, symbols[i]] += np.uint32(1)
+        counts[1, symbols[i + U(1)]] += np.uint32(1)
+        counts[2, symbols[i + U(2)]] += np.uint32(1)
+        counts[3, symbols[i + U(3)]] += np.uint32(1)
     for i in range(stop, n):
-        counts[0, (U(contexts[i]) << s) | U(symbols[i])] += np.uint32(1)
+        counts[0, symbols[i]] += np.uint32(1)
+
+
+@jit
+def add_symbols(symbols, indices):
+    """Set the low bits of `indices` (n,) uint16, zero so far, to `symbols` (n,)."""
+    for i in range(indices.size):
+        indices[i] = either(indices[i], resize(symbols[i], indices[i]))

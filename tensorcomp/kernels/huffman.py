@@ -1,20 +1,22 @@
-"""Canonical length-limited Huffman: code lengths, tables, and four interleaved streams.
+"""Canonical length-limited Huffman: code lengths, tables, and eight interleaved streams.
 
-A chunk of n symbols is cut into four runs of n // 4 (the last takes the remainder), each its own
-bit stream, so that four table look-ups are in flight at once. Codes are written low bit first.
-Each symbol is coded by the table of its context.
+Symbol i goes to bit stream i % 8, so that eight table look-ups are in flight at once. Codes are
+written low bit first. Each symbol is coded by the table of its context: tables are indexed by
+context << bits | symbol when encoding, by context << bits | next bits of the stream when decoding.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U, load64, store64
+from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
 from tensorcomp.kernels.jit import jit
 
-STREAMS = 4
+STREAMS = 8
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit
+BATCH = STREAMS * UNROLL
 LONGEST = 14
+MARK = U(1 << 63)
 
 
 @jit
@@ -147,31 +149,29 @@ def fill_codes(lengths, longest, symbols, shift, codes):
 
 @jit
 def fill_table(lengths, longest, values, table):
-    """Set table[context << longest | bits] = value << 4 | length for every run of bits.
+    """Set table[context << longest | bits] = length << 3/4 of the width | value, for all bits.
 
-    A uint16 table, for values below 4096, stays in the first-level cache.
-
-    Bits that no code starts with get length 0 and the first value: a damaged stream then stands
-    still, and the check of the end positions finds it.
+    A uint16 table, for values below 4096, stays in the first-level cache; a uint32 one takes any
+    value. Bits that no code starts with get length 0: a damaged stream then stands still, and the
+    check of the end positions finds it.
     """
     contexts, alphabet = lengths.shape
+    above = 12 if table.itemsize == 2 else 16
     for context in range(contexts):
         base = context << longest
         code = 0
         complete = 0
-        for length in range(1, longest + 1):
-            for a in range(alphabet):
-                if lengths[context, a] == length:
-                    complete += 1 << (longest - length)
+        for a in range(alphabet):
+            if lengths[context, a] > 0:
+                complete += 1 << (longest - np.int64(lengths[context, a]))
         if complete < 1 << longest:
             for bits in range(1 << longest):
-                table[base + bits] = np.uint32(values[0]) << 4
+                table[base + bits] = values[0]
         for length in range(1, longest + 1):
             for a in range(alphabet):
                 if lengths[context, a] == length:
-                    entry = (np.uint32(values[a]) << 4) | np.uint32(length)
-                    first = _reverse(code, length)
-                    for bits in range(first, 1 << longest, 1 << length):
+                    entry = (length << above) | np.int64(values[a])
+                    for bits in range(_reverse(code, length), 1 << longest, 1 << length):
                         table[base + bits] = entry
                     code += 1
             code <<= 1
@@ -179,118 +179,154 @@ def fill_table(lengths, longest, values, table):
 
 @jit
 def _put(word, used, entry):
-    return word | ((entry >> U(8)) << used), used + (entry & U(255))
+    # Only the low byte of `used` counts: it never passes 7 + 4 × 14 bits between two flushes, and
+    # what the codes add above it is cut off by the shift and by `_flush`.
+    return word | ((entry >> U(8)) << (used & U(63))), used + entry
 
 
 @jit
 def _flush(out, position, word, used):
     store64(out, np.int64(position), word)
-    whole = used >> U(3)
+    whole = (used & U(63)) >> U(3)
     return position + whole, word >> (whole << U(3)), used & U(7)
 
 
 @jit
-def _encode_tail(symbols, contexts, shift, first, last, codes, out, position, word, used):
-    for i in range(first, last):
-        entry = U(codes[(U(contexts[i]) << shift) | U(symbols[i])])
-        word, used = _put(word, used, entry)
-        position, word, used = _flush(out, position, word, used)
-    return position * U(8) + used
+def encode(indices, codes, out, starts, ends):
+    """Write eight streams from the byte positions `starts` of `out`; set `ends` to end bits.
+
+    indices (n,) uint8 or uint16 into codes, which `fill_codes` made. Each stream needs 8 bytes of
+    room behind its last code.
+    """
+    words = np.zeros(STREAMS, np.uint64)
+    used = np.zeros(STREAMS, np.uint64)
+    positions = np.empty(STREAMS, np.uint64)
+    for j in range(STREAMS):
+        positions[j] = starts[j]
+    _encode_four(indices, codes, out, U(0), positions, words, used)
+    _encode_four(indices, codes, out, U(4), positions, words, used)
+    n = U(indices.size)
+    for i in range(n - n % U(BATCH), n):
+        j = i & U(STREAMS - 1)
+        words[j], used[j] = _put(words[j], used[j], U(codes[indices[i]]))
+        positions[j], words[j], used[j] = _flush(out, positions[j], words[j], used[j])
+    for j in range(STREAMS):
+        ends[j] = positions[j] * U(8) + used[j]
 
 
 @jit
-def encode(symbols, contexts, shift, codes, out, starts, ends):
-    """Write four streams from the byte positions `starts` of `out`; set `ends` to end bits.
-
-    symbols (n,) uint8 or uint16, contexts (n,) uint8, codes as `fill_codes` makes them.
-    Each stream needs 8 bytes of room behind its last code.
-    """
-    n = U(symbols.size)
-    run = n // U(4)
-    stop = run - run % U(UNROLL)
-    s = U(shift)
-    o1, o2, o3 = run, U(2) * run, U(3) * run
-    p0, p1, p2, p3 = U(starts[0]), U(starts[1]), U(starts[2]), U(starts[3])
+def _encode_four(indices, codes, out, first, positions, words, used):
+    """Write all whole batches of the streams `first` … `first` + 3."""
+    one, two, three = U(1), U(2), U(3)
+    p0, p1 = positions[first], positions[first + one]
+    p2, p3 = positions[first + two], positions[first + three]
     w0 = w1 = w2 = w3 = U(0)
     u0 = u1 = u2 = u3 = U(0)
-    for i in range(U(0), stop, U(UNROLL)):
-        for j in range(UNROLL):
-            k = i + U(j)
-            w0, u0 = _put(w0, u0, U(codes[(U(contexts[k]) << s) | U(symbols[k])]))
-            w1, u1 = _put(w1, u1, U(codes[(U(contexts[o1 + k]) << s) | U(symbols[o1 + k])]))
-            w2, u2 = _put(w2, u2, U(codes[(U(contexts[o2 + k]) << s) | U(symbols[o2 + k])]))
-            w3, u3 = _put(w3, u3, U(codes[(U(contexts[o3 + k]) << s) | U(symbols[o3 + k])]))
+    n = U(indices.size)
+    for i in range(first, n - n % U(BATCH) + first, U(BATCH)):
+        for k in range(UNROLL):
+            at = i + U(k) * U(STREAMS)
+            w0, u0 = _put(w0, u0, U(codes[indices[at]]))
+            w1, u1 = _put(w1, u1, U(codes[indices[at + one]]))
+            w2, u2 = _put(w2, u2, U(codes[indices[at + two]]))
+            w3, u3 = _put(w3, u3, U(codes[indices[at + three]]))
         p0, w0, u0 = _flush(out, p0, w0, u0)
         p1, w1, u1 = _flush(out, p1, w1, u1)
         p2, w2, u2 = _flush(out, p2, w2, u2)
         p3, w3, u3 = _flush(out, p3, w3, u3)
-    ends[0] = _encode_tail(symbols, contexts, s, stop, run, codes, out, p0, w0, u0)
-    ends[1] = _encode_tail(symbols, contexts, s, o1 + stop, o2, codes, out, p1, w1, u1)
-    ends[2] = _encode_tail(symbols, contexts, s, o2 + stop, o3, codes, out, p2, w2, u2)
-    ends[3] = _encode_tail(symbols, contexts, s, o3 + stop, n, codes, out, p3, w3, u3)
+    positions[first], words[first], used[first] = p0, w0, u0
+    positions[first + one], words[first + one], used[first + one] = p1, w1, u1
+    positions[first + two], words[first + two], used[first + two] = p2, w2, u2
+    positions[first + three], words[first + three], used[first + three] = p3, w3, u3
 
 
 @jit
 def _refill(stream, position, limit):
-    return load64(stream, np.int64(min(position >> U(3), limit))) >> (position & U(7))
+    """Return the bits from `position` on; the highest bit is a mark that tells how many are used.
+
+    At most 56 bits are taken from a word, and it has 57 below the mark at any bit offset.
+    """
+    return (load64(stream, np.int64(min(position >> U(3), limit))) >> (position & U(7))) | MARK
 
 
 @jit
-def _decode_tail(stream, position, limit, table, longest, contexts, first, last, out):
-    mask = (U(1) << longest) - U(1)
-    for i in range(first, last):
-        bits = _refill(stream, position, limit) & mask
-        entry = table[(U(contexts[i]) << longest) | bits]
-        out[i] = entry >> 4
-        position += U(entry & 15)
-    return position
+def _look_up(table, bases, i, bits):
+    return U(table[bits]) if bases is None else U(table[U(bases[i]) | bits])
 
 
 @jit
-def decode(stream, starts, table, longest, contexts, out, ends):
-    """Read four streams from the byte positions `starts`; set `ends` to the bits reached.
+def decode(stream, starts, table, longest, bases, out, ends):
+    """Read eight streams from the byte positions `starts`; set `ends` to the bits reached.
 
-    stream uint8 with 8 bytes behind the last code, table as `fill_table` makes it, contexts and
-    out (n,). Damaged bytes give wrong symbols but never an access out of bounds.
+    stream uint8 with 8 bytes behind the last code; table as `fill_table` makes it; bases (n,)
+    uint16, each element's context << longest, or None for a single context; out (n,). Damaged bytes
+    give wrong symbols but never an access out of bounds.
     """
     n = U(out.size)
-    run = n // U(4)
-    stop = run - run % U(UNROLL)
-    long = U(longest)
-    mask = (U(1) << long) - U(1)
+    stop = n - n % U(BATCH)
+    mask = (U(1) << U(longest)) - U(1)
+    above = U(12) if table.itemsize == 2 else U(16)
+    value = (U(1) << above) - U(1)
     limit = U(stream.size - 8)
-    eight = U(8)
-    o1, o2, o3 = run, U(2) * run, U(3) * run
-    p0, p1 = U(starts[0]) * eight, U(starts[1]) * eight
-    p2, p3 = U(starts[2]) * eight, U(starts[3]) * eight
-    for i in range(U(0), stop, U(UNROLL)):
+    p0, p1, p2, p3 = (
+        U(starts[0]) * U(8),
+        U(starts[1]) * U(8),
+        U(starts[2]) * U(8),
+        U(starts[3]) * U(8),
+    )
+    p4, p5, p6, p7 = (
+        U(starts[4]) * U(8),
+        U(starts[5]) * U(8),
+        U(starts[6]) * U(8),
+        U(starts[7]) * U(8),
+    )
+    for i in range(U(0), stop, U(BATCH)):
         w0 = _refill(stream, p0, limit)
         w1 = _refill(stream, p1, limit)
         w2 = _refill(stream, p2, limit)
         w3 = _refill(stream, p3, limit)
-        for j in range(UNROLL):
-            k = i + U(j)
-            entry = table[(U(contexts[k]) << long) | (w0 & mask)]
-            out[k] = entry >> 4
-            used = U(entry & 15)
-            w0 >>= used
-            p0 += used
-            entry = table[(U(contexts[o1 + k]) << long) | (w1 & mask)]
-            out[o1 + k] = entry >> 4
-            used = U(entry & 15)
-            w1 >>= used
-            p1 += used
-            entry = table[(U(contexts[o2 + k]) << long) | (w2 & mask)]
-            out[o2 + k] = entry >> 4
-            used = U(entry & 15)
-            w2 >>= used
-            p2 += used
-            entry = table[(U(contexts[o3 + k]) << long) | (w3 & mask)]
-            out[o3 + k] = entry >> 4
-            used = U(entry & 15)
-            w3 >>= used
-            p3 += used
-    ends[0] = _decode_tail(stream, p0, limit, table, long, contexts, stop, run, out)
-    ends[1] = _decode_tail(stream, p1, limit, table, long, contexts, o1 + stop, o2, out)
-    ends[2] = _decode_tail(stream, p2, limit, table, long, contexts, o2 + stop, o3, out)
-    ends[3] = _decode_tail(stream, p3, limit, table, long, contexts, o3 + stop, n, out)
+        w4 = _refill(stream, p4, limit)
+        w5 = _refill(stream, p5, limit)
+        w6 = _refill(stream, p6, limit)
+        w7 = _refill(stream, p7, limit)
+        for k in range(UNROLL):
+            at = i + U(k) * U(STREAMS)
+            entry = _look_up(table, bases, at, w0 & mask)
+            out[at] = entry & value
+            w0 >>= entry >> above
+            entry = _look_up(table, bases, at + U(1), w1 & mask)
+            out[at + U(1)] = entry & value
+            w1 >>= entry >> above
+            entry = _look_up(table, bases, at + U(2), w2 & mask)
+            out[at + U(2)] = entry & value
+            w2 >>= entry >> above
+            entry = _look_up(table, bases, at + U(3), w3 & mask)
+            out[at + U(3)] = entry & value
+            w3 >>= entry >> above
+            entry = _look_up(table, bases, at + U(4), w4 & mask)
+            out[at + U(4)] = entry & value
+            w4 >>= entry >> above
+            entry = _look_up(table, bases, at + U(5), w5 & mask)
+            out[at + U(5)] = entry & value
+            w5 >>= entry >> above
+            entry = _look_up(table, bases, at + U(6), w6 & mask)
+            out[at + U(6)] = entry & value
+            w6 >>= entry >> above
+            entry = _look_up(table, bases, at + U(7), w7 & mask)
+            out[at + U(7)] = entry & value
+            w7 >>= entry >> above
+        p0 += leading_zeros(w0)
+        p1 += leading_zeros(w1)
+        p2 += leading_zeros(w2)
+        p3 += leading_zeros(w3)
+        p4 += leading_zeros(w4)
+        p5 += leading_zeros(w5)
+        p6 += leading_zeros(w6)
+        p7 += leading_zeros(w7)
+    ends[0], ends[1], ends[2], ends[3] = p0, p1, p2, p3
+    ends[4], ends[5], ends[6], ends[7] = p4, p5, p6, p7
+    for i in range(stop, n):
+        j = i & U(STREAMS - 1)
+        entry = _look_up(table, bases, i, _refill(stream, U(ends[j]), limit) & mask)
+        out[i] = entry & value
+        ends[j] += np.int64(entry >> above)

@@ -1,0 +1,65 @@
+"""Arrays with many zeros: where the others are, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.words import as_words
+from tensorcomp.errors import CodecError
+
+
+@dataclass(frozen=True)
+class Sparse(Transform):
+    """Cut an array into a mask of the elements that are not all zero bits, and those elements.
+
+    Parts: ``mask``, bool, of the array's shape; ``values``, one-dimensional, of the array's dtype,
+    in row-major order. −0.0 has a bit and counts as a value.
+
+    Lossless. Cost: O(n), 0.5 to 1 ns an element each way. Worth it above a few percent of zeros;
+    code the mask by `bitpack` (1 bit an element) near half, by `gaps` below 30 % or above 70 %
+    values, by `runlength` where zeros stand in blocks. Not for elements of 16 bytes.
+    """
+
+    id: ClassVar[str] = "sparse"
+    default_parts: ClassVar[Mapping[str, str]] = {"mask": "bitpack", "values": "fields"}
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the mask's spec and that of so many values as the data decide."""
+        return {
+            "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
+            "values": ArraySpec((-1,), spec.dtype),
+        }
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return mask and values."""
+        from tensorcomp.kernels.sparse import gather
+
+        words = as_words(array)
+        mask = np.empty(array.shape, np.bool_)
+        np.not_equal(words, 0, out=mask)
+        count = int(np.count_nonzero(mask))
+        values = np.empty(count + 1, words.dtype)  # the kernel writes before it counts
+        gather(words.reshape(-1), values)
+        return {"mask": mask, "values": values[:count].view(array.dtype)}
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Put the values where the mask says."""
+        from tensorcomp.kernels.sparse import scatter
+
+        mask = parts["mask"].view(np.uint8).reshape(-1)
+        if mask.size and mask.max() > 1:
+            raise CodecError("sparse: a byte of the mask is neither 0 nor 1")
+        values = as_words(parts["values"])
+        count = int(np.count_nonzero(mask))
+        if count != values.size:
+            raise CodecError(f"sparse: {values.size} values for {count} places")
+        words = as_words(out).reshape(-1)
+        if count == 0:
+            words[:] = 0
+        else:
+            scatter(mask, values, words)

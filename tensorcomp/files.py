@@ -1,0 +1,452 @@
+"""The verbs on files and folders: compress, decompress, verify.
+
+A folder of shards becomes a folder of compressed shards beside its other files, unchanged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tensorcomp.checkpoints import (
+    Checkpoint,
+    TensorInfo,
+    copy_others,
+    open_checkpoint,
+    restore,
+    scan_folder,
+)
+from tensorcomp.checkpoints.access import writing
+from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.reader import CompressedFile, StoredTensor
+from tensorcomp.container.writer import atomic_file, refuse_existing
+from tensorcomp.errors import CheckpointError, FormatError, VerificationError
+from tensorcomp.pipeline import Pipeline, Progress, Report
+from tensorcomp.threads import Workers, available_threads
+
+COMPRESSED = ".tc.safetensors"
+_SAFETENSORS = ".safetensors"
+_FOLDER = ".tc"
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What `compress` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        The file or folder.
+    reports : mapping of Path to Report
+        One for each checkpoint file, by its path in the input folder, or by its name.
+    """
+
+    path: Path
+    reports: dict[Path, Report]
+
+
+def compress(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    effort: str = "balanced",
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Compressed:
+    """Compress a checkpoint file, or a folder of shards, without losing a bit.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A safetensors file, a torch file, an ``.npz`` archive, or a folder of such files.
+    out : str or path-like, optional
+        By default beside the input: ``model.tc.safetensors`` for ``model.safetensors``,
+        ``model.pt.tc.safetensors`` for ``model.pt``, ``NAME.tc`` for a folder.
+    effort : {"balanced", "fast", "max"}
+        What size is worth in time.
+    threads : int, optional
+        All available processors by default. The bytes do not depend on it.
+    force : bool
+        Replace an existing output.
+    progress : Progress, optional
+
+    Raises
+    ------
+    CheckpointError
+        If the input cannot be read, or the output exists or cannot be written. The output is then
+        as it was.
+    """
+    source = Path(path)
+    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    target = Path(out) if out is not None else default_output(source)
+    if source.is_dir():
+        return _compress_folder(source, target, pipeline, progress, force=force)
+    _refuse_itself(source, target)
+    refuse_existing(target, force=force)
+    report = _compress_file(source, target, pipeline, progress, force=force)
+    return Compressed(target, {Path(source.name): report})
+
+
+def default_output(source: Path) -> Path:
+    """Return where `compress` writes if it is not told."""
+    if source.is_dir():
+        return source.resolve().with_name(source.resolve().name + _FOLDER)
+    return source.with_name(compressed_name(source.name))
+
+
+def compressed_name(name: str) -> str:
+    """Return the name of a compressed file: model.tc.safetensors, model.pt.tc.safetensors."""
+    return name.removesuffix(_SAFETENSORS) + COMPRESSED
+
+
+def _compress_file(
+    source: Path, target: Path, pipeline: Pipeline, progress: Progress | None, *, force: bool
+) -> Report:
+    with open_checkpoint(source) as checkpoint:
+        if _is_compressed(checkpoint):
+            raise CheckpointError(f"{source}: tensorcomp has compressed it already")
+        with atomic_file(target, force=force) as file:
+            return pipeline.write(checkpoint, file, progress)
+
+
+def _is_compressed(checkpoint: Checkpoint) -> bool:
+    metadata = checkpoint.recipe().structure.get("metadata")
+    return isinstance(metadata, dict) and "tensorcomp" in metadata
+
+
+def _refuse_itself(source: Path, target: Path) -> None:
+    if target.exists() and source.exists() and target.samefile(source):
+        raise CheckpointError(f"{source}: the output would replace the input; give another by -o")
+
+
+def _compress_folder(
+    source: Path, target: Path, pipeline: Pipeline, progress: Progress | None, *, force: bool
+) -> Compressed:
+    folder = scan_folder(source)
+    _refuse_inside(source, target)
+    reports = {}
+    with atomic_folder(target, force=force) as partial:
+        copy_others(folder, partial)
+        for weights in folder.weights:
+            written = partial / weights.parent / compressed_name(weights.name)
+            written.parent.mkdir(parents=True, exist_ok=True)
+            reports[weights] = _compress_file(
+                source / weights, written, pipeline, progress, force=False
+            )
+    return Compressed(target, reports)
+
+
+def _refuse_inside(source: Path, target: Path) -> None:
+    if target.resolve().is_relative_to(source.resolve()):
+        raise CheckpointError(f"{target}: lies in the input folder; give another by -o")
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path, *, force: bool) -> Iterator[Path]:
+    """Make a folder that appears under `path`, complete, when the block ends.
+
+    Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
+    run after one that was killed.
+
+    Raises
+    ------
+    CheckpointError
+        If `path` exists and `force` is not given, or the system refuses.
+    """
+    path = path.resolve()
+    if path.is_file() or (path.exists() and not force):
+        raise CheckpointError(f"{path}: exists already; --force replaces a folder, -o names another")
+    partial = path.with_name(f".{path.name}.tensorcomp-part")
+    replaced = path.with_name(f".{path.name}.tensorcomp-old")
+    with writing(path):
+        if replaced.exists() and not path.exists():
+            replaced.rename(path)  # a run was killed between the two renames below
+        for leftover in (partial, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
+        partial.mkdir()
+        try:
+            yield partial
+            if path.exists():
+                path.rename(replaced)
+            partial.rename(path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            if replaced.exists() and not path.exists():
+                replaced.rename(path)
+            raise
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def decompress(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Restore what `compress` read: a safetensors file byte for byte, others as equal objects.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A compressed file, or a folder that `compress` wrote.
+    out : str or path-like, optional
+        By default beside the input, under the name it had.
+    threads, force, progress
+        As for `compress`.
+
+    Returns
+    -------
+    Path
+        The restored file or folder.
+
+    Raises
+    ------
+    CheckpointError, FormatError, VerificationError
+        If the input cannot be read, is no compressed checkpoint, or is damaged, or the output
+        exists or cannot be written. The output is then as it was.
+    """
+    source = Path(path)
+    number = threads or available_threads()
+    if source.is_dir():
+        target = Path(out) if out is not None else _restored_folder(source)
+        return _decompress_folder(source, target, number, progress, force=force)
+    with CompressedFile(source) as file:
+        target = Path(out) if out is not None else _restored_file(source, file)
+        _refuse_itself(source, target)
+        _restore_file(file, target, number, progress, force=force)
+    return target
+
+
+def _restored_file(source: Path, file: CompressedFile) -> Path:
+    name = source.name.removesuffix(COMPRESSED)
+    if name == source.name:
+        raise CheckpointError(f"{source}: its name does not end in {COMPRESSED}; say -o")
+    return source.with_name(_restored_name(name, file.manifest.recipe.kind))
+
+
+def _restored_name(name: str, kind: str) -> str:
+    if kind == "safetensors":
+        return name + _SAFETENSORS
+    return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
+
+
+def _restored_folder(source: Path) -> Path:
+    resolved = source.resolve()
+    if not resolved.name.endswith(_FOLDER):
+        raise CheckpointError(f"{source}: its name does not end in {_FOLDER}; say -o")
+    return resolved.with_name(resolved.name.removesuffix(_FOLDER))
+
+
+def _restore_file(
+    file: CompressedFile, target: Path, threads: int, progress: Progress | None, *, force: bool
+) -> None:
+    refuse_existing(target, force=force)
+    progress = progress or Progress()
+    progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+    with Workers(threads) as workers, atomic_file(target, force=force) as out:
+        restore(file.manifest.recipe, _Decoder(file, workers, progress), Path(out.name))
+
+
+class _Decoder:
+    """A compressed file as the source of a restored one: chunks are decoded ahead on threads."""
+
+    def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
+        self.tensors: tuple[TensorInfo, ...] = file.tensors
+        self._file = file
+        self._workers = workers
+        self._progress = progress
+        self._due = iter(file.tensors)
+        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=3)
+
+    def _jobs(self) -> Iterator[tuple[StoredTensor, int]]:
+        for info in self.tensors:
+            tensor = self._file.open_tensor(info.name)
+            yield from ((tensor, index) for index in range(tensor.grid.count))
+
+    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
+        """Yield a tensor's bytes; quickest if tensors are asked for in their order."""
+        import xxhash
+
+        due = next(self._due, None)
+        if due is None or due.name != name:
+            self._due = iter(())  # out of order: what was decoded ahead is of no use from here on
+            for data in self._file.iter_bytes(name):
+                yield data
+                self._progress.advance(name, data.nbytes)
+            return
+        digest = xxhash.xxh3_128()
+        for (tensor, index), chunk in self._decoded:
+            data = chunk.reshape(-1).view(np.uint8)
+            digest.update(data)
+            last = index == tensor.grid.count - 1
+            if last:
+                tensor.check_digest(digest.hexdigest())
+            yield data
+            self._progress.advance(name, data.nbytes)
+            if last:
+                return
+
+
+def _decode_job(job: tuple[StoredTensor, int]) -> np.ndarray:
+    tensor, index = job
+    return tensor.decode_chunk(index)
+
+
+def _decompress_folder(
+    source: Path, target: Path, threads: int, progress: Progress | None, *, force: bool
+) -> Path:
+    _refuse_inside(source, target)
+    found = compressed_files(source)
+    with atomic_folder(target, force=force) as partial:
+        for file in sorted(source.rglob("*")):
+            if file.is_file() and file not in found and not file.name.endswith(".tensorcomp-part"):
+                copied = partial / file.relative_to(source)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copied)
+        for file in found:
+            with CompressedFile(file) as opened:
+                name = _restored_name(
+                    file.name.removesuffix(COMPRESSED), opened.manifest.recipe.kind
+                )
+                restored = partial / file.relative_to(source).parent / name
+                restored.parent.mkdir(parents=True, exist_ok=True)
+                _restore_file(opened, restored, threads, progress, force=False)
+    return target
+
+
+def compressed_files(folder: Path) -> list[Path]:
+    """Return the compressed files of a folder.
+
+    Raises
+    ------
+    CheckpointError
+        If it holds none.
+    """
+    found = sorted(file for file in folder.rglob(f"*{COMPRESSED}") if file.is_file())
+    if not found:
+        raise CheckpointError(f"{folder}: holds no *{COMPRESSED} file")
+    return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether one tensor is sound.
+
+    Parameters
+    ----------
+    file : Path
+    name : str
+        The tensor's name; empty if the file itself fails.
+    error : str or None
+        What is wrong.
+    """
+
+    file: Path
+    name: str
+    error: str | None
+
+
+def verify(
+    path: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Check]:
+    """Decode every tensor of a compressed file or folder and check every digest.
+
+    Parameters
+    ----------
+    path : str or path-like
+    against : str or path-like, optional
+        The original; every tensor, and what rebuilds the file, is then compared with it too.
+    threads : int, optional
+    progress : Progress, optional
+
+    Returns
+    -------
+    list of Check
+        One a tensor, in order; those with an `error` failed.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a file cannot be read at all.
+    """
+    source = Path(path)
+    files = compressed_files(source) if source.is_dir() else [source]
+    number = threads or available_threads()
+    checks = []
+    for file in files:
+        original = None if against is None else _original(source, file, Path(against))
+        checks += _verify_file(file, original, number, progress or Progress())
+    return checks
+
+
+def _original(source: Path, file: Path, against: Path) -> Path:
+    if not source.is_dir():
+        return against
+    with CompressedFile(file) as opened:
+        name = _restored_name(file.name.removesuffix(COMPRESSED), opened.manifest.recipe.kind)
+    return against / file.relative_to(source).parent / name
+
+
+def _verify_file(
+    path: Path, original: Path | None, threads: int, progress: Progress
+) -> list[Check]:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(CompressedFile(path))
+        workers = stack.enter_context(Workers(threads))
+        progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+        checks = []
+        read: Callable[[str], np.ndarray] | None = None
+        if original is not None:
+            checkpoint = stack.enter_context(open_checkpoint(original))
+            checks += _compare_outlines(path, file, checkpoint)
+            read = None if checks else checkpoint.read
+
+        def check(info: TensorInfo) -> Check:
+            try:
+                _check_tensor(file, info, read)
+            except (FormatError, VerificationError, CheckpointError) as error:
+                return Check(path, info.name, str(error))
+            return Check(path, info.name, None)
+
+        for info, result in workers.in_order(check, file.tensors):
+            checks.append(result)
+            progress.advance(info.name, info.nbytes)
+    return checks
+
+
+def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) -> list[Check]:
+    if original.tensors != file.tensors:
+        odd = set(original.tensors) ^ set(file.tensors)
+        what = shown(sorted(info.name for info in odd)[0]) if odd else "their order"
+        return [Check(path, "", f"{path}: the original's tensors differ, first {what}")]
+    if original.recipe() != file.manifest.recipe:
+        return [Check(path, "", f"{path}: the original differs in what is not tensors")]
+    return []
+
+
+def _check_tensor(
+    file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
+) -> None:
+    wanted = None if read is None else read(info.name)
+    position = 0
+    for data in file.iter_bytes(info.name):
+        if wanted is not None and not np.array_equal(
+            data, wanted[position : position + data.nbytes]
+        ):
+            raise VerificationError(
+                f"{file.where}: tensor {shown(info.name)} differs from the original"
+            )
+        position += data.nbytes

@@ -1,0 +1,154 @@
+"""Tensors in memory, compressed into a file or into bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
+from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp.container.writer import atomic_file
+from tensorcomp.dtypes import dtype_name
+from tensorcomp.pipeline import Pipeline, Report
+from tensorcomp.threads import available_threads
+
+
+class MemorySource:
+    """Arrays by name, in the order in which safetensors would store them.
+
+    Parameters
+    ----------
+    tensors : mapping of str to numpy.ndarray or torch.Tensor
+        Any strides and byte order; torch tensors on any device.
+    metadata : mapping of str to str, optional
+
+    Raises
+    ------
+    TypeError
+        If a value is no array, or its dtype has no safetensors equal.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+    ) -> None:
+        self._arrays = {name: _as_numpy(name, tensor) for name, tensor in tensors.items()}
+        infos = [
+            TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
+            for name, array in self._arrays.items()
+        ]
+        # The library's order: widest types first, so that all are aligned, then by name.
+        infos.sort(key=lambda info: (-self._arrays[info.name].itemsize, info.name))
+        self.tensors = tuple(infos)
+        self.aliases: Mapping[str, str] = {}
+        self._metadata = None if metadata is None else dict(metadata)
+        self.nbytes = len(build_header(infos, metadata)) + sum(info.nbytes for info in infos)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's bytes, flat uint8; a view where it is contiguous."""
+        array = self._arrays[name]
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+
+    def recipe(self) -> Recipe:
+        """Return what a safetensors file of these tensors needs besides them."""
+        return Recipe("safetensors", {} if self._metadata is None else {"metadata": self._metadata})
+
+
+def _as_numpy(name: str, tensor: Any) -> np.ndarray:
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    if isinstance(tensor, np.generic):
+        return np.asarray(tensor)
+    if type(tensor).__module__.partition(".")[0] == "torch" or hasattr(tensor, "untyped_storage"):
+        from tensorcomp.torch_arrays import torch_to_numpy
+
+        return torch_to_numpy(name, tensor)
+    raise TypeError(
+        f"tensor {name!r} is a {type(tensor).__name__}; give NumPy arrays or torch tensors"
+    )
+
+
+def save(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    effort: str = "balanced",
+    threads: int | None = None,
+) -> bytes:
+    """Compress tensors into bytes, losslessly; the counterpart of ``safetensors.numpy.save``.
+
+    Parameters
+    ----------
+    tensors : mapping of str to numpy.ndarray or torch.Tensor
+        Not changed.
+    metadata : mapping of str to str, optional
+        Kept, and restored by `decompress`.
+    effort : {"balanced", "fast", "max"}
+        What size is worth in time.
+    threads : int, optional
+        All available processors by default. The bytes do not depend on it.
+
+    Returns
+    -------
+    bytes
+        What `save_file` would write, for `load`.
+
+    Raises
+    ------
+    TypeError
+        If a value is no array, or its dtype has no safetensors equal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> data = save({"weight": np.zeros((2, 3), np.float32)})
+    >>> from tensorcomp import load
+    >>> load(data)["weight"].shape
+    (2, 3)
+    """
+    file = io.BytesIO()
+    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    pipeline.write(MemorySource(tensors, metadata), file)
+    return file.getvalue()
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    effort: str = "balanced",
+    threads: int | None = None,
+) -> Report:
+    """Compress tensors into a file, losslessly; the counterpart of ``safetensors.*.save_file``.
+
+    The file appears complete or not at all; one of that name is replaced.
+
+    Parameters
+    ----------
+    tensors, metadata, effort, threads
+        As for `save`.
+    filename : str or path-like
+        By convention ``*.tc.safetensors``.
+
+    Returns
+    -------
+    Report
+        Sizes, and the tree of each tensor.
+
+    Raises
+    ------
+    TypeError
+        If a value is no array, or its dtype has no safetensors equal.
+    CheckpointError
+        If the file cannot be written.
+    """
+    source = MemorySource(tensors, metadata)
+    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    with atomic_file(Path(filename), force=True) as file:
+        return pipeline.write(source, file)
