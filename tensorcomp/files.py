@@ -110,13 +110,14 @@ def _compress_file(
     source: Path, target: Path, pipeline: Pipeline, progress: Progress | None, *, force: bool
 ) -> Report:
     with open_checkpoint(source) as checkpoint:
-        if _is_compressed(checkpoint):
+        if is_compressed(checkpoint):
             raise CheckpointError(f"{source}: tensorcomp has compressed it already")
         with atomic_file(target, force=force) as file:
             return pipeline.write(checkpoint, file, progress)
 
 
-def _is_compressed(checkpoint: Checkpoint) -> bool:
+def is_compressed(checkpoint: Checkpoint) -> bool:
+    """Return whether a safetensors file is one that `compress` wrote."""
     metadata = checkpoint.recipe().structure.get("metadata")
     return isinstance(metadata, dict) and "tensorcomp" in metadata
 
@@ -131,6 +132,8 @@ def _compress_folder(
 ) -> Compressed:
     folder = scan_folder(source)
     _refuse_inside(source, target)
+    if progress is not None:
+        progress.begin_folder(sum((source / name).stat().st_size for name in folder.weights))
     reports = {}
     with atomic_folder(target, force=force) as partial:
         copy_others(folder, partial)
@@ -162,7 +165,9 @@ def atomic_folder(path: Path, *, force: bool) -> Iterator[Path]:
     """
     path = path.resolve()
     if path.is_file() or (path.exists() and not force):
-        raise CheckpointError(f"{path}: exists already; --force replaces a folder, -o names another")
+        raise CheckpointError(
+            f"{path}: exists already; --force replaces a folder, -o names another"
+        )
     partial = path.with_name(f".{path.name}.tensorcomp-part")
     replaced = path.with_name(f".{path.name}.tensorcomp-old")
     with writing(path):
@@ -306,6 +311,8 @@ def _decompress_folder(
 ) -> Path:
     _refuse_inside(source, target)
     found = compressed_files(source)
+    if progress is not None:
+        progress.begin_folder(_decoded_bytes(found))
     with atomic_folder(target, force=force) as partial:
         for file in sorted(source.rglob("*")):
             if file.is_file() and file not in found and not file.name.endswith(".tensorcomp-part"):
@@ -321,6 +328,14 @@ def _decompress_folder(
                 restored.parent.mkdir(parents=True, exist_ok=True)
                 _restore_file(opened, restored, threads, progress, force=False)
     return target
+
+
+def _decoded_bytes(files: list[Path]) -> int:
+    total = 0
+    for path in files:
+        with CompressedFile(path) as file:
+            total += sum(info.nbytes for info in file.tensors)
+    return total
 
 
 def compressed_files(folder: Path) -> list[Path]:
@@ -385,6 +400,8 @@ def verify(
     source = Path(path)
     files = compressed_files(source) if source.is_dir() else [source]
     number = threads or available_threads()
+    if progress is not None and source.is_dir():
+        progress.begin_folder(_decoded_bytes(files))
     checks = []
     for file in files:
         original = None if against is None else _original(source, file, Path(against))

@@ -19,7 +19,9 @@ from tensorcomp.threads import Workers, available_threads
 _ALIGNMENT = 64
 
 
-def load(data: bytes, framework: str = "np", device: Any = "cpu", *, threads: int | None = None) -> dict[str, Any]:
+def load(
+    data: bytes, framework: str = "np", device: Any = "cpu", *, threads: int | None = None
+) -> dict[str, Any]:
     """Return the tensors of compressed bytes; the counterpart of ``safetensors.numpy.load``.
 
     Parameters
@@ -276,4 +278,3 @@ def _chunks_between(chunk: int, begin: int, end: int) -> Iterator[tuple[int, int
         last = min((number + 1) * chunk, end)
         yield number, begin, last
         begin = last
-

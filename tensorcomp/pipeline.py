@@ -84,6 +84,9 @@ class Report:
 class Progress:
     """Told how far a long job is; does nothing here, a subclass shows it."""
 
+    def begin_folder(self, nbytes: int) -> None:
+        """Start a folder of files with so many bytes together; each then begins in its turn."""
+
     def begin(self, tensors: int, nbytes: int) -> None:
         """Start a file of so many tensors and bytes of them."""
 

@@ -36,13 +36,14 @@ class MemorySource:
     def __init__(
         self, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
     ) -> None:
-        self._arrays = {name: _as_numpy(name, tensor) for name, tensor in tensors.items()}
+        arrays = {name: _as_numpy(name, tensor) for name, tensor in tensors.items()}
         infos = [
             TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
-            for name, array in self._arrays.items()
+            for name, array in arrays.items()
         ]
         # The library's order: widest types first, so that all are aligned, then by name.
-        infos.sort(key=lambda info: (-self._arrays[info.name].itemsize, info.name))
+        infos.sort(key=lambda info: (-arrays[info.name].itemsize, info.name))
+        self._bytes = {name: _as_bytes(array) for name, array in arrays.items()}
         self.tensors = tuple(infos)
         self.aliases: Mapping[str, str] = {}
         self._metadata = None if metadata is None else dict(metadata)
@@ -50,13 +51,17 @@ class MemorySource:
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes, flat uint8; a view where it is contiguous."""
-        array = self._arrays[name]
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+        return self._bytes[name]
 
     def recipe(self) -> Recipe:
         """Return what a safetensors file of these tensors needs besides them."""
         return Recipe("safetensors", {} if self._metadata is None else {"metadata": self._metadata})
+
+
+def _as_bytes(array: np.ndarray) -> np.ndarray:
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _as_numpy(name: str, tensor: Any) -> np.ndarray:

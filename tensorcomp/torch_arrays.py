@@ -51,7 +51,9 @@ def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
     if dtype is None:
         raise TypeError(f"tensor {name!r}: no safetensors dtype holds {tensor.dtype}")
     dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    flat = dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
+    flat = (
+        dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
+    )
     array: np.ndarray = flat.numpy().view(dtype).reshape(tuple(dense.shape))
     return array
 

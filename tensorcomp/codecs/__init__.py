@@ -10,11 +10,13 @@ from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Serializer, Transfo
 from tensorcomp.codecs.bitpack import Bitpack
 from tensorcomp.codecs.constant import Constant
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.gaps import Gaps
 from tensorcomp.codecs.grid import Grid
 from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.palette import Palette
 from tensorcomp.codecs.raw import Raw
 from tensorcomp.codecs.registry import codec_class, codec_ids
+from tensorcomp.codecs.runlength import Runlength
 from tensorcomp.codecs.sparse import Sparse
 from tensorcomp.codecs.text import format_tree, parse_tree, tree_from_json, tree_to_json
 from tensorcomp.codecs.tree import Node, decode, encode, fit
@@ -25,10 +27,12 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     Bitpack,
     Constant,
     Fields,
+    Gaps,
     Grid,
     Huffman,
     Palette,
     Raw,
+    Runlength,
     Sparse,
     Zstd,
 )

@@ -9,30 +9,29 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.alphabet import (
-    affordable_contexts,
-    contexts_of,
-    count_symbols,
+    Alphabet,
+    count_indices,
+    indices_of,
     pack_symbols,
+    symbol_bits,
     symbols_of,
     unpack_symbols,
 )
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.contexts import (
     SUMS,
-    ContextModel,
     learn_columns,
     learn_model,
     pack_model,
     unpack_model,
 )
 from tensorcomp.codecs.frequencies import Frequencies, cheapest_frequencies
-from tensorcomp.codecs.huffman import _split_side, _stream_starts
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
+from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
 from tensorcomp.errors import CodecError
 
 _HEAD = struct.Struct("<12Q")
 _STREAMS = 4
-_PADDING = 8  # a decoder loads whole words
 _NO_ESCAPE = 1 << 16  # what the header holds where a symbol would stand
 
 
@@ -40,27 +39,32 @@ _NO_ESCAPE = 1 << 16  # what the header holds where a symbol would stand
 class Ans(Serializer):
     """Code integers at their entropy by tANS with tables of 2**states states, four streams at once.
 
-    Arrays of 1- and 2-byte elements are coded as such, others as their bytes. With `contexts` above
-    1, rows and columns of a matrix are classed by scale and each class has frequencies of its own;
-    as many contexts are used, a power of two, as pay for their tables. Symbols that are too rare
-    for a table are replaced by one escape symbol, and their values stored apart.
+    Arrays of 1- and 2-byte elements are coded as such, signed ones folded (0, -1, 1, -2 … become
+    0, 1, 2, 3 …), others as their bytes. With `contexts` above 1, rows and columns of a matrix are
+    classed by scale and each class has frequencies of its own; as many contexts are used, a power
+    of two and at most 2**(16 - states), as pay for their tables. Symbols that are too rare for a
+    table are replaced by one escape symbol, and their values stored apart; alphabets may thus be of
+    any size.
 
-    Layout: length of the side information (uint64), side information, four bit streams, each ending
-    with a whole byte, 8 zero bytes. The side information is a zstd block of six sections: contexts,
-    escape symbol (65536 for none), number of escaped elements, bits of a symbol, the four streams'
-    bits and first states (12 × uint64); the coded symbols as a bit map; their frequencies, Rice
-    codes of LOCO-I residuals, symbol by symbol and in each context by context; the escaped values;
-    the context of each sum of levels; the rows' levels. What chunks share: the columns' levels.
+    Layout: length of the side information (uint64), side information, four bit streams, 8 zero
+    bytes. Symbol i is in stream i mod 4, low bit first; a stream ends with a whole byte, and in
+    state 0. The side information is a zstd block of six sections: contexts, escape symbol (65536
+    for none), number of escaped elements, bits of a symbol, the four streams' bits and first states
+    (12 × uint64); the symbols that have a code, as a bit map; their frequencies, symbol by symbol
+    and context by context, as Rice codes of LOCO-I residuals; the escaped values, so many bits
+    each; the context of each sum of levels; the rows' levels. What chunks share: the columns'
+    levels.
 
-    Lossless. Cost: O(n); about 2 ns an element to encode, 1.5 ns to decode. Rate: entropy + 0.002
-    to 0.005 bit with 2**11 states, a third of that with 2**12. Not where speed counts most:
-    `huffman` decodes faster, for 0.02 to 0.06 bit more.
+    Lossless. Cost: O(n); with contexts 2.5 to 4 ns an element to encode and 1.5 ns to decode. Rate:
+    entropy + 0.002 to 0.005 bit with 2**11 states, half of that with 2**12. Not for fewer than some
+    hundred elements, whose tables cost more than they save, nor for what is uniform (`bitpack`).
 
     References
     ----------
     Duda 2009, "Asymmetric numeral systems"; Duda 2013, "Asymmetric numeral systems: entropy coding
     combining speed of Huffman coding with compression rate of arithmetic coding"; spread of the
-    states: Collet 2013, "Finite State Entropy".
+    states: Collet 2013, "Finite State Entropy"; tables: Weinberger, Seroussi & Sapiro 2000,
+    "The LOCO-I lossless image compression algorithm".
     """
 
     id: ClassVar[str] = "ans"
@@ -83,61 +87,42 @@ class Ans(Serializer):
 
         if array.size == 0:
             return []
-        symbols = symbols_of(array)
-        wanted = affordable_contexts(symbols, self.contexts) if array.itemsize <= 2 else 1
-        model = learn_model(array, wanted, shared)
-        contexts = contexts_of(model, symbols.size)
-        counted = count_symbols(symbols, contexts, wanted if model else 1)
-        rows = model.row_levels.size if model is not None else 0
-        chosen = cheapest_frequencies(counted, self.states, rows)
-        number = chosen.table.shape[0]
-        # The counts may have been joined; `contexts` stays as it is, and tables are repeated.
-        step = counted.counts.shape[0] // number
-        if model is not None:
-            joined = ContextModel(model.row_levels, model.column_levels, model.context_of // step)
-            model = joined if number > 1 else None
-        escaped = _gather_escaped(symbols, contexts, counted.shift, chosen, step)
-        entries = np.zeros((number, 1 << counted.shift), np.uint64)
-        successors = np.empty((number + 1) << self.states, np.uint16)
-        kernel.fill_encoder(
-            chosen.table,
-            self.states,
-            chosen.symbols,
-            counted.shift,
-            entries.reshape(-1),
-            successors,
-        )
-        if chosen.escape is not None:
-            entries = np.where(chosen.escaped, entries[:, chosen.escape, None], entries)
-        entries = np.repeat(entries, step, axis=0).reshape(-1)
-        room = (symbols.size // _STREAMS + _STREAMS) * self.states // 8 + _PADDING + 1
+        symbols = _fold(array)
+        bits = symbol_bits(symbols)
+        wanted = min(self.contexts, 1 << (16 - max(bits, self.states)))
+        model = learn_model(array, wanted if array.itemsize <= 2 else 1, shared)
+        indices = indices_of(symbols, model, bits)
+        counted = count_indices(indices, bits, wanted if model else 1)
+        chosen = cheapest_frequencies(counted, self.states, model.row_levels.size if model else 0)
+        number = len(chosen.table)
+        step = len(counted.counts) // number
+        entries, successors = _encoder_tables(counted, chosen, self.states)
+        room = (symbols.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
         out = np.empty(_STREAMS * room, np.uint8)
         stops = np.arange(1, _STREAMS + 1) * room
-        bits, first = np.empty((2, _STREAMS), np.int64)
+        used, first = np.empty((2, _STREAMS), np.int64)
         kernel.encode(
-            symbols,
-            contexts,
-            counted.shift,
-            entries,
+            indices,
+            entries.repeat(step, 0).reshape(-1),
             successors,
             self.states,
             out,
             stops,
-            bits,
+            used,
             first,
         )
         escape = _NO_ESCAPE if chosen.escape is None else chosen.escape
         side = pack_sections(
             [
-                _HEAD.pack(number, escape, chosen.escapes, counted.shift, *bits, *first),
+                _HEAD.pack(number, escape, chosen.escapes, bits, *used.tolist(), *first.tolist()),
                 pack_symbols(chosen.symbols),
                 chosen.packed.tobytes(),
-                escaped,
-                *pack_model(model),
+                _escaped_values(symbols, indices, counted, chosen),
+                *pack_model(model.joined(step) if model and number > 1 else None),
             ]
         )
-        streams = [out[s - (b + 7) // 8 : s] for s, b in zip(stops, bits, strict=True)]
-        return [struct.pack("<Q", len(side)), side, *streams, bytes(_PADDING)]
+        streams = [out[s - (b + 7) // 8 : s] for s, b in zip(stops, used, strict=True)]
+        return [struct.pack("<Q", len(side)), side, *streams, bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
@@ -146,7 +131,7 @@ class Ans(Serializer):
         if out.size == 0:
             return
         symbols = symbols_of(out)
-        side, stream = _split_side(data)
+        side, stream = split_side(data)
         # No side information that was written is larger than the array in wide integers.
         most = _HEAD.size + (1 << 13) + SUMS + 8 * self.contexts * symbols.size
         head, present, packed, values, *packed_model = unpack_sections(side, 6, most)
@@ -155,38 +140,71 @@ class Ans(Serializer):
         number, escape, escapes, width, *rest = _HEAD.unpack(head)
         bits, states = rest[:_STREAMS], np.array(rest[_STREAMS:], np.uint64)
         alphabet = unpack_symbols(present, symbols.itemsize)
-        if not 1 <= number <= self.contexts:
-            raise CodecError(f"ans: {number} contexts, at most {self.contexts} were asked for")
+        if not 1 <= number <= 1 << (16 - self.states):
+            raise CodecError(f"ans: {number} contexts of 2**{self.states} states")
         if states.max() >= 1 << self.states:
             raise CodecError(f"ans: state {states.max()} of {1 << self.states}")
         frequencies = _unpack_frequencies(packed, number, alphabet.size, self.states)
         model = unpack_model(packed_model, number, out, shared)
-        starts = 8 * _stream_starts(bits, stream.size)
+        starts = 8 * stream_starts(bits, stream.size)
         stops = starts + [(b + 7) // 8 * 8 for b in bits]
         table = np.empty(number << self.states, np.uint32)
         kernel.fill_decoder(frequencies, self.states, alphabet, table)
-        contexts = contexts_of(model, symbols.size)
+        bases = None if model is None else model.expand(self.states).reshape(-1)
         ends = np.empty(_STREAMS, np.int64)
-        kernel.decode(stream, stops - bits, table, self.states, contexts, symbols, ends, states)
+        kernel.decode(stream, stops - bits, table, bases, symbols, ends, states)
         if (ends != stops).any() or states.any():
             raise CodecError("ans: a stream does not end where it should")
         if escape != _NO_ESCAPE:
             _restore_escaped(symbols, escape, escapes, values, width)
+        if _is_folded(out):
+            symbols[:] = (symbols >> 1) ^ -(symbols & 1)
 
 
-def _gather_escaped(
-    symbols: np.ndarray, contexts: np.ndarray, shift: int, chosen: Frequencies, step: int
+def _is_folded(array: np.ndarray) -> bool:
+    return array.dtype.kind == "i" and array.itemsize <= 2
+
+
+def _fold(array: np.ndarray) -> np.ndarray:
+    """Return the symbols of an array: of signed integers, small ones for small magnitudes."""
+    if _is_folded(array):
+        array = (array << 1) ^ (array >> (8 * array.itemsize - 1))
+    return symbols_of(array)
+
+
+def _encoder_tables(
+    counted: Alphabet, chosen: Frequencies, states: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the encoder's entries, (contexts, 2**bits of a symbol), and successors."""
+    from tensorcomp.kernels import ans as kernel
+
+    number = len(chosen.table)
+    entries = np.zeros((number, 1 << counted.shift), np.uint64)
+    successors = np.empty((number + 1) << states, np.uint16)
+    kernel.fill_encoder(
+        chosen.table, states, chosen.symbols, counted.shift, entries.reshape(-1), successors
+    )
+    if chosen.rare is not None:
+        contexts, rare = np.nonzero(chosen.rare)
+        entries[contexts, counted.symbols[rare]] = entries[contexts, chosen.escape]
+    return entries, successors
+
+
+def _escaped_values(
+    symbols: np.ndarray, indices: np.ndarray, counted: Alphabet, chosen: Frequencies
 ) -> bytes:
-    """Return the values of the escaped elements, `shift` bits each, in the elements' order."""
+    """Return the values of the escaped elements, so many bits each, in the elements' order."""
     from tensorcomp.kernels import frequencies as kernel
 
-    if not chosen.escapes:
+    if chosen.rare is None:
         return b""
+    escaped = np.zeros((len(chosen.rare), 1 << counted.shift), np.uint8)
+    escaped[:, counted.symbols] = chosen.rare
+    escaped = escaped.repeat(len(counted.counts) // len(escaped), 0)
     values = np.empty(chosen.escapes + 1, np.uint16)
-    escaped = np.repeat(chosen.escaped, step, axis=0).reshape(-1)
-    kernel.gather_escaped(symbols, contexts, shift, escaped, values)
-    packed = np.zeros((chosen.escapes * shift + 7) // 8 + 8, np.uint8)
-    kernel.pack_values(values[:-1], shift, packed)
+    kernel.gather_escaped(symbols, indices, escaped.reshape(-1), values)
+    packed = np.zeros((chosen.escapes * counted.shift + 7) // 8 + 8, np.uint8)
+    kernel.pack_values(values[:-1], counted.shift, packed)
     return packed[:-8].tobytes()
 
 

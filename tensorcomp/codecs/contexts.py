@@ -3,27 +3,28 @@
 Weights of one layer share a distribution up to a scale that varies with the row (output) and the
 column (input). Each row and each column gets a level from 0 to 15, in steps of equal width on the
 mean of its integers (exponents, which are logarithms already) or on log2 of their mean magnitude
-(signed codes). The context of an element is a step function of the sum of its two levels. Columns'
-levels are learned once for a tensor, from a sample of its rows, and shared by its chunks; rows'
-levels belong to the chunk. Everything is integer arithmetic, so that equal inputs give equal bytes
+(signed codes). The context of an element is a step function of the sum of its two levels. Levels
+belong to the chunk; only where its rows are so long that it has few of them are the columns' levels
+learned once for the tensor, from a sample of rows, and shared. Everything is integer arithmetic, so that equal inputs give equal bytes
 on every machine.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
-from tensorcomp.codecs.words import as_rows
+from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
 
 LEVELS = 16
 SUMS = 2 * LEVELS - 1
 _FRACTION = 6  # levels are cut from means in units of 1/64
 _SHORTEST_ROW = 16  # a level a row costs 3 bits or so: shorter rows cannot earn it
+_LONG_ROW = 4096  # columns; a chunk has fewer than 256 such rows
 _U64 = struct.Struct("<Q")
 
 
@@ -39,11 +40,14 @@ class ContextModel:
         (C,) uint8 below `LEVELS`.
     context_of : numpy.ndarray
         (`SUMS`,) uint8: the context of each sum of two levels, never falling.
+    own : bool
+        Whether the chunk holds its columns' levels itself, and does not share them.
     """
 
     row_levels: np.ndarray
     column_levels: np.ndarray
     context_of: np.ndarray
+    own: bool
 
     def expand(self, shift: int = 0) -> np.ndarray:
         """Return context << shift of every element, (R, C) uint16."""
@@ -56,59 +60,81 @@ class ContextModel:
 
     def joined(self, step: int) -> ContextModel:
         """Return the model in which each `step` neighbouring contexts are one."""
-        return ContextModel(self.row_levels, self.column_levels, self.context_of // step)
+        return replace(self, context_of=self.context_of // step)
 
 
 def learn_columns(array: np.ndarray) -> bytes:
-    """Return the columns' levels and the width of a level, learned from rows of a tensor.
+    """Return what the chunks of a tensor with long rows share: levels of columns, their width.
 
-    Returns nothing where rows are too short or too few for contexts to pay.
+    Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
+    enough of them to tell its own columns apart, which is better.
     """
-    from tensorcomp.kernels.contexts import magnitude_sums
-
-    matrix = as_rows(array)
-    rows, columns = matrix.shape
-    if rows < 2 or columns < _SHORTEST_ROW:
+    rows, columns = _integers(array).shape
+    if rows < 2 or columns <= _LONG_ROW:
         return b""
-    row_sums = np.zeros(rows, np.int64)
-    column_sums = np.zeros(columns, np.int64)
-    magnitude_sums(matrix, row_sums, column_sums)
-    by_column = _statistic(column_sums, rows, array.dtype)
-    by_row = _statistic(row_sums, columns, array.dtype)
+    by_row, by_column = _statistics(array)
     width = max(_width(by_column), _width(by_row))
-    levels = _levels(by_column, width)
-    return pack_sections([_U64.pack(width), levels.tobytes()])
+    return pack_sections([_U64.pack(width), _levels(by_column, width).tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
     """Return the context model of a chunk, or None where one context is all there can be."""
     from tensorcomp.kernels.contexts import row_magnitude_sums
 
-    matrix = as_rows(array)
+    matrix = _integers(array)
     rows, columns = matrix.shape
     if contexts == 1 or columns < _SHORTEST_ROW or (rows < 2 and not shared):
         return None
-    row_sums = np.zeros(rows, np.int64)
-    row_magnitude_sums(matrix, row_sums)
-    by_row = _statistic(row_sums, columns, array.dtype)
-    width, column_levels = _unpack_columns(shared, columns)
-    row_levels = _levels(by_row, width or _width(by_row))
+    if shared:
+        row_sums = np.zeros(rows, np.int64)
+        row_magnitude_sums(matrix, row_sums)
+        by_row = _statistic(row_sums, columns, array.dtype)
+        width, column_levels = _unpack_columns(shared, columns)
+    else:
+        by_row, by_column = _statistics(array)
+        width = max(_width(by_column), _width(by_row))
+        column_levels = _levels(by_column, width)
+    row_levels = _levels(by_row, width)
     sums = np.convolve(
         np.bincount(row_levels, minlength=LEVELS), np.bincount(column_levels, minlength=LEVELS)
     )
-    return ContextModel(row_levels, column_levels, _cut_sums(sums, contexts))
+    return ContextModel(row_levels, column_levels, _cut_sums(sums, contexts), own=not shared)
+
+
+def _statistics(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the statistic of each row and of each column."""
+    from tensorcomp.kernels.contexts import magnitude_sums
+
+    matrix = _integers(array)
+    rows, columns = matrix.shape
+    row_sums = np.zeros(rows, np.int64)
+    column_sums = np.zeros(columns, np.int64)
+    magnitude_sums(matrix, row_sums, column_sums)
+    return (
+        _statistic(row_sums, columns, array.dtype),
+        _statistic(column_sums, rows, array.dtype),
+    )
+
+
+def _integers(array: np.ndarray) -> np.ndarray:
+    """Return the matrix of an array; what is no integer counts as its bits do."""
+    return as_rows(array if array.dtype.kind in "iub" else as_words(array))
 
 
 def _unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
-    if not shared:
-        return 0, np.zeros(columns, np.uint8)
     width, levels = unpack_sections(shared, 2, 8 + columns)
-    if len(width) != 8 or len(levels) != columns:
-        raise CodecError(f"levels for {len(levels)} columns where the array has {columns}")
-    column_levels = np.frombuffer(levels, np.uint8)
-    if column_levels.max() >= LEVELS:
-        raise CodecError(f"a column's level is {column_levels.max()}, the highest is {LEVELS - 1}")
-    return _U64.unpack(width)[0], column_levels
+    if len(width) != 8:
+        raise CodecError("the width of a level has not 8 bytes")
+    return _U64.unpack(width)[0], _checked_levels(levels, columns, "column")
+
+
+def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
+    array = np.frombuffer(levels, np.uint8)
+    if array.size != count:
+        raise CodecError(f"{array.size} levels for {count} {what}s")
+    if count and array.max() >= LEVELS:
+        raise CodecError(f"a {what}'s level is {array.max()}, the highest is {LEVELS - 1}")
+    return array
 
 
 def _statistic(sums: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
@@ -160,10 +186,11 @@ def _cut_sums(counts: np.ndarray, contexts: int) -> np.ndarray:
 
 
 def pack_model(model: ContextModel | None) -> list[bytes]:
-    """Return the chunk's own part of the model as two sections."""
+    """Return the chunk's own part of the model as two sections: contexts of sums, levels."""
     if model is None:
         return [b"", b""]
-    return [model.context_of.tobytes(), model.row_levels.tobytes()]
+    columns = model.column_levels.tobytes() if model.own else b""
+    return [model.context_of.tobytes(), model.row_levels.tobytes() + columns]
 
 
 def unpack_model(
@@ -178,13 +205,16 @@ def unpack_model(
     """
     if contexts == 1:
         return None
+    if out.itemsize > 2:
+        raise CodecError(f"{contexts} contexts, though elements of {out.itemsize} bytes have one")
     rows, columns = as_rows(out).shape
     context_of = np.frombuffer(sections[0], np.uint8)
-    row_levels = np.frombuffer(sections[1], np.uint8)
-    if context_of.size != SUMS or row_levels.size != rows:
-        raise CodecError(f"levels for {row_levels.size} rows where the array has {rows}")
-    if rows and row_levels.max() >= LEVELS:
-        raise CodecError(f"a row's level is {row_levels.max()}, the highest is {LEVELS - 1}")
-    if context_of.max() >= contexts:
-        raise CodecError(f"context {context_of.max()} of {contexts}")
-    return ContextModel(row_levels, _unpack_columns(shared, columns)[1], context_of)
+    if context_of.size != SUMS or context_of.max() >= contexts:
+        raise CodecError(f"not every sum of levels has one of {contexts} contexts")
+    own = not shared
+    row_levels = _checked_levels(sections[1][:rows], rows, "row")
+    if own:
+        column_levels = _checked_levels(sections[1][rows:], columns, "column")
+    else:
+        column_levels = _unpack_columns(shared, columns)[1]
+    return ContextModel(row_levels, column_levels, context_of, own)

@@ -55,18 +55,18 @@ class Frequencies:
         uint8: the table in few bits.
     escape : int or None
         The symbol that stands for the rare ones.
-    escaped : numpy.ndarray
-        (K, 2**shift) uint8: 1 for each symbol that this context has no code for.
+    rare : numpy.ndarray or None
+        (K, all symbols) bool: those that a context has no code for; None where there are none.
     escapes : int
-        How many elements are escaped.
+        How many elements have such a symbol.
     """
 
     symbols: np.ndarray
     table: np.ndarray
     packed: np.ndarray
-    escape: int | None
-    escaped: np.ndarray
-    escapes: int
+    escape: int | None = None
+    rare: np.ndarray | None = None
+    escapes: int = 0
 
 
 def cheapest_frequencies(counted: Alphabet, states: int, rows: int) -> Frequencies:
@@ -101,8 +101,8 @@ def _plain(alphabet: Alphabet, states: int) -> tuple[int, Frequencies] | None:
     """Return frequencies of all symbols and what they cost, or None if they are too many."""
     if alphabet.symbols.size > 1 << (states - 1):
         return None
-    escaped = np.zeros((alphabet.counts.shape[0], 1 << alphabet.shift), np.uint8)
-    return _build(alphabet.symbols, alphabet.counts, states, None, escaped, 0)
+    cost, table, packed = _normalize(alphabet.counts, states)
+    return cost, Frequencies(alphabet.symbols, table, packed)
 
 
 def _with_escape(alphabet: Alphabet, states: int) -> tuple[int, Frequencies] | None:
@@ -110,48 +110,35 @@ def _with_escape(alphabet: Alphabet, states: int) -> tuple[int, Frequencies] | N
     counts = alphabet.counts
     if counts.shape[1] == 1:
         return None
-    everything = counts.sum(axis=1, keepdims=True)
-    rare = (counts * (64 * alphabet.shift + _SLOT)) << states < _SLOT * everything + (
-        _ENTRY << states
-    )
-    most = 1 << (states - 1)
-    if counts.shape[1] > most:
+    # Escaping a symbol costs its bits each time, keeping it an entry and a state that is too many.
+    most = (_SLOT * counts.sum(axis=1, keepdims=True) + (_ENTRY << states)) >> states
+    rare = counts * (64 * alphabet.shift + _SLOT) < most
+    largest = 1 << (states - 1)
+    if counts.shape[1] > largest:
         by_count = np.argsort(-counts, axis=1, kind="stable")
-        np.put_along_axis(rare, by_count[:, most:], values=True, axis=1)
-    escape = int(counts.sum(axis=0).argmin())
-    rare[:, escape] = True
+        np.put_along_axis(rare, by_count[:, largest:], values=True, axis=1)
     rare &= counts > 0
-    escapes = np.where(rare, counts, 0).sum(axis=1)
+    if not rare.any():
+        return None
+    escape = int(counts.sum(axis=0).argmin())
+    rare[:, escape] = counts[:, escape] > 0
     kept = np.where(rare, 0, counts)
-    kept[:, escape] = escapes
-    escaped = np.zeros((counts.shape[0], 1 << alphabet.shift), np.uint8)
-    escaped[:, alphabet.symbols] = rare
+    kept[:, escape] = counts.sum(axis=1) - kept.sum(axis=1)
+    escapes = int(kept[:, escape].sum())
     coded = np.flatnonzero(kept.any(axis=0))
-    return _build(
-        alphabet.symbols[coded],
-        np.ascontiguousarray(kept[:, coded]),
-        states,
-        int(alphabet.symbols[escape]),
-        escaped,
-        int(escapes.sum()),
-    )
+    cost, table, packed = _normalize(kept[:, coded], states)
+    cost += escapes * alphabet.shift << _FRACTION
+    symbol = int(alphabet.symbols[escape])
+    return cost, Frequencies(alphabet.symbols[coded], table, packed, symbol, rare, escapes)
 
 
-def _build(
-    symbols: np.ndarray,
-    counts: np.ndarray,
-    states: int,
-    escape: int | None,
-    escaped: np.ndarray,
-    escapes: int,
-) -> tuple[int, Frequencies]:
+def _normalize(counts: np.ndarray, states: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return what symbols and table cost, the table of frequencies, and its packed bytes."""
     from tensorcomp.kernels import frequencies as kernel
 
+    counts = np.ascontiguousarray(counts)
     table = np.empty_like(counts)
     cost = int(kernel.normalize(counts, states, log2_table(states), table))
     packed = np.zeros(table.size * kernel.LONGEST_CODE // 8 + 9, np.uint8)
     bits = int(kernel.pack(table, packed))
-    width = escaped.shape[1].bit_length() - 1
-    cost += (bits + escapes * width) << _FRACTION
-    packed = packed[: (bits + 7) // 8]
-    return cost, Frequencies(symbols, table, packed, escape, escaped, escapes)
+    return cost + (bits << _FRACTION), table, packed[: (bits + 7) // 8]

@@ -27,11 +27,11 @@ from tensorcomp.codecs.contexts import (
     unpack_model,
 )
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
+from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _HEAD = struct.Struct("<10Q")
 _STREAMS = 8
-_PADDING = 8  # a decoder loads whole words
 _LONGEST = 14
 _USUAL = 11  # tables of eight contexts then fit the first-level cache
 _NARROW = 1 << 12  # symbols below it fit a table of uint16
@@ -90,7 +90,7 @@ class Huffman(Serializer):
         step = len(counted.counts) // number
         codes = np.zeros(number * step << bits, np.uint32)
         kernel.fill_codes(lengths.repeat(step, 0), longest, counted.symbols, bits, codes)
-        room = (symbols.size // _STREAMS + 1) * longest // 8 + _PADDING + 1
+        room = (symbols.size // _STREAMS + 1) * longest // 8 + PADDING + 1
         out = np.empty(_STREAMS * room, np.uint8)
         starts = np.arange(_STREAMS) * room
         ends = np.empty(_STREAMS, np.int64)
@@ -105,7 +105,7 @@ class Huffman(Serializer):
             ]
         )
         streams = [out[s : s + (b + 7) // 8] for s, b in zip(starts, used, strict=True)]
-        return [struct.pack("<Q", len(side)), side, *streams, bytes(_PADDING)]
+        return [struct.pack("<Q", len(side)), side, *streams, bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
@@ -114,7 +114,7 @@ class Huffman(Serializer):
         if out.size == 0:
             return
         symbols = symbols_of(out)
-        side, stream = _split_side(data)
+        side, stream = split_side(data)
         head, present, packed_lengths, *packed_model = unpack_sections(side, 5, _side_limit(out))
         if len(head) != _HEAD.size:
             raise CodecError("huffman: its header is cut short")
@@ -129,7 +129,7 @@ class Huffman(Serializer):
         if not kernel.valid_lengths(lengths, longest):
             raise CodecError("huffman: the code lengths make no prefix code")
         model = unpack_model(packed_model, number, out, shared)
-        starts = _stream_starts(bits, stream.size)
+        starts = stream_starts(bits, stream.size)
         table = np.empty(number << longest, np.uint16 if alphabet[-1] < _NARROW else np.uint32)
         kernel.fill_table(lengths, longest, alphabet, table)
         bases = None if model is None else model.expand(longest).reshape(-1)
@@ -172,22 +172,3 @@ def _cheapest_lengths(counted: Alphabet, model: ContextModel | None) -> tuple[np
             assert best is not None
             return best, longest
         alphabet = alphabet.merged()
-
-
-def _split_side(data: np.ndarray) -> tuple[bytes, np.ndarray]:
-    if data.size < 8 + _PADDING:
-        raise CodecError("the coded bytes are cut short")
-    length = struct.unpack_from("<Q", data)[0]
-    if length > data.size - 8 - _PADDING:
-        raise CodecError(f"side information of {length} bytes in {data.size}")
-    return data[8 : 8 + length].tobytes(), data[8 + length :]
-
-
-def _stream_starts(bits: list[int], size: int) -> np.ndarray:
-    """Return the byte where each stream starts; together with the padding they fill `size`."""
-    if max(bits) > 8 * size:
-        raise CodecError(f"a stream claims {max(bits)} bits of {8 * size}")
-    lengths = [(b + 7) // 8 for b in bits]
-    if sum(lengths) + _PADDING != size:
-        raise CodecError(f"streams of {sum(lengths)} bytes in {size - _PADDING}")
-    return np.cumsum([0, *lengths[:-1]])

@@ -33,7 +33,7 @@ class Palette(Transform):
     """
 
     id: ClassVar[str] = "palette"
-    default_parts: ClassVar[Mapping[str, str]] = {"table": "raw", "codes": "bitpack"}
+    default_parts: ClassVar[Mapping[str, str]] = {"table": "raw", "codes": "ans"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of a table of so many patterns as there are, and that of the codes."""

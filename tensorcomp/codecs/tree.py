@@ -246,7 +246,7 @@ def decode(
     shared : Shared, optional
         As given to `encode`.
     out : numpy.ndarray, optional
-        C-contiguous array of that spec to decode into.
+        Array of that spec to decode into; best C-contiguous, in the machine's byte order.
 
     Raises
     ------
@@ -256,6 +256,11 @@ def decode(
     payload = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     if out is None:
         out = np.empty(spec.shape, spec.dtype)
+    if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
+        out[...] = decode(
+            node, payload, ArraySpec(spec.shape, spec.dtype.newbyteorder("<")), shared
+        )
+        return out
     _decode(node, payload, out, nothing_shared(node) if shared is None else shared)
     return out
 

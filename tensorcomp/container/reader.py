@@ -14,6 +14,7 @@ from tensorcomp.checkpoints.access import file_size, reading
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read_header
+from tensorcomp.checkpoints.sniff import sniff
 from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
@@ -223,6 +224,9 @@ class _located:
 
 
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:
+    kind = sniff(path)  # which says what the file is, if it is no checkpoint at all
+    if kind != "safetensors":
+        raise FormatError(f"{path}: is a checkpoint of kind {kind!r}, not a compressed one")
     with reading(path), path.open("rb") as file:
         header = read_header(file, size, str(path))
         try:

@@ -1,21 +1,24 @@
 """Tabled asymmetric numeral systems (tANS): tables, and four interleaved streams.
 
-A table has 2**states states. A symbol of frequency f owns f of them; coding it from state x puts out
-the low bits of x that bring x into f .. 2 f - 1, and moves to the state that this number stands
+A table has 2**states states. A symbol of frequency f owns f of them; coding it from state x puts
+out the low bits of x that bring x into f .. 2 f - 1, and moves to the state that this number stands
 for. The encoder goes backwards over the symbols and writes each stream backwards, so that the
-decoder reads forwards. A chunk of n symbols is cut into four runs of n // 4 (the last takes the
-remainder), each its own stream, so that four table look-ups are in flight at once.
+decoder reads forwards. Symbol i goes to stream i % 4, so that four table look-ups are in flight at
+once. Each symbol is coded by the table of its context.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U, load64, store64
+from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
 from tensorcomp.kernels.frequencies import bit_length
 from tensorcomp.kernels.jit import jit
 
+STREAMS = 4
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 12 bits fit
+BATCH = STREAMS * UNROLL
+MARK = U(1 << 63)
 
 
 @jit
@@ -102,137 +105,112 @@ def _flush(out, position, word, used):
 
 
 @jit
-def _encode_tail(symbols, contexts, shift, first, last, entries, successors, out, position, x):
-    word = used = U(0)
-    for i in range(last - first):
-        k = last - U(1) - U(i)
-        entry = entries[(U(contexts[k]) << shift) | U(symbols[k])]
-        word, used, x = _put(word, used, x, entry, successors)
-        position, used = _flush(out, position, word, used)
-    return position, word, used, x
-
-
-@jit
-def _finish(out, position, word, used, end):
-    """Store the last bits; return how many the stream has."""
-    bits = (end - position) * U(8) + used
-    _flush(out, position, word, used)
-    return bits
-
-
-@jit
-def encode(symbols, contexts, shift, entries, successors, states, out, stops, bits, last):
+def encode(indices, entries, successors, states, out, stops, bits, first):
     """Write four streams backwards from the byte positions `stops` of `out`.
 
-    symbols (n,) uint8 or uint16, contexts (n,) uint8, entries and successors as `fill_encoder`
-    makes them. Sets `bits` (4,) to the streams' bits and `last` (4,) to the decoder's first states.
-    Each stream needs 8 bytes of room before its first bit.
+    indices (n,) uint8 or uint16 into entries; entries and successors as `fill_encoder` makes them.
+    Sets `bits` (4,) to the streams' bits and `first` (4,) to the decoder's first states. Each
+    stream needs 8 bytes of room before its first bit.
     """
-    n = U(symbols.size)
-    run = n // U(4)
-    stop = run - run % U(UNROLL)
-    s = U(shift)
-    o1, o2, o3 = run, U(2) * run, U(3) * run
-    x = U(1) << U(states)
-    e0, e1, e2, e3 = U(stops[0]), U(stops[1]), U(stops[2]), U(stops[3])
-    p0, w0, u0, x0 = _encode_tail(symbols, contexts, s, stop, run, entries, successors, out, e0, x)
-    p1, w1, u1, x1 = _encode_tail(
-        symbols, contexts, s, o1 + stop, o2, entries, successors, out, e1, x
-    )
-    p2, w2, u2, x2 = _encode_tail(
-        symbols, contexts, s, o2 + stop, o3, entries, successors, out, e2, x
-    )
-    p3, w3, u3, x3 = _encode_tail(
-        symbols, contexts, s, o3 + stop, n, entries, successors, out, e3, x
-    )
-    for i in range(U(0), stop, U(UNROLL)):
-        for j in range(1, UNROLL + 1):
-            k = stop - i - U(j)
-            entry = entries[(U(contexts[k]) << s) | U(symbols[k])]
-            w0, u0, x0 = _put(w0, u0, x0, entry, successors)
-            entry = entries[(U(contexts[o1 + k]) << s) | U(symbols[o1 + k])]
-            w1, u1, x1 = _put(w1, u1, x1, entry, successors)
-            entry = entries[(U(contexts[o2 + k]) << s) | U(symbols[o2 + k])]
-            w2, u2, x2 = _put(w2, u2, x2, entry, successors)
-            entry = entries[(U(contexts[o3 + k]) << s) | U(symbols[o3 + k])]
-            w3, u3, x3 = _put(w3, u3, x3, entry, successors)
+    start = U(1) << U(states)
+    words = np.zeros(STREAMS, np.uint64)
+    used = np.zeros(STREAMS, np.uint64)
+    positions = np.empty(STREAMS, np.uint64)
+    x = np.full(STREAMS, start, np.uint64)
+    for j in range(STREAMS):
+        positions[j] = stops[j]
+    n = U(indices.size)
+    stop = n - n % U(BATCH)
+    for i in range(n - stop):
+        at = n - U(1) - U(i)
+        j = at & U(STREAMS - 1)
+        entry = entries[indices[at]]
+        words[j], used[j], x[j] = _put(words[j], used[j], x[j], entry, successors)
+        positions[j], used[j] = _flush(out, positions[j], words[j], used[j])
+    _encode_batches(indices, entries, successors, out, positions, words, used, x)
+    for j in range(STREAMS):
+        bits[j] = (U(stops[j]) - positions[j]) * U(8) + used[j]
+        _flush(out, positions[j], words[j], used[j])
+        first[j] = x[j] - start
+
+
+@jit
+def _encode_batches(indices, entries, successors, out, positions, words, used, x):
+    """Write all whole batches, the last one first."""
+    one, two, three = U(1), U(2), U(3)
+    p0, p1, p2, p3 = positions[0], positions[1], positions[2], positions[3]
+    w0, w1, w2, w3 = words[0], words[1], words[2], words[3]
+    u0, u1, u2, u3 = used[0], used[1], used[2], used[3]
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    n = U(indices.size)
+    stop = n - n % U(BATCH)
+    for i in range(U(0), stop, U(BATCH)):
+        for k in range(1, UNROLL + 1):
+            at = stop - i - U(k) * U(STREAMS)
+            w3, u3, x3 = _put(w3, u3, x3, entries[indices[at + three]], successors)
+            w2, u2, x2 = _put(w2, u2, x2, entries[indices[at + two]], successors)
+            w1, u1, x1 = _put(w1, u1, x1, entries[indices[at + one]], successors)
+            w0, u0, x0 = _put(w0, u0, x0, entries[indices[at]], successors)
         p0, u0 = _flush(out, p0, w0, u0)
         p1, u1 = _flush(out, p1, w1, u1)
         p2, u2 = _flush(out, p2, w2, u2)
         p3, u3 = _flush(out, p3, w3, u3)
-    bits[0] = _finish(out, p0, w0, u0, e0)
-    bits[1] = _finish(out, p1, w1, u1, e1)
-    bits[2] = _finish(out, p2, w2, u2, e2)
-    bits[3] = _finish(out, p3, w3, u3, e3)
-    last[0], last[1], last[2], last[3] = x0 - x, x1 - x, x2 - x, x3 - x
+    positions[0], positions[1], positions[2], positions[3] = p0, p1, p2, p3
+    words[0], words[1], words[2], words[3] = w0, w1, w2, w3
+    used[0], used[1], used[2], used[3] = u0, u1, u2, u3
+    x[0], x[1], x[2], x[3] = x0, x1, x2, x3
 
 
 @jit
 def _refill(stream, position, limit):
-    return load64(stream, np.int64(min(position >> U(3), limit))) >> (position & U(7))
+    """Return the bits from `position` on; the highest bit is a mark that tells how many are used.
+
+    At most 48 bits are taken from a word, and it has 57 below the mark at any bit offset.
+    """
+    return (load64(stream, np.int64(min(position >> U(3), limit))) >> (position & U(7))) | MARK
 
 
 @jit
-def _decode_tail(stream, position, limit, table, states, x, contexts, first, last, out):
-    for i in range(first, last):
-        word = _refill(stream, position, limit)
-        entry = U(table[(U(contexts[i]) << states) | x])
-        out[i] = entry & U(0xFFFF)
-        used = (entry >> U(16)) & U(15)
-        x = (entry >> U(20)) + (word & ((U(1) << used) - U(1)))
-        position += used
-    return position, x
+def _take(table, bases, at, word, x, out):
+    entry = U(table[x]) if bases is None else U(table[U(bases[at]) | x])
+    out[at] = entry & U(0xFFFF)
+    used = (entry >> U(16)) & U(15)
+    return word >> used, (entry >> U(20)) + (word & ((U(1) << used) - U(1)))
 
 
 @jit
-def decode(stream, starts, table, states, contexts, out, ends, last):
-    """Read four streams from the bit positions `starts`, from the states `last` (4,) on.
+def decode(stream, starts, table, bases, out, ends, x):
+    """Read four streams from the bit positions `starts` and the states `x` (4,) uint64.
 
-    stream uint8 with 8 bytes behind the last bit, table as `fill_decoder` makes it, contexts and
-    out (n,). Sets `ends` to the bit positions reached and `last` to the last states. Damaged bytes
-    give wrong symbols but never an access out of bounds.
+    stream uint8 with 8 bytes behind the last bit; table as `fill_decoder` makes it; bases (n,)
+    uint16, each element's context << states, or None for a single context; out (n,). Sets `ends`
+    to the bit positions reached and `x` to the states reached. Damaged bytes give wrong symbols but
+    never an access out of bounds.
     """
     n = U(out.size)
-    run = n // U(4)
-    stop = run - run % U(UNROLL)
-    s = U(states)
-    one, nibble, low = U(1), U(15), U(0xFFFF)
+    stop = n - n % U(BATCH)
     limit = U(stream.size - 8)
-    o1, o2, o3 = run, U(2) * run, U(3) * run
+    one, two, three = U(1), U(2), U(3)
     p0, p1, p2, p3 = U(starts[0]), U(starts[1]), U(starts[2]), U(starts[3])
-    x0, x1, x2, x3 = U(last[0]), U(last[1]), U(last[2]), U(last[3])
-    for i in range(U(0), stop, U(UNROLL)):
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    for i in range(U(0), stop, U(BATCH)):
         w0 = _refill(stream, p0, limit)
         w1 = _refill(stream, p1, limit)
         w2 = _refill(stream, p2, limit)
         w3 = _refill(stream, p3, limit)
-        for j in range(UNROLL):
-            k = i + U(j)
-            entry = U(table[(U(contexts[k]) << s) | x0])
-            out[k] = entry & low
-            used = (entry >> U(16)) & nibble
-            x0 = (entry >> U(20)) + (w0 & ((one << used) - one))
-            w0 >>= used
-            p0 += used
-            entry = U(table[(U(contexts[o1 + k]) << s) | x1])
-            out[o1 + k] = entry & low
-            used = (entry >> U(16)) & nibble
-            x1 = (entry >> U(20)) + (w1 & ((one << used) - one))
-            w1 >>= used
-            p1 += used
-            entry = U(table[(U(contexts[o2 + k]) << s) | x2])
-            out[o2 + k] = entry & low
-            used = (entry >> U(16)) & nibble
-            x2 = (entry >> U(20)) + (w2 & ((one << used) - one))
-            w2 >>= used
-            p2 += used
-            entry = U(table[(U(contexts[o3 + k]) << s) | x3])
-            out[o3 + k] = entry & low
-            used = (entry >> U(16)) & nibble
-            x3 = (entry >> U(20)) + (w3 & ((one << used) - one))
-            w3 >>= used
-            p3 += used
-    ends[0], last[0] = _decode_tail(stream, p0, limit, table, s, x0, contexts, stop, run, out)
-    ends[1], last[1] = _decode_tail(stream, p1, limit, table, s, x1, contexts, o1 + stop, o2, out)
-    ends[2], last[2] = _decode_tail(stream, p2, limit, table, s, x2, contexts, o2 + stop, o3, out)
-    ends[3], last[3] = _decode_tail(stream, p3, limit, table, s, x3, contexts, o3 + stop, n, out)
+        for k in range(UNROLL):
+            at = i + U(k) * U(STREAMS)
+            w0, x0 = _take(table, bases, at, w0, x0, out)
+            w1, x1 = _take(table, bases, at + one, w1, x1, out)
+            w2, x2 = _take(table, bases, at + two, w2, x2, out)
+            w3, x3 = _take(table, bases, at + three, w3, x3, out)
+        p0 += leading_zeros(w0)
+        p1 += leading_zeros(w1)
+        p2 += leading_zeros(w2)
+        p3 += leading_zeros(w3)
+    ends[0], ends[1], ends[2], ends[3] = p0, p1, p2, p3
+    x[0], x[1], x[2], x[3] = x0, x1, x2, x3
+    for i in range(stop, n):
+        j = i & U(STREAMS - 1)
+        word, x[j] = _take(table, bases, i, _refill(stream, U(ends[j]), limit), x[j], out)
+        ends[j] += np.int64(leading_zeros(word))

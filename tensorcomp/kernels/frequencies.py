@@ -213,16 +213,15 @@ def unpack(data, total, frequencies):
 
 
 @jit
-def gather_escaped(symbols, contexts, shift, escaped, out):
-    """Put the symbols for which escaped[context << shift | symbol] is 1 into `out`, in order.
+def gather_escaped(symbols, indices, escaped, out):
+    """Put the symbols (n,) whose index (n,) has escaped[index] = 1 into `out`, in order.
 
     `out` has room for one more than there are.
     """
-    s = U(shift)
     found = U(0)
     for i in range(U(0), U(symbols.size)):
         out[found] = symbols[i]
-        found += U(escaped[(U(contexts[i]) << s) | U(symbols[i])])
+        found += U(escaped[indices[i]])
 
 
 @jit

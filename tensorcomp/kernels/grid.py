@@ -8,42 +8,28 @@ values, a right one a few floats, which are tried on all values.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from tensorcomp.kernels.bits import U
 from tensorcomp.kernels.jit import jit
 
 _SINGLE, _DOUBLE = 23, 52
 _BLOCK = 256  # values between two looks at whether all is well
-_SAMPLE = 48  # values that narrow the interval at first
+_SAMPLE = 32  # values that narrow the interval at first
+_PASSES = 4
 _NEIGHBOURS = 4  # floats on either side of the interval's middle that are tried
 _WIDEN = 2.0**-50  # interval ends are doubles themselves
 _TO_INTEGER = 1.5 * 2.0**52  # adding and subtracting it rounds to the nearest integer
 
 
-@intrinsic
-def _bits_of(_context: Any, value: Any) -> Any:
-    """Return the bits of a float64 as a uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.uint64(types.float64), generate
+@jit
+def _bits_of(value):
+    return np.float64(value).view(np.uint64)
 
 
-@intrinsic
-def _float_of(_context: Any, bits: Any) -> Any:
-    """Return the float64 of the bits of a uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.uint64), generate
+@jit
+def _float_of(bits):
+    return np.uint64(bits).view(np.float64)
 
 
 @jit
@@ -68,30 +54,31 @@ def _product(q, step, mantissa, lowest):
 
 
 @jit
-def extent(values, largest):
-    """Return the least magnitude that is not zero, the greatest, and whether −0.0 occurs.
+def extents(words, least, greatest):
+    """Set the least magnitude that is not zero and the greatest, as bits, of runs of floats.
 
-    The greatest is -1 if a magnitude exceeds `largest` or is no number; 0 if all are zero.
+    words (R, C) unsigned, the floats' bits; least, greatest (R,) of their dtype, all ones and 0
+    where all floats are zero. Returns whether −0.0 occurs.
     """
-    least = np.inf
-    greatest = 0.0
-    sound = True
-    negative_zero = False
-    for i in range(values.size):
-        value = np.float64(values[i])
-        magnitude = abs(value)
-        sound &= magnitude <= largest
-        greatest = max(greatest, magnitude)
-        if magnitude == 0.0:
-            negative_zero |= _bits_of(value) != U(0)
-        else:
-            least = min(least, magnitude)
-    return least, greatest if sound else -1.0, negative_zero
+    mask = (U(1) << U(8 * words.itemsize - 1)) - U(1)
+    signed = False
+    for r in range(words.shape[0]):
+        run = words[r]
+        low, high, zeros = ~U(0), U(0), U(0)
+        for c in range(run.size):
+            magnitude = U(run[c]) & mask
+            high = max(high, magnitude)
+            low = min(low, magnitude - U(1))
+            zeros |= U((magnitude == U(0)) & (U(run[c]) != U(0)))
+        least[r] = low + U(1) if high > U(0) else ~U(0)
+        greatest[r] = high
+        signed |= zeros != U(0)
+    return signed
 
 
 @jit
 def quantize(values, step, mantissa, lowest, limit, codes):
-    """Set codes[i] to the q with q × step = values[i]; return whether all have one within ±limit."""
+    """Set codes[i] to the q with q × step = values[i]; return whether each has one in ±limit."""
     if not 0.0 < step < np.inf:
         return False
     inverse = 1.0 / step
@@ -111,20 +98,30 @@ def quantize(values, step, mantissa, lowest, limit, codes):
 
 
 @jit
+def _interval(magnitude, mantissa, lowest):
+    """Return the ends of the numbers that the format rounds to `magnitude`, a little widened."""
+    half = 0.5 * _quantum(magnitude, mantissa, lowest)
+    below = half
+    if _bits_of(magnitude) << U(12) == U(0) and magnitude > 2.0**lowest:
+        below = 0.5 * half  # a power of two: the floats below it stand closer
+    return (magnitude - below) * (1.0 - _WIDEN), (magnitude + half) * (1.0 + _WIDEN)
+
+
+@jit
 def _narrow(values, stride, low, high, limit, mantissa, lowest):
     """Return the interval of steps that explains every stride-th value; low > high if none does."""
     for i in range(0, values.size, stride):
         magnitude = abs(np.float64(values[i]))
         if magnitude == 0.0:
             continue
-        half = 0.5 * _quantum(magnitude, mantissa, lowest)
-        fewest = np.ceil((magnitude - half) / high * (1.0 - _WIDEN))
-        most = np.floor((magnitude + half) / low * (1.0 + _WIDEN))
+        least, greatest = _interval(magnitude, mantissa, lowest)
+        fewest = np.ceil(least / high)
+        most = np.floor(greatest / low)
         if fewest > most or fewest > limit:
             return 1.0, 0.0
-        if fewest == most and most > 0.0:
-            low = max(low, (magnitude - half) / most * (1.0 - _WIDEN))
-            high = min(high, (magnitude + half) / most * (1.0 + _WIDEN))
+        if fewest == most and most > 0.0:  # otherwise it does not tell yet
+            low = max(low, least / most)
+            high = min(high, greatest / most)
             if low > high:
                 return low, high
     return low, high
@@ -148,18 +145,20 @@ def _roundest(low, high, margin):
 @jit
 def _settle(values, magnitude, q, limit, mantissa, lowest, codes):
     """Return the step that makes `magnitude` q steps and explains all values, or 0."""
-    half = 0.5 * _quantum(magnitude, mantissa, lowest)
-    low = max((magnitude - half) / q * (1.0 - _WIDEN), 2.0**-1022)
-    high = (magnitude + half) / q * (1.0 + _WIDEN)
+    least, greatest = _interval(magnitude, mantissa, lowest)
+    low, high = max(least / q, 2.0**-1022), greatest / q
     stride = max(values.size // _SAMPLE, 1)
-    for whole in range(2):  # a few values first, all of them if that does not do
-        low, high = _narrow(values, 1 if whole else stride, low, high, limit, mantissa, lowest)
+    for _ in range(_PASSES):  # a few values first, all of them if that does not do
+        before = high - low
+        low, high = _narrow(values, stride, low, high, limit, mantissa, lowest)
         if low > high:
             return 0.0
-        for margin in (2.0**-10, 0.25):
-            step = _roundest(low, high, margin)
-            if quantize(values, step, mantissa, lowest, limit, codes):
-                return step
+        if stride > 1 or high - low < before:
+            for margin in (2.0**-10, 0.25):
+                step = _roundest(low, high, margin)
+                if quantize(values, step, mantissa, lowest, limit, codes):
+                    return step
+        stride = 1
     middle = _bits_of(low) + (_bits_of(high) - _bits_of(low)) // U(2)
     for k in range(2 * _NEIGHBOURS + 1):
         step = _float_of(middle + U(k) - U(_NEIGHBOURS))
@@ -169,49 +168,44 @@ def _settle(values, magnitude, q, limit, mantissa, lowest, codes):
 
 
 @jit
-def find_steps(values, largest, limit, mantissa, lowest, steps, codes):
-    """Set steps (R,) and codes (R, C) of the runs `values` (R, C), C > 0.
+def find_steps(values, least, greatest, limit, mantissa, lowest, steps, codes):
+    """Set steps (R,) and codes (R, C) of the runs `values` (R, C), C > 0, all finite.
 
-    Returns -1 if a run is no grid of codes within ±limit, else whether −0.0 occurs (0 or 1). What a
-    run before had, its step or its greatest code, is tried first; then each fraction of the run's
-    least magnitude that keeps the greatest within the limit, from the coarsest on. A run of zeros
-    gets the step of its neighbour.
+    Returns whether each run is a grid of codes within ±limit. least and greatest (R,) are the runs'
+    magnitudes, as `extents` finds them. The greatest code of the run before is tried for the
+    greatest magnitude, then each fraction of the least magnitude that keeps the greatest within the
+    limit, from the coarsest on. A run of zeros gets the step of its neighbour.
     """
     step = 0.0
     code = 0.0
-    signed = 0
     waiting = 0
     for r in range(values.shape[0]):
         run, out = values[r], codes[r]
-        least, greatest, negative_zero = extent(run, largest)
-        if greatest < 0.0:
-            return -1
-        signed |= np.int64(negative_zero)
-        if greatest == 0.0:
+        if greatest[r] == 0.0:
             out[:] = 0
             steps[r] = step
             continue
         found = 0.0
-        if step > 0.0 and quantize(run, step, mantissa, lowest, limit, out):
-            found = step
-        if found == 0.0 and code > 0.0:
-            found = _settle(run, greatest, code, limit, mantissa, lowest, out)
+        if code > 0.0:
+            found = _settle(run, greatest[r], code, limit, mantissa, lowest, out)
         q = 1.0
-        # A quantum of slack: both magnitudes are rounded.
-        top = max(greatest - _quantum(greatest, mantissa, lowest), 0.5 * greatest)
-        bottom = least + _quantum(least, mantissa, lowest)
-        while found == 0.0 and q <= limit and q * top <= limit * bottom:
-            found = _settle(run, least, q, limit, mantissa, lowest, out)
+        ratio = greatest[r] / least[r]
+        error = _quantum(greatest[r], mantissa, lowest) / greatest[r]
+        error = 0.6 * (error + _quantum(least[r], mantissa, lowest) / least[r]) + _WIDEN
+        while found == 0.0 and q <= limit and q * ratio * (1.0 - error) <= limit:
+            guess = q * ratio
+            if abs(guess - np.rint(guess)) <= guess * error:
+                found = _settle(run, least[r], q, limit, mantissa, lowest, out)
             q += 1.0
         if found == 0.0:
-            return -1
+            return False
         step = found
-        code = np.rint(greatest / step)
+        code = np.rint(greatest[r] / step)
         steps[r] = step
         if waiting < r and steps[waiting] == 0.0:
             steps[waiting:r] = step
         waiting = r + 1
-    return signed
+    return True
 
 
 @jit
@@ -225,7 +219,7 @@ def lower(values, codes):
 
 @jit
 def restore(codes, steps, mantissa, lowest, out):
-    """Set out (R, C) to the products of codes (R, C) and steps (R,); a negative step, see `lower`."""
+    """Set out (R, C) to codes (R, C) × steps (R,); where a step is negative, undo `lower`."""
     for r in range(steps.size):
         step = abs(steps[r])
         lowered = _bits_of(steps[r]) >> U(63) != U(0)

@@ -1,0 +1,1 @@
+"""Benchmarks: one script per question, each with its peers in the same run."""

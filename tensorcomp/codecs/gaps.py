@@ -1,0 +1,168 @@
+"""Sparse sets of indices, as masks or as ascending integers, in about log2 C(n, k) bits."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import Pieces, Serializer
+from tensorcomp.errors import CodecError, NotRepresentable
+
+_U64 = struct.Struct("<Q")
+_COUNT = struct.Struct("<?Q")
+_PADDING = bytes(8)  # a decoder loads whole words
+
+
+@dataclass(frozen=True)
+class Gaps(Serializer):
+    """Code the gaps between the true elements of a mask, or between strictly increasing integers.
+
+    A gap is a canonical Huffman code (at most 12 bits) for its highest three bits, then its other
+    bits as they are: close to entropy for random positions, and adapted to any other law of the
+    gaps. Of a mask with more true than false elements the false ones are coded.
+
+    Layout: for a mask, whether the coded elements are the false ones (1 byte) and how many there
+    are (uint64); for integers, the first one's bits, sign-extended (uint64). Then the number of
+    classes of gaps (1 byte), the lengths of their codes, 4 bits each, low half first, and the gaps,
+    low bit first. The class of a gap is the gap below 4, else 4 × (position of its highest bit - 1)
+    + the two bits below that. An array without elements has no bytes.
+
+    Lossless. Cost: O(n) for a mask, O(k) for integers; 3 to 5 ns an index each way. Rate: within
+    1.5 % of log2 C(n, k) at random positions and densities from 0.1 % to 30 % (or 70 % to 99.9 %).
+    Not for densities near half (`bitpack`), nor for gaps of 2**44 or more.
+
+    References
+    ----------
+    Golomb 1966, "Run-length encodings"; index coding of pruned weights: Han, Mao & Dally 2016,
+    "Deep Compression".
+    """
+
+    id: ClassVar[str] = "gaps"
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
+        """Return the coded gaps.
+
+        Raises
+        ------
+        NotRepresentable
+            If the array is neither a mask nor a strictly increasing vector of integers, or has a
+            gap of 2**44 or more.
+        """
+        if array.size == 0:
+            return []
+        if array.dtype.kind == "b":
+            return _encode_mask(array.reshape(-1))
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise NotRepresentable(f"gaps: {array.dtype} {array.shape} is no mask nor index vector")
+        if not (array[1:] > array[:-1]).all():
+            raise NotRepresentable("gaps: the integers are not strictly increasing")
+        positions = array.astype(np.uint64)
+        first = positions[0]
+        positions -= first
+        return [_U64.pack(int(first)), *_encode(positions)]
+
+    def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`."""
+        if out.size == 0:
+            return
+        kind = out.dtype.kind
+        if kind not in "biu" or (kind != "b" and out.ndim != 1):
+            raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
+        plain = data.tobytes()
+        head = _COUNT if kind == "b" else _U64
+        if len(plain) < head.size:
+            raise CodecError("gaps: the head is cut short")
+        table, stream = _read_table(plain[head.size :])
+        if kind == "b":
+            inverted, count = _COUNT.unpack_from(plain)
+            used = _decode_mask(stream, table, inverted, count, out)
+        else:
+            used = _decode_integers(stream, table, _U64.unpack_from(plain)[0], out)
+        if used < 0:
+            raise CodecError("gaps: an index lies beyond the array's range")
+        if (used + 7) // 8 != stream.size - len(_PADDING):
+            raise CodecError("gaps: the stream does not end where it should")
+
+
+def _encode_mask(mask: np.ndarray) -> Pieces:
+    if mask.view(np.uint8).max() > 1:
+        raise NotRepresentable("gaps: a byte of the mask is neither 0 nor 1")
+    inverted = int(np.count_nonzero(mask)) > mask.size // 2
+    positions = np.flatnonzero(~mask if inverted else mask).astype(np.uint64)
+    return [_COUNT.pack(inverted, positions.size), *_encode(positions)]
+
+
+def _encode(positions: np.ndarray) -> Pieces:
+    """Return the table and the gaps of ascending positions."""
+    from tensorcomp.kernels import gaps as kernel
+    from tensorcomp.kernels.huffman import code_lengths
+
+    counts = np.zeros((1, kernel.CLASSES), np.int64)
+    if not kernel.count_classes(positions, counts[0]):
+        raise NotRepresentable(f"gaps: a gap of 2**{kernel.GAP_BITS} or more")
+    used = int(counts[0].nonzero()[0].max(initial=-1)) + 1
+    if used == 0:
+        return [bytes(1)]
+    lengths = np.zeros_like(counts, np.uint8)
+    code_lengths(counts, kernel.LONGEST, lengths)
+    out = np.empty(-(-int(kernel.stream_bits(counts[0], lengths[0])) // 8) + 8, np.uint8)
+    kernel.encode(positions, _codes(lengths[0]), out)
+    even = lengths[0, : used + used % 2]
+    return [bytes([used]), even[::2] | even[1::2] << 4, out[:-8]]
+
+
+def _codes(lengths: np.ndarray) -> np.ndarray:
+    """Return code << 8 | length of each class."""
+    from tensorcomp.kernels.gaps import LONGEST
+    from tensorcomp.kernels.huffman import fill_codes
+
+    codes = np.zeros(256, np.uint32)
+    fill_codes(lengths[None], LONGEST, np.arange(lengths.size, dtype=np.uint16), 8, codes)
+    return codes[: lengths.size]
+
+
+def _read_table(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the decoder's table and the padded stream."""
+    from tensorcomp.kernels import gaps as kernel
+    from tensorcomp.kernels.huffman import valid_lengths
+
+    used = data[0] if data else 0
+    start = 1 + (used + 1) // 2
+    if len(data) < start or used > kernel.CLASSES:
+        raise CodecError(f"gaps: {len(data)} bytes with a table of {used} classes")
+    nibbles = np.frombuffer(data[1:start], np.uint8)
+    lengths = np.stack([nibbles & 15, nibbles >> 4], 1).reshape(-1)[:used]
+    if not valid_lengths(lengths[None], kernel.LONGEST):
+        raise CodecError("gaps: the code lengths make no prefix code")
+    table = np.zeros(1 << kernel.LONGEST, np.uint32)
+    kernel.fill_table(_codes(lengths), table)
+    return table, np.frombuffer(data[start:] + _PADDING, np.uint8)
+
+
+def _decode_mask(
+    stream: np.ndarray, table: np.ndarray, inverted: bool, count: int, out: np.ndarray
+) -> int:
+    from tensorcomp.kernels.gaps import decode_mask
+
+    if count > out.size:
+        raise CodecError(f"gaps: {count} indices of {out.size} elements")
+    out[...] = inverted
+    return int(decode_mask(stream, table, count, 1 - inverted, out.reshape(-1).view(np.uint8)))
+
+
+def _decode_integers(stream: np.ndarray, table: np.ndarray, first: int, out: np.ndarray) -> int:
+    from tensorcomp.kernels.gaps import decode_positions
+
+    limits = np.iinfo(out.dtype)
+    start = first - (1 << 64) if out.dtype.kind == "i" and first >> 63 else first
+    if not limits.min <= start <= limits.max:
+        raise CodecError(f"gaps: the first index is {start}, beyond {out.dtype}")
+    positions = np.empty(out.size, np.uint64)
+    used = int(decode_positions(stream, table, np.uint64(limits.max - start), positions))
+    if used >= 0:
+        positions += np.uint64(first)
+        out[...] = positions.astype(out.dtype)
+    return used

@@ -1,0 +1,52 @@
+"""The JSON object that every verb prints for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorcomp.reports.metrics import Summary, TensorRow
+
+
+def to_json(summary: Summary, seconds: float) -> dict[str, Any]:
+    """Return a summary as JSON values; the keys are part of the command line's interface.
+
+    Parameters
+    ----------
+    summary : Summary
+    seconds : float
+        How long the job took.
+
+    Returns
+    -------
+    dict
+        ``input_bytes`` is the size of the original and ``output_bytes`` that of the compressed
+        checkpoint, whichever way the job went; ``ratio`` is the first over the second.
+        ``bits_per_weight`` counts every byte of the output, and is null without weights. Each of
+        ``tensors`` has its errors (0 if exact) and its SNR in dB (null if exact); ``codec`` is the
+        text of its tree, ``same as NAME`` for a duplicate, null if it is not compressed. Tensors of
+        a folder also say their ``file``.
+    """
+    return {
+        "input_bytes": summary.input_bytes,
+        "output_bytes": summary.output_bytes,
+        "ratio": summary.ratio,
+        "bits_per_weight": summary.bits_per_weight,
+        "seconds": round(seconds, 6),
+        "tensors": [_row_to_json(row) for row in summary.tensors],
+    }
+
+
+def _row_to_json(row: TensorRow) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "name": row.name,
+        "shape": list(row.shape),
+        "dtype": row.dtype,
+        "role": row.role,
+        "codec": row.codec,
+        "bytes": row.stored,
+        "bits_per_weight": row.bits_per_weight,
+        "rel_l2": row.rel_l2,
+        "snr_db": row.snr_db,
+        "max_abs_error": row.max_abs_error,
+    }
+    return value if row.file is None else {**value, "file": row.file}

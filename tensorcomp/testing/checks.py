@@ -1,0 +1,325 @@
+"""The checks: what a codec promises, asserted on every array of a set."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform, spec_of
+from tensorcomp.codecs.text import format_tree, parse_tree, tree_from_json, tree_to_json
+from tensorcomp.codecs.tree import (
+    Node,
+    Shared,
+    decode,
+    encode,
+    fit,
+    join,
+    pack_shared,
+    readable,
+    unpack_shared,
+)
+from tensorcomp.errors import NotRepresentable
+from tensorcomp.testing.arrays import nasty_arrays
+from tensorcomp.testing.damage import check_damaged_payload, check_damaged_shared, check_other_specs
+
+MOST_ADDED = 64  # bytes that a payload may have more than its array
+_CODED = 1  # the mark of a payload that is not the raw fallback
+_SHOWN = 6  # failures that a message lists
+
+ArrayCheck = Callable[[Node, np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class CodecCheck:
+    """One check of one tree: call it; it raises an `AssertionError` that says what is wrong.
+
+    Parameters
+    ----------
+    tree : Node
+    name : str
+        What is checked.
+    run : callable
+        Called without arguments.
+    """
+
+    tree: Node
+    name: str
+    run: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Run the check."""
+        self.run()
+
+    def __str__(self) -> str:
+        return f"{format_tree(self.tree)}-{self.name}"
+
+
+def codec_checks(
+    *trees: str | Node, arrays: Mapping[str, np.ndarray] | None = None
+) -> list[CodecCheck]:
+    """Return the contract of codecs as checks, to be called one by one.
+
+    Parameters
+    ----------
+    *trees : str or Node
+        Each puts a codec to be tested where it may stand, with its configuration:
+        ``"huffman(contexts=8)"``, ``"raw(bytes=zstd)"``.
+    arrays : mapping of str to numpy.ndarray, optional
+        Inputs by name; `nasty_arrays` by default. Add to those what your codec is made for.
+
+    Returns
+    -------
+    list of CodecCheck
+        In a stable order; ``str`` of each is a name for a test.
+
+    Raises
+    ------
+    PlanError
+        If a text is no tree.
+
+    Examples
+    --------
+    >>> from tensorcomp.testing import codec_checks
+    >>> for check in codec_checks("raw"):
+    ...     check()
+    """
+    nodes = [parse_tree(tree) if isinstance(tree, str) else tree for tree in trees]
+    return [check for node in nodes for check in _checks_of(node, arrays)]
+
+
+def _checks_of(node: Node, arrays: Mapping[str, np.ndarray] | None) -> Iterable[CodecCheck]:
+    for name, whole in _TREE_CHECKS.items():
+        yield CodecCheck(node, name, lambda check=whole: check(node))  # type: ignore[misc]
+    for name, single in _ARRAY_CHECKS.items():
+        yield CodecCheck(node, name, lambda check=single: _on_all(check, node, arrays))  # type: ignore[misc]
+    yield CodecCheck(node, "codes some array itself", lambda: _check_used(node, arrays))
+
+
+def _on_all(check: ArrayCheck, node: Node, arrays: Mapping[str, np.ndarray] | None) -> None:
+    """Run a check on every array and tell all that fail, not only the first."""
+    failures = []
+    first: Exception | None = None
+    for name, array in (nasty_arrays() if arrays is None else arrays).items():
+        try:
+            check(node, array)
+        except Exception as error:  # whatever a codec raises is a finding
+            first = first or error
+            failures.append(f"{name}: {type(error).__name__}: {error}")
+    if failures:
+        more = f"\n  … and {len(failures) - _SHOWN} more" if len(failures) > _SHOWN else ""
+        listed = "\n  ".join(failures[:_SHOWN])
+        raise AssertionError(f"{format_tree(node)} fails on\n  {listed}{more}") from first
+
+
+def payload_of(node: Node, array: np.ndarray, shared: Shared | None = None) -> bytes | None:
+    """Return an array's payload; None where the transform at the root cannot represent it.
+
+    A tree whose root is a serializer takes every array.
+    """
+    try:
+        return join(encode(node, array, shared))
+    except NotRepresentable:
+        if not isinstance(node.codec, Transform):
+            raise
+        return None
+
+
+def assert_same(found: np.ndarray, wanted: np.ndarray, *, bits: bool) -> None:
+    """Require equal shapes and dtypes, and equal bits if asked."""
+    assert isinstance(found, np.ndarray), f"{type(found).__name__} instead of an array"
+    assert found.shape == wanted.shape, f"shape {found.shape} instead of {wanted.shape}"
+    assert found.dtype == wanted.dtype, f"dtype {found.dtype} instead of {wanted.dtype}"
+    if bits:
+        differ = np.flatnonzero(_bytes_of(found) != _bytes_of(wanted))
+        assert not differ.size, f"{differ.size} bytes differ, first {differ[0]}"
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.frombuffer(array.tobytes(), np.uint8)
+
+
+def _check_restores(node: Node, array: np.ndarray) -> None:
+    """Require that shape, dtype and, if lossless, every bit come back."""
+    payload = payload_of(node, array)
+    if payload is not None:
+        assert_same(decode(node, payload, spec_of(array)), array, bits=node.lossless)
+
+
+def _check_out(node: Node, array: np.ndarray) -> None:
+    """Require that `decode` into a given array gives what it gives without."""
+    wanted = readable(array)
+    payload = payload_of(node, array)
+    if payload is None:
+        return
+    spec = spec_of(wanted)
+    out = np.empty(wanted.shape, wanted.dtype)
+    out.reshape(-1).view(np.uint8)[:] = 0xA5
+    given = decode(node, np.frombuffer(payload, np.uint8), spec, out=out)
+    assert given is out, "decode returns another array than the one it was given"
+    assert_same(out, decode(node, payload, spec), bits=True)
+
+
+def _check_input_kept(node: Node, array: np.ndarray) -> None:
+    """Require that neither the array nor the payload is written to."""
+    before = array.tobytes()
+    payload = payload_of(node, array)
+    with contextlib.suppress(NotRepresentable):
+        fit(node, readable(array))
+    assert array.tobytes() == before, "encode or fit changes its input"
+    if payload is not None:
+        data = np.frombuffer(payload, np.uint8).copy()
+        decode(node, data, spec_of(readable(array)))
+        assert data.tobytes() == payload, "decode changes the payload"
+
+
+def _check_deterministic(node: Node, array: np.ndarray) -> None:
+    """Require equal bytes of equal arrays: again, from a copy, from a view with gaps."""
+    payload = payload_of(node, array)
+    assert payload_of(node, array) == payload, "a second call gives other bytes"
+    assert payload_of(node, array.copy(order="C")) == payload, "a copy gives other bytes"
+    assert payload_of(node, np.asfortranarray(array)) == payload, "Fortran order gives other bytes"
+    wide = np.zeros((*array.shape, 2), array.dtype)
+    wide[..., 0] = array
+    assert payload_of(node, wide[..., 0]) == payload, "a view with gaps gives other bytes"
+
+
+def _check_bounded(node: Node, array: np.ndarray) -> None:
+    """Require that a payload is never much larger than its array."""
+    payload = payload_of(node, array)
+    if payload is not None:
+        added = len(payload) - array.nbytes
+        assert added <= MOST_ADDED, f"{added} bytes more than the array, {MOST_ADDED} are allowed"
+
+
+def _check_shared(node: Node, array: np.ndarray) -> None:
+    """Require that what a sample teaches can be packed, and serves other chunks."""
+    array = readable(array)
+    samples = [array] if array.ndim == 0 else [array, array[::2], array[:1]]
+    for sample in samples:
+        try:
+            shared = fit(node, readable(sample))
+        except NotRepresentable:
+            assert isinstance(node.codec, Transform), "fit of a serializer refuses an array"
+            continue
+        packed = pack_shared(shared)
+        assert fit(node, readable(sample)) == shared, "fit gives something else the second time"
+        assert unpack_shared(node, packed) == shared, "what chunks share is not unpacked as packed"
+        payload = payload_of(node, array, shared)
+        if payload is None:
+            continue
+        added = len(payload) - array.nbytes
+        assert added <= MOST_ADDED, f"{added} bytes more than the array, {MOST_ADDED} are allowed"
+        restored = decode(node, payload, spec_of(array), shared)
+        assert_same(restored, array, bits=node.lossless)
+
+
+def _check_parts(node: Node, array: np.ndarray) -> None:
+    """Require that `parts` tells names, shapes and dtypes of what `encode` gives."""
+    codec = node.codec
+    if not isinstance(codec, Transform):
+        return
+    array = readable(array)
+    try:
+        parts = codec.encode(array)
+    except NotRepresentable:
+        return
+    specs = codec.parts(spec_of(array))
+    assert list(specs) == list(parts), f"parts promises {list(specs)}, encode gives {list(parts)}"
+    for name, spec in specs.items():
+        part = parts[name]
+        assert part.dtype == spec.dtype, f"{name}: {part.dtype} instead of {spec.dtype}"
+        if -1 in spec.shape:
+            assert spec.shape == (-1,), f"{name}: -1 stands in {spec.shape}"
+            assert part.ndim == 1, f"{name}: {part.ndim} axes instead of 1"
+            assert part.size <= array.size, f"{name}: more elements than the input has"
+        else:
+            assert part.shape == spec.shape, f"{name}: {part.shape} instead of {spec.shape}"
+
+
+def _check_used(node: Node, arrays: Mapping[str, np.ndarray] | None) -> None:
+    """Require that not every array is stored raw: else the other checks prove nothing."""
+    for array in (nasty_arrays() if arrays is None else arrays).values():
+        payload = payload_of(node, array)
+        if array.size and payload is not None and payload[0] == _CODED:
+            return
+    raise AssertionError(f"{format_tree(node)} codes no array itself; give one that it is made for")
+
+
+def _check_text(node: Node) -> None:
+    """Require that the text form parses back to an equal tree."""
+    text = format_tree(node)
+    assert parse_tree(text) == node, f"{text!r} parses to another tree"
+    assert format_tree(parse_tree(text)) == text, f"{text!r} prints differently once parsed"
+
+
+def _check_json(node: Node) -> None:
+    """Require that the JSON form, and each codec's configuration, survive JSON."""
+    value = json.loads(json.dumps(tree_to_json(node), allow_nan=False))
+    assert tree_from_json(value) == node, f"the JSON form gives another tree: {value}"
+    for codec in node.walk():
+        config = json.loads(json.dumps(codec.config(), allow_nan=False))
+        assert type(codec)(**config) == codec, f"{codec.id}: its configuration {config} differs"
+
+
+def _check_identity(node: Node) -> None:
+    """Require a frozen, hashable value whose `repr` is the call that makes it."""
+    names: dict[str, Any] = {type(codec).__name__: type(codec) for codec in node.walk()}
+    names["Node"] = Node
+    assert eval(repr(node), names) == node, f"{node!r} does not evaluate to the tree"
+    for codec in node.walk():
+        twin = type(codec)(**codec.config())
+        assert twin is not codec
+        assert twin == codec, f"{codec!r} is not equal to its twin"
+        assert hash(twin) == hash(codec), f"{codec!r} has another hash than its twin"
+        assert codec.id.isidentifier(), f"the id {codec.id!r} is no identifier"
+        assert codec.id == codec.id.lower(), f"the id {codec.id!r} is not in lower case"
+        for name in [field.name for field in fields(codec)] or ["anything"]:  # type: ignore[arg-type]
+            try:
+                setattr(codec, name, None)
+            except (AttributeError, TypeError):  # FrozenInstanceError is an AttributeError
+                continue
+            raise AssertionError(f"{codec!r} lets its field {name!r} be set")
+
+
+def _check_docstring(node: Node) -> None:
+    """Require that the docstring states layout or parts, cost, and whether anything is lost."""
+    for codec in node.walk():
+        text = (type(codec).__doc__ or "").lower()
+        wanted = "parts:" if isinstance(codec, Transform) else "layout:"
+        for phrase in (wanted, "cost:", "o(", "lossless" if codec.lossless else "error"):
+            assert phrase in text, f"{codec.id}: its docstring does not say {phrase!r}"
+
+
+def _check_spec(node: Node) -> None:
+    """Require that `parts` names the same parts for every dtype, without data."""
+    if isinstance(node.codec, Transform):
+        for dtype in ("u1", "<u2", "<f4", "<f8"):
+            specs = node.codec.parts(ArraySpec((0, 3), np.dtype(dtype)))
+            assert list(specs) == [name for name, _ in node.children]
+
+
+_TREE_CHECKS: dict[str, Callable[[Node], None]] = {
+    "its text parses back": _check_text,
+    "its JSON reads back": _check_json,
+    "is a frozen value": _check_identity,
+    "documents itself": _check_docstring,
+    "knows its parts without data": _check_spec,
+}
+
+_ARRAY_CHECKS: dict[str, ArrayCheck] = {
+    "restores arrays": _check_restores,
+    "decodes into a given array": _check_out,
+    "keeps its input": _check_input_kept,
+    "is deterministic": _check_deterministic,
+    "adds few bytes": _check_bounded,
+    "shares between chunks": _check_shared,
+    "gives the parts that it promises": _check_parts,
+    "refuses damaged payloads": check_damaged_payload,
+    "refuses damaged shared bytes": check_damaged_shared,
+    "refuses other shapes and dtypes": check_other_specs,
+}

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensorcomp.checkpoints import Checkpoint, Recipe, open_checkpoint, restore
+
+
+class DecodedTensors:
+    """A source that holds every tensor of a checkpoint and gives it in odd chunks."""
+
+    def __init__(self, checkpoint: Checkpoint, chunk: int = 7919) -> None:
+        self.tensors = checkpoint.tensors
+        self.data = {info.name: checkpoint.read(info.name).copy() for info in checkpoint.tensors}
+        self.chunk = chunk
+
+    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
+        data = self.data[name]
+        for start in range(0, len(data), self.chunk):
+            yield data[start : start + self.chunk]
+
+
+def through_json(recipe: Recipe) -> Recipe:
+    """Return the recipe as a manifest would bring it back."""
+    return Recipe(recipe.kind, json.loads(json.dumps(recipe.structure)), recipe.attachments)
+
+
+@pytest.fixture
+def decoded() -> type[DecodedTensors]:
+    return DecodedTensors
+
+
+@pytest.fixture
+def round_trip(tmp_path: Path) -> Callable[[Path], Path]:
+    """Return a function that restores a file elsewhere from its tensors and recipe alone."""
+
+    def run(path: Path) -> Path:
+        out = tmp_path / "restored"
+        with open_checkpoint(path) as checkpoint:
+            assert checkpoint.path == path
+            assert checkpoint.nbytes == path.stat().st_size
+            for info in checkpoint.tensors:
+                data = checkpoint.read(info.name)
+                assert data.dtype == np.uint8
+                assert data.shape == (info.nbytes,)
+                assert not data.flags.writeable
+            stored = {info.name for info in checkpoint.tensors}
+            assert len(stored) == len(checkpoint.tensors)
+            assert stored.issuperset(checkpoint.aliases.values())
+            assert stored.isdisjoint(checkpoint.aliases)
+            source, recipe = DecodedTensors(checkpoint), through_json(checkpoint.recipe())
+        restore(recipe, source, out)
+        return out
+
+    return run

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from tensorcomp.checkpoints import copy_others, open_checkpoint, scan_folder
+from tensorcomp.errors import CheckpointError
+
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def write_index(folder: Path, weight_map: Any, name: str = INDEX) -> None:
+    (folder / name).write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "model"
+    (root / "sub" / "deeper").mkdir(parents=True)
+    save_file({"a": np.ones(3), "b": np.ones(2)}, root / FIRST)
+    save_file({"c": np.zeros(4)}, root / SECOND)
+    write_index(root, {"a": FIRST, "b": FIRST, "c": SECOND})
+    (root / "config.json").write_text("{}")
+    (root / "sub" / "deeper" / "tokenizer.json").write_text("[]")
+    return root
+
+
+def test_shards_index_and_other_files(folder: Path, tmp_path: Path) -> None:
+    found = scan_folder(folder)
+    assert found.weights == (Path(FIRST), Path(SECOND))
+    assert found.others == (
+        Path("config.json"),
+        Path(INDEX),
+        Path("sub/deeper/tokenizer.json"),
+    )
+    for weights in found.weights:
+        with open_checkpoint(folder / weights) as checkpoint:
+            assert checkpoint.tensors
+    copy_others(found, tmp_path / "out")
+    for file in found.others:
+        assert (tmp_path / "out" / file).read_bytes() == (folder / file).read_bytes()
+
+
+def test_folders_without_an_index(tmp_path: Path) -> None:
+    save_file({"a": np.ones(3)}, tmp_path / "model.safetensors")
+    assert scan_folder(tmp_path).weights == (Path("model.safetensors"),)
+    save_file({"a": np.ones(3)}, tmp_path / "adapter.safetensors")
+    (tmp_path / "unet").mkdir()
+    save_file({"a": np.ones(3)}, tmp_path / "unet" / "x.safetensors")
+    assert len(scan_folder(str(tmp_path)).weights) == 3
+
+
+def test_whole_model_in_another_layout_beside_the_shards(folder: Path) -> None:
+    save_file({"layers.0": np.ones(3)}, folder / "consolidated.safetensors")
+    assert len(scan_folder(folder).weights) == 3
+
+
+def test_torch_shards_and_training_state(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / "pytorch_model-00001-of-00001.bin")
+    write_index(tmp_path, {"a": "pytorch_model-00001-of-00001.bin"}, "pytorch_model.bin.index.json")
+    torch.save({"state": {0: {"exp_avg": torch.ones(3)}}}, tmp_path / "optimizer.pt")
+    torch.save({"args": print}, tmp_path / "training_args.bin")
+    torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
+    (tmp_path / "words.bin").write_bytes(b"words")
+    found = scan_folder(tmp_path)
+    assert [str(file) for file in found.weights] == [
+        "optimizer.pt",
+        "pytorch_model-00001-of-00001.bin",
+    ]
+    assert len(found.others) == 4
+
+
+def test_links_of_a_download_cache(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    save_file({"a": np.ones(3)}, blobs / "0123")
+    (blobs / "4567").write_text("{}")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/0123")
+    (snapshot / "config.json").symlink_to("../../blobs/4567")
+    found = scan_folder(snapshot)
+    assert found.weights == (Path("model.safetensors"),)
+    copy_others(found, tmp_path / "out")
+    assert not (tmp_path / "out" / "config.json").is_symlink()
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to("../../blobs/absent")
+    with pytest.raises(CheckpointError, match="link to a file that is not there"):
+        scan_folder(snapshot)
+
+
+def test_linked_folders_are_followed_but_not_in_circles(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "extra.txt").touch()
+    (folder / "linked").symlink_to(outside)
+    assert Path("linked/extra.txt") in scan_folder(folder).others
+    (outside / "back").symlink_to(folder)
+    with pytest.raises(CheckpointError, match="a link to a folder that holds it"):
+        scan_folder(folder)
+
+
+def test_copies_never_follow_a_link_out_of_the_output(folder: Path, tmp_path: Path) -> None:
+    victim, out = tmp_path / "victim", tmp_path / "out"
+    victim.write_text("precious")
+    out.mkdir()
+    (out / "config.json").symlink_to(victim)
+    copy_others(scan_folder(folder), out)
+    assert victim.read_text() == "precious"
+    assert (out / "config.json").read_text() == "{}"
+
+
+def test_version_control_and_download_state_are_left_out(folder: Path) -> None:
+    for name in (".git", ".cache"):
+        (folder / name).mkdir()
+        save_file({"a": np.ones(3)}, folder / name / "x.safetensors")
+    (folder / ".gitattributes").touch()
+    found = scan_folder(folder)
+    assert found.weights == (Path(FIRST), Path(SECOND))
+    assert Path(".gitattributes") in found.others
+    assert len(found.others) == 4
+
+
+def test_index_without_total_size_or_with_metadata(folder: Path) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    (folder / INDEX).write_text(json.dumps(index | {"metadata": {"total_size": "wrong"}}))
+    assert len(scan_folder(folder).weights) == 2
+
+
+def remove_shard(folder: Path) -> None:
+    (folder / SECOND).unlink()
+
+
+def remove_shard_and_index(folder: Path) -> None:
+    (folder / INDEX).unlink()
+    (folder / SECOND).unlink()
+
+
+def remove_index_and_repeat_a_tensor(folder: Path) -> None:
+    (folder / INDEX).unlink()
+    repeat_a_tensor(folder)
+
+
+def repeat_a_tensor(folder: Path) -> None:
+    save_file({"c": np.ones(1), "a": np.ones(3)}, folder / SECOND)
+
+
+def lose_tensors(folder: Path) -> None:
+    save_file({"a": np.ones(3)}, folder / FIRST)
+
+
+def move_a_tensor(folder: Path) -> None:
+    write_index(folder, {"a": SECOND, "b": FIRST, "c": SECOND})
+
+
+def add_a_tensor(folder: Path) -> None:
+    save_file({"c": np.ones(1), "new": np.ones(3)}, folder / SECOND)
+
+
+def add_a_shard(folder: Path) -> None:
+    save_file({"z": np.ones(1)}, folder / "model-00003-of-00003.safetensors")
+
+
+def add_a_whole_model(folder: Path) -> None:
+    save_file({"z": np.ones(1)}, folder / "model.safetensors")
+
+
+def cut_a_shard(folder: Path) -> None:
+    (folder / SECOND).write_bytes((folder / SECOND).read_bytes()[:-1])
+
+
+def point_a_shard_elsewhere(folder: Path) -> None:
+    (folder / SECOND).write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def break_index(folder: Path) -> None:
+    (folder / INDEX).write_bytes(b'{"weight_map": {')
+
+
+def nest_index(folder: Path) -> None:
+    (folder / INDEX).write_bytes(b"[" * 100_000)
+
+
+def empty_index(folder: Path) -> None:
+    (folder / INDEX).write_text("[]")
+
+
+def garble_index(folder: Path) -> None:
+    (folder / INDEX).write_bytes(b"\xff\xfe")
+
+
+DAMAGES: list[tuple[Callable[[Path], None], str]] = [
+    (remove_shard, rf"{INDEX}: 1 of 2 shards are missing: '{SECOND}'"),
+    (remove_shard_and_index, rf"1 of 2 shards are missing: '{SECOND}'"),
+    (repeat_a_tensor, rf"{INDEX}: tensor 'a' stands in both '{FIRST}' and '{SECOND}'"),
+    (remove_index_and_repeat_a_tensor, rf"tensor 'a' stands in both '{FIRST}' and '{SECOND}'"),
+    (lose_tensors, r"1 tensors are not in the shards that it names: 'b'"),
+    (move_a_tensor, rf"1 tensors are not .*'a' \(the first should be in '{SECOND}'\)"),
+    (add_a_tensor, r"is stale: it lacks 1 tensors that the shards hold: 'new'"),
+    (add_a_shard, r"is stale: it does not name 'model-00003-of-00003.safetensors'"),
+    (add_a_whole_model, r"is stale: it does not name 'model.safetensors'"),
+    (cut_a_shard, rf"{SECOND}: cut short"),
+    (point_a_shard_elsewhere, rf"{SECOND}: is a git-lfs pointer"),
+    (break_index, rf"{INDEX}: is not valid JSON"),
+    (nest_index, rf"{INDEX}: is not valid JSON"),
+    (garble_index, rf"{INDEX}: is not valid JSON"),
+    (empty_index, rf'{INDEX}: has no "weight_map"'),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_damaged_folders(damage: Callable[[Path], None], message: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        scan_folder(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "shard", ["../x", "/etc/passwd", "a\0b", "sub/x", "..", ".", "", "C:x", "a\\b", 5, None, ["x"]]
+)
+def test_hostile_shard_names(shard: Any, folder: Path) -> None:
+    write_index(folder, {"a": shard})
+    with pytest.raises(CheckpointError, match="not the name of a file beside it"):
+        scan_folder(folder)
+
+
+def test_what_is_no_folder_of_weights(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "absent", Path("a\0b")):
+        with pytest.raises(CheckpointError):
+            scan_folder(path)
+    with pytest.raises(CheckpointError, match=r"holds no \.safetensors"):
+        scan_folder(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        scan_folder(tmp_path)
