@@ -133,7 +133,7 @@ def _decode_into(job: tuple[StoredTensor, int, np.ndarray]) -> None:
     tensor.decode_chunk(index, whole[start:stop])
 
 
-class safe_open:  # noqa: N801 - safetensors' own name
+class safe_open:
     """Open a compressed file and take tensors or slices from it; like ``safetensors.safe_open``.
 
     Parameters

@@ -14,9 +14,8 @@ import numpy as np
 import xxhash
 
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
-from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.text import format_tree
-from tensorcomp.codecs.tree import Node
+from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
@@ -114,6 +113,12 @@ class _Job:
     index: int
     same_as: str | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunk before it is encoded."""
+        start, stop = self.grid.bounds(self.index)
+        return (stop - start) * self.grid.row_elements * self.grid.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -175,38 +180,33 @@ class Pipeline:
             aliases=source.aliases,
         )
         writer = CompressedWriter(file, draft)
-        trees: dict[PlannedTree, int] = {}
+        trees = _TreeTable()
         reports = {}
         with Workers(self.threads) as workers:
-            for job, pieces in workers.in_order(
+            for job, (payload, checksum) in workers.in_order(
                 _encode, self._jobs(source, workers), small=_is_small, ahead=3
             ):
-                name = job.info.name
+                name, prepared = job.info.name, job.prepared
                 if job.same_as is not None:
                     records[name] = replace(records[name], same_as=job.same_as)
                     reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                     progress.advance(name, job.info.nbytes)
                     continue
                 if job.index == 0:
-                    writer.begin(name, job.prepared.coder.pack(), job.grid.count)
-                size = writer.write_chunk(pieces)
-                progress.advance(name, job.grid.spec(job.index).nbytes)
+                    writer.begin(name, prepared.coder.pack(), job.grid.count)
+                size = writer.write_chunk(payload, checksum)
+                progress.advance(name, job.nbytes)
                 if size:
-                    used = [
-                        trees.setdefault(PlannedTree(format_tree(tree), why), len(trees))
-                        for tree, why in _trees_used(job.prepared)
-                    ]
+                    used = [trees.add(tree, prepared.plan.why) for tree in prepared.coder.trees]
                     records[name] = replace(
                         records[name],
                         tree=used[0],
                         fallback=used[1] if len(used) > 1 else None,
-                        digest=job.prepared.digest[:DIGEST_DIGITS],
+                        digest=prepared.digest[:DIGEST_DIGITS],
                     )
-                    first = _trees_used(job.prepared)[0]
-                    reports[name] = TensorReport(
-                        records[name], format_tree(first[0]), first[1], size
-                    )
-        output_bytes = writer.finish(replace(draft, trees=tuple(trees), tensors=records))
+                    planned = trees.planned[used[0]]
+                    reports[name] = TensorReport(records[name], planned.tree, planned.why, size)
+        output_bytes = writer.finish(replace(draft, trees=tuple(trees.planned), tensors=records))
         ordered = tuple(reports[info.name] for info in source.tensors)
         return Report(source.nbytes, output_bytes, ordered)
 
@@ -239,16 +239,33 @@ class Pipeline:
                 yield _Job(info, grid, prepared, index)
 
 
-def _encode(job: _Job) -> Pieces:
+def _encode(job: _Job) -> tuple[bytes, int]:
+    """Return a chunk's payload and its checksum."""
     if job.index < 0:
-        return []
+        return b"", 0
     start, stop = job.grid.bounds(job.index)
-    return job.prepared.coder.encode(job.prepared.array[start:stop])
+    payload = join(job.prepared.coder.encode(job.prepared.array[start:stop]))
+    return payload, xxhash.xxh3_64_intdigest(payload)
 
 
 def _is_small(job: _Job) -> bool:
-    return job.index < 0 or job.grid.spec(job.index).nbytes < _SMALL_BYTES
+    return job.index < 0 or job.nbytes < _SMALL_BYTES
 
 
-def _trees_used(prepared: _Prepared) -> list[tuple[Node, str]]:
-    return [(tree, prepared.plan.why) for tree in prepared.coder.trees]
+class _TreeTable:
+    """The trees of a file, each once; a tree's text is written once too."""
+
+    def __init__(self) -> None:
+        self.planned: list[PlannedTree] = []
+        self._numbers: dict[PlannedTree, int] = {}
+        self._texts: dict[int, tuple[Node, str]] = {}  # by identity: hashing a tree takes longer
+
+    def add(self, tree: Node, why: str) -> int:
+        """Return the number of a tree, a new one if it is new."""
+        if id(tree) not in self._texts:
+            self._texts[id(tree)] = tree, format_tree(tree)
+        planned = PlannedTree(self._texts[id(tree)][1], why)
+        number = self._numbers.setdefault(planned, len(self.planned))
+        if number == len(self.planned):
+            self.planned.append(planned)
+        return number

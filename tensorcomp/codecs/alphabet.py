@@ -87,10 +87,10 @@ def count_indices(indices: np.ndarray, bits: int, number: int) -> Alphabet:
     """Count what `indices_of` gives for symbols of so many bits in so many contexts."""
     from tensorcomp.kernels.contexts import histogram
 
-    counters = np.zeros((4, number << bits), np.uint32)
+    counters = np.zeros((2, number << bits), np.uint32)
     histogram(indices, counters)
-    counts = counters.sum(axis=0, dtype=np.int64).reshape(number, 1 << bits)
-    present = np.flatnonzero(counts.any(axis=0)).astype(np.uint16)
+    counts = np.add(counters[0], counters[1], dtype=np.int64).reshape(number, 1 << bits)
+    present = np.flatnonzero(counts.sum(axis=0)).astype(np.uint16)
     return Alphabet(present, np.ascontiguousarray(counts[:, present]), bits)
 
 

@@ -17,17 +17,18 @@ from tensorcomp.codecs.alphabet import (
     symbols_of,
     unpack_symbols,
 )
-from tensorcomp.codecs.base import Pieces, Serializer
+from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import (
     SUMS,
     learn_columns,
     learn_model,
     pack_model,
+    shares_columns,
     unpack_model,
 )
 from tensorcomp.codecs.frequencies import Frequencies, cheapest_frequencies
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
-from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
+from tensorcomp.codecs.streams import PADDING, compact, split_side, stream_starts
 from tensorcomp.errors import CodecError
 
 _HEAD = struct.Struct("<12Q")
@@ -72,14 +73,18 @@ class Ans(Serializer):
     states: int = 11
 
     def __post_init__(self) -> None:
-        if self.contexts not in (1, 2, 4, 8, 16, 32):
+        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
-        if not (isinstance(self.states, int) and 9 <= self.states <= 12):
+        if not (type(self.states) is int and 9 <= self.states <= 12):
             raise ValueError(f"states is a number of bits from 9 to 12; got {self.states!r}")
+
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return whether rows are so long that chunks share the columns' levels."""
+        return self.contexts > 1 and spec.dtype.itemsize <= 2 and shares_columns(spec)
 
     def fit(self, array: np.ndarray) -> bytes:
         """Learn the columns' levels."""
-        return learn_columns(array) if self.contexts > 1 and array.itemsize <= 2 else b""
+        return learn_columns(array) if self.shares(spec_of(array)) else b""
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
@@ -121,8 +126,9 @@ class Ans(Serializer):
                 *pack_model(model.joined(step) if model and number > 1 else None),
             ]
         )
-        streams = [out[s - (b + 7) // 8 : s] for s, b in zip(stops, used, strict=True)]
-        return [struct.pack("<Q", len(side)), side, *streams, bytes(PADDING)]
+        lengths = (used + 7) // 8
+        streams = compact(out, stops - lengths, lengths)
+        return [struct.pack("<Q", len(side)), side, streams, bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""

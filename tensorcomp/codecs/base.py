@@ -74,6 +74,14 @@ class Codec(ABC):
         """Return the fields as JSON values; with the id they are the codec's whole identity."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return whether chunks of a tensor whose sample has this spec share what `fit` learns."""
+        return False
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
+        return b""
+
 
 class Transform(Codec):
     """Turns an array into named parts, each an array that a subtree codes further.
@@ -92,10 +100,6 @@ class Transform(Codec):
 
         A length that the data decide is -1; it never exceeds the number of input elements.
         """
-
-    def fit(self, array: np.ndarray) -> bytes:
-        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
-        return b""
 
     @abstractmethod
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
@@ -121,13 +125,9 @@ class Transform(Codec):
 class Serializer(Codec):
     """Turns an array of any dtype into bytes."""
 
-    def fit(self, array: np.ndarray) -> bytes:
-        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
-        return b""
-
     @abstractmethod
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the bytes of a C-contiguous array, in pieces.
+        """Return the bytes of a C-contiguous array, in pieces: flat uint8 arrays or bytes.
 
         Raises
         ------

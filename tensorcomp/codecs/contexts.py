@@ -11,11 +11,13 @@ on every machine.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
@@ -63,6 +65,11 @@ class ContextModel:
         return replace(self, context_of=self.context_of // step)
 
 
+def shares_columns(spec: ArraySpec) -> bool:
+    """Return whether a chunk of such a tensor has too few rows to tell its columns apart."""
+    return len(spec.shape) > 1 and math.prod(spec.shape[1:]) > _LONG_ROW
+
+
 def learn_columns(array: np.ndarray) -> bytes:
     """Return what the chunks of a tensor with long rows share: levels of columns, their width.
 
@@ -73,8 +80,9 @@ def learn_columns(array: np.ndarray) -> bytes:
     if rows < 2 or columns <= _LONG_ROW:
         return b""
     by_row, by_column = _statistics(array)
-    width = max(_width(by_column), _width(by_row))
-    return pack_sections([_U64.pack(width), _levels(by_column, width).tobytes()])
+    edges = _edges(by_column)
+    width = max(_width(edges), _width(_edges(by_row)))
+    return pack_sections([_U64.pack(width), _levels(by_column, edges, width).tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
@@ -92,9 +100,10 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
         width, column_levels = _unpack_columns(shared, columns)
     else:
         by_row, by_column = _statistics(array)
-        width = max(_width(by_column), _width(by_row))
-        column_levels = _levels(by_column, width)
-    row_levels = _levels(by_row, width)
+        edges = _edges(by_column)
+        width = max(_width(edges), _width(_edges(by_row)))
+        column_levels = _levels(by_column, edges, width)
+    row_levels = _levels(by_row, _edges(by_row), width)
     sums = np.convolve(
         np.bincount(row_levels, minlength=LEVELS), np.bincount(column_levels, minlength=LEVELS)
     )
@@ -160,20 +169,21 @@ def _log2(values: np.ndarray) -> np.ndarray:
 
 def _edges(values: np.ndarray) -> tuple[int, int]:
     """Return the values that a fiftieth of all lies below and above."""
-    order = np.sort(values)
-    tail = order.size // 50
-    return int(order[tail]), int(order[order.size - 1 - tail])
+    tail = values.size // 50
+    order = np.partition(values, (tail, values.size - 1 - tail))
+    return int(order[tail]), int(order[values.size - 1 - tail])
 
 
-def _width(values: np.ndarray) -> int:
-    low, high = _edges(values)
-    return (high - low) // (LEVELS - 1) + 1
+def _width(edges: tuple[int, int]) -> int:
+    """Return the least width of a level at which all levels reach from edge to edge."""
+    return (edges[1] - edges[0]) // (LEVELS - 1) + 1
 
 
-def _levels(values: np.ndarray, width: int) -> np.ndarray:
-    low, high = _edges(values)
+def _levels(values: np.ndarray, edges: tuple[int, int], width: int) -> np.ndarray:
+    low, high = edges
     spare = LEVELS * width - (high - low + 1)  # centre what is narrower than the levels
-    return np.clip((values - low + spare // 2) // width, 0, LEVELS - 1).astype(np.uint8)
+    levels = (values - (low - spare // 2)) // width
+    return np.minimum(np.maximum(levels, 0), LEVELS - 1).astype(np.uint8)
 
 
 def _cut_sums(counts: np.ndarray, contexts: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -51,7 +52,7 @@ class Fields(Transform):
     mantissa_bits: int = 0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.mantissa_bits, int) and 0 <= self.mantissa_bits <= 4):
+        if not (type(self.mantissa_bits) is int and 0 <= self.mantissa_bits <= 4):
             raise ValueError(f"mantissa_bits is a number from 0 to 4; got {self.mantissa_bits!r}")
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
@@ -89,5 +90,6 @@ class Fields(Transform):
         merge(parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1), low_bits, words)
 
 
+@functools.cache
 def _narrowest(bits: int) -> np.dtype:
     return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= bits)}")

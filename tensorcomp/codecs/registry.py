@@ -7,7 +7,7 @@ class; the entry point's name is the codec's id. A third party's codec may not t
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
 from tensorcomp.errors import PlanError
@@ -30,14 +30,17 @@ def codec_class(name: str) -> type[Codec]:
     Raises
     ------
     PlanError
-        If neither tensorcomp nor an installed package has such a codec, or the package's object is
-        not a codec of that id.
+        If neither tensorcomp nor an installed package has such a codec, several packages have, or
+        the package's object cannot be imported or is not a codec of that id.
     """
     if name in own_codecs():
         return own_codecs()[name]
-    for entry in entry_points(group=GROUP):
-        if entry.name == name:
-            return _checked(name, entry.load())
+    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if len({entry.value for entry in found}) > 1:
+        homes = ", ".join(sorted(entry.value for entry in found))
+        raise PlanError(f"several packages have a codec {name!r} ({homes}); keep one of them")
+    if found:
+        return _checked(name, _loaded(found[0]))
     raise PlanError(
         f"no codec is called {name!r}; known: {', '.join(codec_ids())}. "
         f"A package adds one by the entry point group {GROUP!r}"
@@ -49,10 +52,18 @@ def codec_ids() -> list[str]:
     return sorted({*own_codecs(), *(entry.name for entry in entry_points(group=GROUP))})
 
 
+def _loaded(entry: EntryPoint) -> object:
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"the codec {entry.name!r} cannot be imported: {error}") from error
+
+
 def _checked(name: str, found: object) -> type[Codec]:
     kinds = (Transform, Serializer, Filter)
     if not (isinstance(found, type) and issubclass(found, kinds)):
         raise PlanError(f"the entry point {name!r} gives {found!r}, which is no codec class")
-    if found.id != name:
-        raise PlanError(f"the entry point {name!r} gives a codec whose id is {found.id!r}")
+    own = getattr(found, "id", None)
+    if own != name:
+        raise PlanError(f"the entry point {name!r} gives a codec whose id is {own!r}")
     return found

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Transform
 from tensorcomp.codecs.registry import codec_class
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
@@ -62,6 +62,15 @@ def parse_tree(text: str) -> Node:
     node, end = _parse_node(text, tokens, 0, 0)
     if tokens[end].kind != "end":
         raise _unexpected(text, tokens[end], "the end")
+    return _root(node)
+
+
+def _root(node: Node) -> Node:
+    if isinstance(node.codec, Filter):
+        raise PlanError(
+            f"{node.codec.id} filters bytes, so it cannot be the root of a tree; "
+            f"put it behind a serializer: raw(bytes={node.codec.id})"
+        )
     return node
 
 
@@ -72,8 +81,12 @@ def _tokenize(text: str) -> list[_Token]:
     while position < stop:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
-            raise PlanError(f"cannot read {text[position:].strip()[:20]!r} in the tree {text!r}")
-        tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start()))
+            position += len(text[position:]) - len(text[position:].lstrip())
+            raise PlanError(
+                f"cannot read {text[position:][:20]!r} at character {position} of the tree {text!r}"
+            )
+        start = match.start(match.lastgroup)
+        tokens.append(_Token(match.lastgroup, match[match.lastgroup], start))
         position = match.end()
     tokens.append(_Token("end", "", position))
     return tokens
@@ -116,6 +129,8 @@ def _parse_node(text: str, tokens: list[_Token], at: int, depth: int) -> tuple[N
                 children[key], at = _parse_node(text, tokens, at, depth + 1)
             if tokens[at].text == ",":
                 at += 1
+                if tokens[at].text == ")":
+                    raise _unexpected(text, tokens[at], "an argument")
             elif tokens[at].text != ")":
                 raise _unexpected(text, tokens[at], "',' or ')'")
         at += 1
@@ -193,6 +208,12 @@ def tree_from_json(value: Any) -> Node:
     PlanError
         If it is not what `tree_to_json` gives.
     """
+    return _root(_from_json(value, 0))
+
+
+def _from_json(value: Any, depth: int) -> Node:
+    if depth > _DEEPEST:
+        raise PlanError(f"a tree is at most {_DEEPEST} codecs deep")
     if not (
         isinstance(value, dict)
         and isinstance(value.get("id"), str)
@@ -200,5 +221,6 @@ def tree_from_json(value: Any) -> Node:
         and isinstance(value.get("parts", {}), dict)
     ):
         raise PlanError(f"expected an object with id, config and parts; got {str(value)[:80]!r}")
-    children = {name: tree_from_json(child) for name, child in value.get("parts", {}).items()}
+    parts = value.get("parts", {})
+    children = {name: _from_json(child, depth + 1) for name, child in parts.items()}
     return build_node(codec_class(value["id"]), value.get("config", {}), children)

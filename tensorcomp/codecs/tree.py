@@ -58,6 +58,8 @@ class Node:
 
     def __post_init__(self) -> None:
         name = self.codec.id
+        if isinstance(self.codec, Filter) and self.children:
+            raise PlanError(f"{name} filters bytes and has no parts; got {self.children[0][0]!r}")
         for part, child in self.children:
             is_filter = isinstance(child.codec, Filter)
             if isinstance(self.codec, Transform) and is_filter:
@@ -93,11 +95,23 @@ class Node:
 def fit(node: Node, array: np.ndarray) -> Shared:
     """Learn what the chunks of a tensor share from the tensor, or from a sample of its rows."""
     codec = node.codec
+    if not _shares(node, spec_of(array)):
+        return nothing_shared(node)
+    array = readable(array)
     if isinstance(codec, Transform):
         own = codec.fit(array)
         parts = codec.encode(array, own)
         return own, tuple(fit(child, parts[name]) for name, child in node.children)
     return cast(Serializer, codec).fit(array), ()
+
+
+def _shares(node: Node, spec: ArraySpec) -> bool:
+    if node.codec.shares(spec):
+        return True
+    if not isinstance(node.codec, Transform):
+        return False
+    specs = node.codec.parts(spec)
+    return any(_shares(child, specs[name]) for name, child in node.children)
 
 
 def pack_shared(shared: Shared) -> bytes:
@@ -177,6 +191,9 @@ def readable(array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and not flags.writeable:
+        return array
     view = np.require(array, requirements="CA").view()
     view.flags.writeable = False
     return view
@@ -184,7 +201,7 @@ def readable(array: np.ndarray) -> np.ndarray:
 
 def byte_count(pieces: Pieces) -> int:
     """Return the bytes of all pieces together."""
-    return sum(piece.nbytes if isinstance(piece, np.ndarray) else len(piece) for piece in pieces)
+    return sum(map(len, pieces))
 
 
 def join(pieces: Pieces) -> bytes:

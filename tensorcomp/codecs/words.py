@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from tensorcomp.errors import NotRepresentable
@@ -9,6 +11,7 @@ from tensorcomp.errors import NotRepresentable
 _UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
+@functools.cache
 def word_dtype(dtype: np.dtype) -> np.dtype:
     """Return the unsigned integer dtype of the same size.
 

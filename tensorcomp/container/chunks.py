@@ -49,7 +49,7 @@ class ChunkCoder:
     def learn(cls, trees: tuple[Node, ...], sample: np.ndarray) -> ChunkCoder:
         """Fit the trees to a sample of the tensor's rows; drop a first tree that cannot take it."""
         try:
-            return cls(trees, tuple(fit(tree, readable(sample)) for tree in trees))
+            return cls(trees, tuple(fit(tree, sample) for tree in trees))
         except NotRepresentable:
             if len(trees) == 1:
                 raise

@@ -116,7 +116,7 @@ class Manifest:
 def manifest_to_text(manifest: Manifest) -> str:
     """Return the metadata string of a manifest."""
     plain = json.dumps(_to_json(manifest), ensure_ascii=False, separators=(",", ":")).encode()
-    packed = zstandard.ZstdCompressor(level=12).compress(plain)
+    packed = zstandard.ZstdCompressor(level=9).compress(plain)
     text = base64.b64encode(packed).decode("ascii")
     return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
 

@@ -11,13 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-import xxhash
-
 from tensorcomp.checkpoints.access import writing
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header
-from tensorcomp.codecs.base import Pieces
-from tensorcomp.codecs.tree import byte_count
 from tensorcomp.container.blob import blob_index
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, TensorRecord, manifest_to_text
 from tensorcomp.errors import CheckpointError
@@ -40,19 +36,18 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
     """
     refuse_existing(path, force=force)
     partial = path.with_name(f".{path.name}.tensorcomp-part")
-    with writing(path):
-        with open(partial, "r+b", buffering=0, opener=_create) as file:  # noqa: PTH123 - opener
-            _lock(file, path)
-            try:
-                file.truncate()
-                yield file
-                os.fsync(file.fileno())
-                refuse_existing(path, force=force)
-                os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    partial.unlink()
-                raise
+    with writing(path), open(partial, "r+b", buffering=0, opener=_create) as file:
+        _lock(file, path)
+        try:
+            file.truncate()
+            yield file
+            os.fsync(file.fileno())
+            refuse_existing(path, force=force)
+            os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
 
 
 def _create(path: str, flags: int) -> int:
@@ -119,10 +114,12 @@ class CompressedWriter:
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
         self._open = _OpenBlob(name, self._position, shared, chunks)
-        self._write([shared])
+        self._write(shared)
 
-    def write_chunk(self, pieces: Pieces) -> int:
+    def write_chunk(self, payload: bytes, checksum: int) -> int:
         """Write the next chunk's payload; after a blob's last one return the blob's bytes, else 0.
+
+        `checksum` is the payload's XXH3-64.
 
         Raises
         ------
@@ -132,25 +129,21 @@ class CompressedWriter:
         blob = self._open
         if blob is None:
             raise ValueError("there is no blob to write a chunk to")
-        checksum = xxhash.xxh3_64()
-        for piece in pieces:
-            checksum.update(piece)
-        blob.entries.append((byte_count(pieces), checksum.intdigest()))
-        self._write(pieces)
+        blob.entries.append((len(payload), checksum))
+        self._write(payload)
         if len(blob.entries) < blob.chunks:
             return 0
-        self._write([blob_index(blob.shared, blob.entries)])
+        self._write(blob_index(blob.shared, blob.entries))
         size = self._position - blob.begin
         self._blobs[blob.name] = size
         self._open = None
         return size
 
-    def _write(self, pieces: Pieces) -> None:
-        for piece in pieces:
-            view = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
-            self._position += len(view)
-            while len(view):  # an unbuffered file may take less than it is given
-                view = view[self._file.write(view) :]
+    def _write(self, data: bytes) -> None:
+        self._position += len(data)
+        written = self._file.write(data)
+        while written < len(data):  # an unbuffered file may take less than it is given
+            written += self._file.write(memoryview(data)[written:])
 
     def finish(self, manifest: Manifest) -> int:
         """Write the header and return the file's bytes."""
@@ -163,7 +156,7 @@ class CompressedWriter:
         length = self._start - 8
         end = self._position
         self._file.seek(0)
-        self._write([length.to_bytes(8, "little") + header[8:] + b" " * padding])
+        self._write(length.to_bytes(8, "little") + header[8:] + b" " * padding)
         return end
 
 

@@ -58,16 +58,22 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text from a file with whatever could move the cursor escaped, the middle cut if long.
+    """Return a name from a file as `escaped` does, its middle cut out if it is long."""
+    text = escaped(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+
+
+def escaped(text: str) -> str:
+    r"""Return text with whatever could move the cursor, or cannot be shown, spelled out.
 
     Examples
     --------
-    >>> print(printable("a\x1b[31m b"))
+    >>> print(escaped("a\x1b[31m b"))
     a\x1b[31m b
     """
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def cells(text: str) -> int:

@@ -25,7 +25,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 Result = TypeVar("Result")
 
 _SEED = 7
-_EDGE = 10  # bytes at each end that are all tried
+_EDGE = 9  # bytes at each end that are all tried
 _MIDDLE = 10  # places tried in between
 _LARGEST = 1 << 15  # bytes; damage does not get worse with size, only slower to try
 # Tables of an entropy coder take up to half a megabyte whatever the array.

@@ -1,0 +1,50 @@
+"""``tensorcomp decompress``."""
+
+from __future__ import annotations
+
+import time
+
+from .options import Force, Input, Json, Output, Threads
+
+
+def decompress(
+    source: Input,
+    *,
+    out: Output = None,
+    threads: Threads = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Restore the checkpoint that was compressed.
+
+    A .safetensors file comes back byte for byte; a torch file or .npz archive as equal objects.
+    Without -o, model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc
+    becomes NAME.
+
+    \b
+    Example:
+      tensorcomp decompress model.tc.safetensors -o restored.safetensors
+    """  # noqa: D301 - \b keeps the example's lines as they are
+    from tensorcomp import files
+    from tensorcomp.reports import to_json
+    from tensorcomp.reports.text import bytes_text, printable
+
+    from .output import show, show_json
+    from .progress import progress
+    from .summaries import summarise
+
+    begun = time.perf_counter()
+    with progress("decompressing") as shown:
+        restored = files.decompress(source, out, threads=threads, force=force, progress=shown)
+    seconds = time.perf_counter() - begun
+    summary = summarise(source)
+    if json:
+        show_json(to_json(summary, seconds))
+        return
+    size, speed = summary.input_bytes, summary.input_bytes / seconds
+    show(
+        [
+            f"{printable(str(restored))} restored: {bytes_text(size)} in {seconds:.1f} s "
+            f"({bytes_text(round(speed))}/s)"
+        ]
+    )

@@ -1,0 +1,102 @@
+"""How the program ends: the status, and one line on stderr that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import typer
+
+from tensorcomp.errors import TensorcompError, VerificationError
+from tensorcomp.reports.text import escaped
+
+CHECK_FAILED = 1
+BAD_USAGE = 2  # or an input that cannot be read
+READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
+
+# typer has click's exceptions or a copy of them, depending on its version; this is UsageError.
+_UsageError: type[Exception] = typer.BadParameter.mro()[1]
+
+
+class Stopped(BaseException):
+    """Someone wants the program to end; no `Exception`, so that nothing but clean-up handles it.
+
+    Parameters
+    ----------
+    status : int
+    line : str
+        What to say; may be empty.
+    """
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+        self.line = line
+
+
+@contextlib.contextmanager
+def signals_stop() -> Iterator[None]:
+    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows lacks one
+        # What the parent has had ignored, as nohup does, stays so.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise Stopped(128 + number, f"stopped by {signal.Signals(number).name}")
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """Return the exit status for an error, and the line to print; it may be empty.
+
+    Parameters
+    ----------
+    error : BaseException
+        Whatever ended a verb.
+    """
+    if isinstance(error, Stopped):
+        return error.status, error.line
+    if isinstance(error, VerificationError):
+        return CHECK_FAILED, str(error)
+    if isinstance(error, TensorcompError):
+        return BAD_USAGE, str(error)
+    if isinstance(error, _UsageError):
+        return BAD_USAGE, _usage_line(error)
+    if isinstance(error, MemoryError):
+        return BAD_USAGE, "not enough memory; fewer --threads need less"
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return BAD_USAGE, f"{place}{error.strerror or error}"
+    return BAD_USAGE, (
+        f"unexpected {type(error).__name__}: {error}; please report this, with what "
+        "`tensorcomp --debug …` prints"
+    )
+
+
+def _usage_line(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "tensorcomp"
+    message = getattr(error, "format_message", error.__str__)()
+    return f"{message.rstrip('.')}; see {command} --help"
+
+
+def say(line: str) -> None:
+    """Print a line on stderr, whatever a file's name brings into it."""
+    if sys.stderr is not None and line:  # None where the shell has closed it
+        with contextlib.suppress(OSError):
+            print(f"tensorcomp: {escaped(' '.join(line.split()))}", file=sys.stderr, flush=True)

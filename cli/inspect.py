@@ -1,0 +1,33 @@
+"""``tensorcomp inspect``."""
+
+from __future__ import annotations
+
+import time
+
+from .options import Input, Json
+
+
+def inspect(source: Input, *, json: Json = False) -> None:
+    """Show the tensors of a checkpoint.
+
+    INPUT is a file or a folder, compressed or not; nothing is decoded. Of each tensor the table has
+    name, shape, type, role, bytes, bits stored per weight, ratio, tree, and why that tree. It is
+    folded to the width of a terminal; in a pipe each tensor is one line.
+
+    \b
+    Example:
+      tensorcomp inspect model.tc.safetensors
+    """  # noqa: D301 - \b keeps the example's lines as they are
+    from tensorcomp.reports import tensor_table, to_json, totals
+    from tensorcomp.reports.text import printable
+
+    from .output import show, show_json, stdout_width
+    from .summaries import summarise
+
+    begun = time.perf_counter()
+    summary = summarise(source)
+    if json:
+        show_json(to_json(summary, time.perf_counter() - begun))
+        return
+    table = tensor_table(summary, stdout_width())
+    show([*table, *([""] if table else []), f"{printable(str(source))}: {totals(summary)}"])

@@ -1,0 +1,111 @@
+"""The console script ``tensorcomp``: verbs, and how errors become a line and an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import tensorcomp
+
+from .compress import compress
+from .decompress import decompress
+from .exits import explain, say, signals_stop
+from .inspect import inspect
+from .verify import verify
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tensorcomp {tensorcomp.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print a traceback with an error.")
+    ] = False,
+) -> None:
+    """Make neural-network checkpoints small without losing a bit.
+
+    \b
+    Example:
+      tensorcomp compress model.safetensors
+      tensorcomp decompress model.tc.safetensors -o restored.safetensors
+
+    Exit status: 0 done, 1 a check failed, 2 wrong usage or unreadable input.
+    """  # noqa: D301 - \b keeps the example's lines as they are
+    if isinstance(context.obj, dict):
+        context.obj["debug"] = debug
+
+
+for _verb in (compress, decompress, inspect, verify):
+    app.command()(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process by default.
+
+    Returns
+    -------
+    int
+        0 done, 1 a check failed, 2 wrong usage or unreadable input; 128 + N after signal N.
+    """
+    settings = {"debug": False}
+    command = typer.main.get_command(app)
+    try:
+        with signals_stop():
+            status = command.main(
+                None if arguments is None else list(arguments),
+                prog_name="tensorcomp",
+                standalone_mode=False,
+                obj=settings,
+            )
+    except BaseException as error:  # the one place where all of them end
+        if settings["debug"]:
+            traceback.print_exc()
+        status, line = explain(error)
+        say(line)
+    return status or 0
+
+
+def run() -> None:
+    """Run the command line as the process's own job, and end the process."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # libraries' warnings mean nothing to a user
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    status = main()
+    if status > 128:
+        os._exit(status)  # stopped: threads may still be at work, and stdout may have no reader
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    run()

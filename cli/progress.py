@@ -1,0 +1,93 @@
+"""What a long job shows on stderr: a bar where that is a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tensorcomp.kernels.jit import on_first_compile
+from tensorcomp.pipeline import Progress
+
+from .exits import say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+@contextlib.contextmanager
+def progress(doing: str) -> Iterator[Progress]:
+    """Show a bar of tensors, bytes, speed and time left until the block ends.
+
+    Parameters
+    ----------
+    doing : str
+        Such as ``compressing``.
+    """
+    announce_compiling()
+    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield Progress()
+        return
+    with _rich_progress() as shown:
+        yield _Bar(shown, doing)
+
+
+@functools.cache
+def announce_compiling() -> None:
+    """Have a line say why the first job after an installation takes longer."""
+    on_first_compile(lambda: say("compiling kernels for this processor, once (up to 20 s)…"))
+
+
+def _rich_progress() -> RichProgress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[tensors]} tensors"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+    )
+
+
+class _Bar(Progress):
+    """A bar over one file, or over all files of a folder, whose bytes `begin_folder` tells."""
+
+    def __init__(self, shown: RichProgress, doing: str) -> None:
+        self._shown = shown
+        self._task = shown.add_task(doing, total=None, tensors="0")
+        self._in_folder = False
+        self._expected = 0
+        self._before = 0
+        self._names: set[str] = set()
+
+    def begin_folder(self, nbytes: int) -> None:
+        self._in_folder = True
+        self._shown.update(self._task, total=nbytes)
+
+    def begin(self, tensors: int, nbytes: int) -> None:
+        self._before += len(self._names)
+        self._names.clear()
+        self._expected += tensors
+        if not self._in_folder:
+            self._shown.update(self._task, total=nbytes)
+
+    def advance(self, name: str, nbytes: int) -> None:
+        self._names.add(name)
+        done = self._before + len(self._names)
+        self._shown.update(self._task, advance=nbytes, tensors=f"{done}/{self._expected}")

@@ -1,0 +1,195 @@
+"""The command as a process: imports, help, signals, pipes, terminals, errors nobody foresaw."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import tensorcomp_cli.main
+from typer.testing import CliRunner
+
+import tensorcomp
+from tensorcomp import files
+
+RUN = "import sys; from tensorcomp_cli.main import run; run()"
+
+# Lets a verb run to its end, then tells on stdout which heavy packages it has imported.
+IMPORTS = """
+import sys
+from tensorcomp_cli.main import main
+status = main()
+print("imported:", *sorted({"numba", "torch"} & set(sys.modules)))
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("verb", [None, "compress", "decompress", "inspect", "verify"])
+def test_help_has_an_example(verb):
+    arguments = [verb] if verb else []
+    done = CliRunner().invoke(tensorcomp_cli.main.app, [*arguments, "--help"])
+    assert done.exit_code == 0
+    assert f"tensorcomp {verb or 'compress'} model." in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
+def test_version():
+    done = CliRunner().invoke(tensorcomp_cli.main.app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"tensorcomp {tensorcomp.__version__}\n")
+
+
+@pytest.mark.parametrize("what", ["help", "verb help", "raw", "compressed", "folder"])
+def test_help_and_inspect_import_neither_torch_nor_numba(python, compressed, model, folder, what):
+    arguments = {
+        "help": ["--help"],
+        "verb help": ["compress", "--help"],
+        "raw": ["inspect", model],
+        "compressed": ["inspect", compressed, "--json"],
+        "folder": ["inspect", folder],
+    }[what]
+    done = python(IMPORTS, *arguments)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+def test_console_script_is_quiet_where_stderr_is_no_terminal(model):
+    command = [Path(sys.executable).with_name("tensorcomp"), "compress", model, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert len(done.stdout.splitlines()) == 1
+    lines = done.stderr.splitlines()
+    assert all("compiling kernels" in line for line in lines)
+    assert len(lines) <= 1
+
+
+def drain(descriptor: int, into: list[bytes]) -> None:
+    """Read a terminal until its other side is closed, which Linux reports as an error."""
+    with contextlib.suppress(OSError):
+        while data := os.read(descriptor, 1 << 16):
+            into.append(data)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_bar_is_shown_where_stderr_is_a_terminal(call, model, monkeypatch):
+    ours, theirs = os.openpty()
+    shown: list[bytes] = []
+    reader = threading.Thread(target=drain, args=(ours, shown))
+    reader.start()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        done = call("compress", model)
+    reader.join()
+    os.close(ours)
+    assert done.status == 0
+    text = b"".join(shown).decode()
+    assert "compressing" in text
+    assert "6/6 tensors" in text
+
+
+def test_compiling_is_said_once(python):
+    code = """
+import numba
+from tensorcomp_cli.progress import announce_compiling
+announce_compiling()
+announce_compiling()
+first, second = numba.njit(lambda x: x + 1), numba.njit(lambda x: x - 1)
+print(first(1), second(1))
+"""
+    done = python(code)
+    assert done.stdout == "2 0\n"
+    assert "compiling kernels" in done.line
+
+
+# Stops before the rename that makes the output appear, and says so. The default handler of SIGINT
+# is set again, since a shell has its background jobs ignore it.
+PAUSED = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def fsync(number):
+    print("ready", flush=True)
+    time.sleep(60)
+os.fsync = fsync
+from tensorcomp_cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_signal_leaves_the_destination_as_it_was(model, folder, tmp_path, number, kind, existing):
+    source = model if kind == "file" else folder
+    out = tmp_path / "out"
+    if existing and kind == "file":
+        out.write_bytes(b"precious")
+    elif existing:
+        out.mkdir()
+        (out / "precious").touch()
+    before = sorted(tmp_path.rglob("*"))
+    command = [sys.executable, "-c", PAUSED, "compress", source, "-o", out, "--force"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert stderr.splitlines()[-1] == f"tensorcomp: stopped by {number.name}"
+    assert "Traceback" not in stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    if existing and kind == "file":
+        assert out.read_bytes() == b"precious"
+
+
+def test_a_reader_that_goes_away_is_no_error(compressed):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", RUN, "inspect", compressed]
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(
+            command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_stream_that_is_full(compressed):
+    command = [sys.executable, "-c", RUN, "inspect", compressed]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "tensorcomp: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (MemoryError(), 2, "not enough memory"),
+        (OSError(5, "Input/output error", "a.safetensors"), 2, "a.safetensors: Input/output error"),
+        (ZeroDivisionError("two\nlines"), 2, "unexpected ZeroDivisionError: two lines"),
+    ],
+)
+def test_whatever_is_raised_becomes_one_line(call, model, monkeypatch, error, status, words):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(files, "compress", fail)
+    done = call("compress", model)
+    assert (done.status, done.stdout) == (status, "")
+    assert words in done.line
+
+
+def test_debug_prints_the_traceback_too(call, tmp_path):
+    done = call("--debug", "compress", tmp_path / "missing.safetensors")
+    assert done.status == 2
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("tensorcomp: ")

@@ -1,0 +1,213 @@
+"""Wrong usage, unreadable inputs, refused outputs, damage: a status and exactly one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+VERBS = ("compress", "decompress", "inspect", "verify")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing command"),
+        (["compres", "x"], "compres"),
+        (["compress"], "Missing argument"),
+        (["compress", ""], "empty"),
+        (["compress", "a", "b"], "b"),
+        (["compress", "a", "--threads", "0"], "--threads"),
+        (["compress", "a", "--threads", "many"], "--threads"),
+        (["compress", "a", "--effort", "extreme"], "extreme"),
+        (["compress", "a", "--unknown"], "--unknown"),
+        (["compress", "a", "-o"], "-o"),
+        (["verify", "a", "--force"], "--force"),
+        (["--unknown"], "--unknown"),
+    ],
+)
+def test_wrong_usage(call, arguments, words):
+    done = call(*arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert words in done.line
+    assert done.line.endswith("--help")
+
+
+def make_missing(path: Path) -> None:
+    pass
+
+
+def make_empty(path: Path) -> None:
+    path.touch()
+
+
+def make_pointer(path: Path) -> None:
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+
+
+def make_html(path: Path) -> None:
+    path.write_text("<!DOCTYPE html>\n<html><body>Not found</body></html>")
+
+
+def make_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "text")
+
+
+def make_truncated(path: Path) -> None:
+    save_file({"first": np.ones(10, np.float32), "second": np.ones(1000, np.float32)}, path)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (make_missing, "no such file"),
+        (make_empty, "empty"),
+        (make_pointer, "git-lfs"),
+        (make_html, "HTML"),
+        (make_zip, "zip archive"),
+        (make_truncated, "cut short"),
+        (make_folder, "holds no"),
+        (make_dangling, "link"),
+        (make_pipe, "not a regular file"),
+    ],
+)
+def test_an_input_that_cannot_be_read(call, tmp_path, verb, make, words):
+    path = tmp_path / "model.tc.safetensors"
+    make(path)
+    before = sorted(tmp_path.iterdir())
+    more = ["-o", tmp_path / "out"] if verb in ("compress", "decompress") else []
+    done = call(verb, path, *more)
+    assert (done.status, done.stdout) == (2, "")
+    assert words in done.line
+    assert str(path) in done.line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_of_the_wrong_kind_for_the_verb(call, model, compressed, tmp_path):
+    out = tmp_path / "out.safetensors"
+    for verb, more in (("decompress", ["-o", out]), ("verify", [])):
+        done = call(verb, model, *more)
+        assert done.status == 2
+        assert "not one that tensorcomp compressed" in done.line
+    again = call("compress", compressed)
+    assert again.status == 2
+    assert "already" in again.line
+    archive = tmp_path / "arrays.npz"
+    np.savez(archive, x=np.zeros(3))
+    assert "npz" in call("verify", archive).line
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_an_existing_output_is_kept_without_force(call, model, compressed, as_json):
+    for verb, source, target in (
+        ("compress", model, compressed),
+        ("decompress", compressed, model),
+    ):
+        before = target.read_bytes()
+        target.write_bytes(b"precious")
+        done = call(verb, source, *as_json, "-o", target)
+        assert (done.status, done.stdout) == (2, "")
+        assert "--force" in done.line
+        assert target.read_bytes() == b"precious"
+        assert call(verb, source, "--force", *as_json, "-o", target).status == 0
+        assert target.read_bytes() == before
+
+
+def test_an_output_that_is_the_input_or_inside_it_is_refused(call, model, folder):
+    before = model.read_bytes()
+    assert call("compress", model, "-o", model, "--force").status == 2
+    assert model.read_bytes() == before
+    assert "folder" in call("compress", folder, "-o", folder / "inside").line
+
+
+def test_an_output_folder_that_is_not_there(call, model, tmp_path):
+    done = call("compress", model, "-o", tmp_path / "nowhere" / "out.tc.safetensors")
+    assert done.status == 2
+    assert "nowhere" in done.line
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes no files")
+def test_an_output_folder_that_takes_no_files(call, model):
+    done = call("compress", model, "-o", "/proc/out.tc.safetensors")
+    assert done.status == 2
+    assert "/proc/out.tc.safetensors" in done.line
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def blob_of(path: Path, name: str) -> int:
+    """Return where a tensor's blob begins in a file."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    return 8 + length + json.loads(data[8 : 8 + length])[name]["data_offsets"][0]
+
+
+def test_verify_names_the_damaged_tensor(call, compressed):
+    flip(compressed, blob_of(compressed, "encoder.norm.weight") + 20)
+    done = call("verify", compressed)
+    assert (done.status, done.stdout) == (1, "")
+    assert "encoder.norm.weight" in done.line
+
+
+def test_verify_lists_every_damaged_tensor(call, compressed):
+    flip(compressed, blob_of(compressed, "encoder.norm.weight") + 20)
+    flip(compressed, blob_of(compressed, "position_ids") + 20)
+    done = call("verify", compressed)
+    assert done.status == 1
+    assert "1 more" in done.line
+    assert len(done.stdout.splitlines()) == 2
+    done = call("verify", compressed, "--json")
+    assert done.status == 1
+    assert done.line
+    value = json.loads(done.stdout)
+    assert value["sound"] is False
+    assert {error["name"] for error in value["errors"]} == {"encoder.norm.weight", "position_ids"}
+
+
+def test_decompress_of_a_damaged_file_leaves_nothing(call, compressed, tmp_path):
+    flip(compressed, blob_of(compressed, "position_ids") + 20)
+    before = sorted(tmp_path.iterdir())
+    done = call("decompress", compressed, "-o", tmp_path / "back.safetensors")
+    assert done.status in (1, 2)
+    assert "position_ids" in done.line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_verify_against_another_original(call, compressed, tensors, tmp_path):
+    other = tmp_path / "other.safetensors"
+    tensors["position_ids"] = tensors["position_ids"] + 1
+    save_file(tensors, other, {"format": "np"})
+    done = call("verify", compressed, "--against", other)
+    assert done.status == 1
+    assert "position_ids" in done.line
+    del tensors["position_ids"]
+    save_file(tensors, other, {"format": "np"})
+    done = call("verify", compressed, "--against", other)
+    assert done.status == 1
+    assert "position_ids" in done.line
+    missing = call("verify", compressed, "--against", tmp_path / "missing.safetensors")
+    assert missing.status == 2

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from tensorcomp.reports import Summary, TensorRow, cost_table, join, tensor_table, to_json, totals
+from tensorcomp.reports.text import cells
+
+TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
+
+
+def row(name: str, stored: int, tree: str = TREE, **fields: object) -> TensorRow:
+    made = TensorRow(name, "BF16", (64, 32), "attention", 4096, stored, tree, "floats")
+    return dataclasses.replace(made, **fields)
+
+
+@pytest.fixture
+def summary() -> Summary:
+    rows = [row(f"encoder.layer.{i}.attention.self.query.weight", 2000 + i) for i in range(12)]
+    rows.append(row("norm.weight", 128, "raw", shape=(64,), nbytes=128, why="small"))
+    rows.append(row("copy", 0, same_as="norm.weight", tree=None, why=""))
+    rows.append(row("tied", 0, same_as="norm.weight", tree=None, why="", tied=True, nbytes=0))
+    return Summary(60_000, 30_000, tuple(rows), compressed=True)
+
+
+def test_figures_of_a_row():
+    made = row("x", 2048)
+    assert (made.weights, made.bits_per_weight, made.ratio, made.snr_db) == (2048, 8.0, 2.0, None)
+    lossy = dataclasses.replace(made, rel_l2=0.01)
+    assert lossy.snr_db == pytest.approx(40)
+    empty = row("x", 30, shape=(0, 3), nbytes=0)
+    assert (empty.bits_per_weight, empty.ratio) == (None, 0.0)
+    assert row("x", 0, same_as="y").codec == "same as y"
+    assert row("x", 0).ratio is None
+
+
+def test_weights_count_duplicates_but_not_tied_names(summary):
+    assert summary.weights == 12 * 2048 + 64 + 2048
+    assert summary.bits_per_weight == 8 * 30_000 / summary.weights
+
+
+def test_join_adds_up(summary):
+    both = join([summary, summary])
+    assert (both.input_bytes, both.output_bytes, len(both.tensors)) == (120_000, 60_000, 30)
+    assert both.compressed
+    assert both.ratio == summary.ratio
+
+
+def test_json_of_an_empty_checkpoint_is_strict():
+    value = to_json(Summary(10, 20, (), compressed=True), 0.25)
+    assert json.loads(json.dumps(value, allow_nan=False)) == {
+        "input_bytes": 10,
+        "output_bytes": 20,
+        "ratio": 0.5,
+        "bits_per_weight": None,
+        "seconds": 0.25,
+        "tensors": [],
+    }
+
+
+def test_a_table_for_a_pipe_has_one_whole_line_a_tensor(summary):
+    lines = tensor_table(summary)
+    assert len(lines) == 1 + len(summary.tensors)
+    assert all(f"{TREE}  floats" in line for line in lines[1:13])
+    assert lines[14].endswith("same as norm.weight")
+    assert not any(line != line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_table_for_a_terminal_keeps_within_it_and_explains_trees(summary, width):
+    lines = tensor_table(summary, width)
+    assert max(map(cells, lines)) <= width
+    text = "\n".join(lines)
+    assert text.count("fields(") == 1
+    assert "12 tensors" in text
+    assert "= norm.weight" in text
+    costs = cost_table(summary, width)
+    assert max(map(cells, costs)) <= width
+    assert len(cost_table(summary)) == 1 + 8 + 1
+
+
+def test_a_narrow_terminal_still_shows_every_figure(summary):
+    lines = tensor_table(summary, 30)
+    assert all("64×32" in line for line in lines if line.startswith("encoder.layer.1"))
+
+
+def test_a_wide_terminal_needs_no_legend(summary):
+    assert tensor_table(summary, 300) == tensor_table(summary)
+
+
+def test_files_of_a_folder_are_a_column_or_a_heading(summary):
+    named = [dataclasses.replace(item, file="a.tc.safetensors") for item in summary.tensors]
+    folder = dataclasses.replace(summary, tensors=tuple(named))
+    assert all(line.startswith("a.tc.safetensors") for line in tensor_table(folder)[1:])
+    assert tensor_table(folder, 80).count("a.tc.safetensors") == 1
+
+
+def test_costs_add_up_to_the_file(summary):
+    lines = cost_table(summary, most=2)
+    assert lines[1].startswith("encoder.layer.11.")
+    assert "13 others and the header" in lines[-1]
+    assert "86.6 %" in lines[-1]
+
+
+def test_nothing_to_show():
+    empty = Summary(10, 400, (), compressed=True)
+    assert tensor_table(empty) == cost_table(empty) == []
+    assert totals(empty) == "0 tensors, 10 B in 400 B: ratio 0.025"
