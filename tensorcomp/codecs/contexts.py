@@ -3,10 +3,11 @@
 Weights of one layer share a distribution up to a scale that varies with the row (output) and the
 column (input). Each row and each column gets a level from 0 to 15, in steps of equal width on the
 mean of its integers (exponents, which are logarithms already) or on log2 of their mean magnitude
-(signed codes). The context of an element is a step function of the sum of its two levels. Levels
-belong to the chunk; only where its rows are so long that it has few of them are the columns' levels
-learned once for the tensor, from a sample of rows, and shared. Everything is integer arithmetic, so that equal inputs give equal bytes
-on every machine.
+(signed codes). The context of an element is a step function of the sum of its two levels.
+
+Levels belong to the chunk. Only where rows are so long that a chunk has few of them are the
+columns' levels learned once for the tensor, from a sample of its rows, and shared. Everything is
+integer arithmetic, so that equal inputs give equal bytes on every machine.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
 def _statistic(sums: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
     """Return means in units of 1/64; of signed integers, log2 of the mean magnitude."""
     if dtype.kind != "i":
-        return (sums << _FRACTION) // count
+        means: np.ndarray = (sums << _FRACTION) // count
+        return means
     return _log2((sums << 8) // count + 1)
 
 
@@ -164,7 +166,8 @@ def _log2(values: np.ndarray) -> np.ndarray:
         bit = mantissas >> 21
         mantissas >>= bit
         fraction = (fraction << 1) | bit
-    return (whole << _FRACTION) | fraction
+    logarithms: np.ndarray = (whole << _FRACTION) | fraction
+    return logarithms
 
 
 def _edges(values: np.ndarray) -> tuple[int, int]:
@@ -183,7 +186,8 @@ def _levels(values: np.ndarray, edges: tuple[int, int], width: int) -> np.ndarra
     low, high = edges
     spare = LEVELS * width - (high - low + 1)  # centre what is narrower than the levels
     levels = (values - (low - spare // 2)) // width
-    return np.minimum(np.maximum(levels, 0), LEVELS - 1).astype(np.uint8)
+    clipped: np.ndarray = np.minimum(np.maximum(levels, 0), LEVELS - 1).astype(np.uint8)
+    return clipped
 
 
 def _cut_sums(counts: np.ndarray, contexts: int) -> np.ndarray:

@@ -41,7 +41,7 @@ class Fields(Transform):
 
     References
     ----------
-    Exponent separation for weights: Hershcovitch et al. 2024, "ZipNN"; Zhang et al. 2025, "DFloat11".
+    Exponents coded apart: Hershcovitch et al. 2024, "ZipNN"; Zhang et al. 2025, "DFloat11".
     """
 
     id: ClassVar[str] = "fields"

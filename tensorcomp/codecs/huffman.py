@@ -41,21 +41,22 @@ _TABLE = 1 << 16  # entries of all contexts' tables: indices have 16 bits
 
 @dataclass(frozen=True)
 class Huffman(Serializer):
-    """Code integers by canonical Huffman codes of at most 11 (up to 14) bits, eight streams at once.
+    """Code integers by canonical Huffman codes of at most 11 (up to 14) bits, in eight streams.
 
     Arrays of 1- and 2-byte elements are coded as such, others as their bytes. With `contexts` above
     1, rows and columns of a matrix are classed by scale and each class has a code of its own; as
     many contexts are used, a power of two, as pay for their tables.
 
     Layout: length of the side information (uint64), side information, eight bit streams, 8 zero
-    bytes. Symbol i is in stream i mod 8, low bit first. The side information is a zstd block of five sections: contexts, longest code and the
-    streams' bits (10 × uint64); the alphabet as a bit map; code lengths, a byte for each context and
-    symbol, as differences (mod 256) to the context before; the context of each sum of levels; the
-    rows' levels. What chunks share: the columns' levels.
+    bytes. Symbol i is in stream i mod 8, low bit first. The side information is a zstd block of
+    five sections: contexts, longest code and the streams' bits (10 × uint64); the alphabet as a bit
+    map; code lengths, a byte for each context and symbol, as differences (mod 256) to the context
+    before; the context of each sum of levels; the levels of rows, then of columns. What chunks of
+    long rows share: the columns' levels.
 
-    Lossless. Cost: O(n); 0.9 ns an element each way with contexts, 0.6 without. Rate: entropy + 0.02 to 0.06 bit. Not for
-    alphabets above 16,384 symbols (stored raw) nor where one symbol has most of the mass: `ans` has
-    no floor of one bit.
+    Lossless. Cost: O(n), 0.9 ns an element each way with contexts, 0.6 without. Rate: entropy +
+    0.02 to 0.06 bit. Not for alphabets above 4,096 symbols (stored raw) nor where one symbol has
+    most of the mass: `ans` has no floor of one bit.
 
     References
     ----------

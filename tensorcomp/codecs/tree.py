@@ -194,7 +194,7 @@ def readable(array: np.ndarray) -> np.ndarray:
     flags = array.flags
     if flags.c_contiguous and flags.aligned and not flags.writeable:
         return array
-    view = np.require(array, requirements="CA").view()
+    view = np.require(array, requirements=("C", "A")).view()
     view.flags.writeable = False
     return view
 

@@ -8,7 +8,12 @@ import numpy as np
 
 from tensorcomp.errors import NotRepresentable
 
-_UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
+_UNSIGNED: dict[int, np.dtype] = {
+    1: np.dtype("u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+    8: np.dtype("<u8"),
+}
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 In the file it is the string ``__metadata__["tensorcomp"]``, itself a JSON object of two members:
 ``format``, the version of everything in the file, and ``manifest``, the JSON below compressed by
-zstd, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a bf16 model.)
+zstd, with a checksum, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a bf16 model.)
 
 ::
 
@@ -22,7 +22,6 @@ zstd, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
 from collections.abc import Mapping
@@ -116,7 +115,7 @@ class Manifest:
 def manifest_to_text(manifest: Manifest) -> str:
     """Return the metadata string of a manifest."""
     plain = json.dumps(_to_json(manifest), ensure_ascii=False, separators=(",", ":")).encode()
-    packed = zstandard.ZstdCompressor(level=9).compress(plain)
+    packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(plain)
     text = base64.b64encode(packed).decode("ascii")
     return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
 
@@ -165,35 +164,37 @@ def manifest_from_text(text: str, where: str) -> Manifest:
         If it is of another format version, or damaged.
     """
     try:
-        envelope = json.loads(text)
-        version = envelope["format"]
-        if not isinstance(version, int) or version < 1:
-            raise FormatError(f"{where}: its format version is {version!r}")
-        if version > FORMAT_VERSION:
-            raise FormatError(
-                f"{where}: written in format {version}, this tensorcomp reads up to "
-                f"{FORMAT_VERSION}; install a newer one"
-            )
-        packed = base64.b64decode(envelope["manifest"], validate=True)
-        size = zstandard.frame_content_size(packed)
-        if not 0 <= size <= min(_LARGEST, _GROWTH * len(packed) + 4096):
-            raise FormatError(f"{where}: its manifest claims {size} bytes")
-        plain = zstandard.ZstdDecompressor().decompress(packed)
+        plain = _unpacked(json.loads(text), where)
         return _from_json(json.loads(plain))
-    except FormatError:
-        raise
+    except FormatError as error:
+        raise FormatError(str(error) if where in str(error) else f"{where}: {error}") from error
     except (
         ValueError,
         KeyError,
         TypeError,
         AttributeError,
         RecursionError,
-        binascii.Error,
         zstandard.ZstdError,
     ) as error:
         raise FormatError(
             f"{where}: its manifest is damaged ({type(error).__name__}: {error})"
         ) from error
+
+
+def _unpacked(envelope: Any, where: str) -> bytes:
+    version = envelope["format"]
+    if not isinstance(version, int) or version < 1:
+        raise FormatError(f"{where}: its format version is {version!r}")
+    if version > FORMAT_VERSION:
+        raise FormatError(
+            f"{where}: written in format {version}, this tensorcomp reads up to {FORMAT_VERSION}; "
+            "install a newer one"
+        )
+    packed = base64.b64decode(envelope["manifest"], validate=True)
+    size = zstandard.frame_content_size(packed)
+    if not 0 <= size <= min(_LARGEST, _GROWTH * len(packed) + 4096):
+        raise FormatError(f"{where}: its manifest claims {size} bytes")
+    return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
 def _from_json(value: Any) -> Manifest:
@@ -254,6 +255,8 @@ def _check(manifest: Manifest) -> None:
         ):
             raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")
     for name, target_name in manifest.aliases.items():
+        if name in manifest.tensors:
+            raise FormatError(f"{name!r} is a tensor and tied to {target_name!r} as well")
         if target_name not in manifest.tensors:
             raise FormatError(f"{name!r} is tied to {target_name!r}, which is not there")
 

@@ -51,8 +51,8 @@ def _at_width(builder: Any, value: Any, width: int) -> Any:
 def _narrow(operation: str) -> Any:
     """Return an unsigned operation in the width of its first operand.
 
-    Numba computes every integer in 64 bits; a loop that keeps to the words' own width works on up to
-    eight times as many of them in a vector register.
+    Numba computes every integer in 64 bits; a loop that keeps to the words' own width works on up
+    to eight times as many of them in a vector register.
     """
 
     @intrinsic

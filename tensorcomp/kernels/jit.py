@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 from numba.core import event
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def jit(function: Function) -> Function:
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel on its first call; later processes load it from the disk cache."""
-    compiled: Function = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     return compiled
 
 
@@ -34,4 +32,4 @@ class _CompileListener(event.Listener):
 
 def on_first_compile(notify: Callable[[], None]) -> None:
     """Call `notify` when this process first compiles a kernel (never, if all are cached)."""
-    event.register("numba:compile", _CompileListener(notify))
+    event.register("numba:compile", _CompileListener(notify))  # type: ignore[no-untyped-call]

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples every time, nothing kept on disk; a slow machine is no failure.
+settings.register_profile(
+    "tensorcomp",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("tensorcomp")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--regen-golden",
+        action="store_true",
+        help="write tests/golden anew; only with a new format version, or for new cases",
+    )

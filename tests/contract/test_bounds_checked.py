@@ -1,0 +1,47 @@
+"""The contract once more with every index in every kernel checked: an `IndexError` is a fault."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_WHERE_KERNELS_RUN = "restores or shares or damaged or other or hostile"
+
+
+@pytest.mark.slow
+def test_kernels_stay_in_bounds(request: pytest.FixtureRequest) -> None:
+    cache = request.config.cache
+    assert cache is not None
+    folder = Path(__file__).parent
+    tests = [folder / "test_codec_contract.py", folder / "test_hostile_sections.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", _WHERE_KERNELS_RUN]
+        + [str(test) for test in tests],
+        env={
+            **os.environ,
+            "NUMBA_BOUNDSCHECK": "1",
+            "NUMBA_CACHE_DIR": str(cache.mkdir("kernels-with-bounds")),
+        },
+        cwd=request.config.rootpath,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_bounds_are_checked_where_they_are_said_to_be(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np\n"
+        "from tensorcomp.kernels.fields import merge\n"
+        "merge(np.zeros(2, 'u1'), np.zeros(9, 'u1'), 7, np.zeros(9, 'u2'))\n"
+    )
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "IndexError" in done.stderr

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+from contract_trees import OWN_TREES, TREES
+
+import tensorcomp.codecs
+from tensorcomp.codecs import OWN_CODECS, Codec, Filter, Serializer, Transform, parse_tree
+from tensorcomp.testing import CodecCheck, codec_checks, nasty_arrays
+
+
+@pytest.mark.parametrize("check", codec_checks(*OWN_TREES), ids=str)
+def test_contract(check: CodecCheck) -> None:
+    check()
+
+
+def test_every_codec_class_is_registered_and_has_a_sample_tree() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(tensorcomp.codecs.__path__):
+        names = vars(importlib.import_module(f"tensorcomp.codecs.{module.name}")).values()
+        found |= {kind for kind in names if inspect.isclass(kind) and issubclass(kind, Codec)}
+    found -= {Codec, Transform, Serializer, Filter}
+    assert found == set(OWN_CODECS)
+    assert len({codec.id for codec in OWN_CODECS}) == len(OWN_CODECS)
+    assert {codec.id for codec in OWN_CODECS} == set(TREES)
+
+
+@pytest.mark.parametrize("tree", OWN_TREES)
+def test_a_sample_tree_holds_the_codec_that_it_is_for(tree: str) -> None:
+    owners = [name for name, trees in TREES.items() if tree in trees]
+    assert owners[0] in {codec.id for codec in parse_tree(tree).walk()}
+
+
+def test_nasty_arrays_are_the_same_each_time() -> None:
+    once, again = nasty_arrays(), nasty_arrays()
+    assert list(once) == list(again)
+    for name, array in once.items():
+        assert array.tobytes() == again[name].tobytes(), name
+        assert array is not again[name], name

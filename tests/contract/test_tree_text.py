@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from contract_trees import OWN_TREES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorcomp.codecs import (
+    OWN_CODECS,
+    Node,
+    format_tree,
+    parse_tree,
+    tree_from_json,
+    tree_to_json,
+)
+from tensorcomp.codecs.bitpack import Bitpack
+from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.huffman import Huffman
+from tensorcomp.codecs.raw import Raw
+from tensorcomp.codecs.zstd import Zstd
+from tensorcomp.errors import PlanError
+
+
+def test_text_becomes_a_tree() -> None:
+    wanted = Node(
+        Fields(mantissa_bits=2),
+        (
+            ("exponent", Node(Huffman(contexts=8))),
+            ("mantissa", Node(Raw(), (("bytes", Node(Zstd(level=19))),))),
+        ),
+    )
+    texts = (
+        "fields(2, exponent=huffman(8), mantissa=raw(bytes=zstd(19)))",
+        "fields(mantissa_bits=2,mantissa=raw(bytes=zstd(level=19)),exponent=huffman(contexts=8))",
+        "  fields ( exponent = huffman ( 8 ) ,\n mantissa = raw ( bytes = zstd ( 19 ) ) , 2 )  ",
+    )
+    assert [parse_tree(text) for text in texts] == [wanted] * 3
+
+
+def test_parts_that_are_left_out_get_their_default() -> None:
+    exponent, mantissa = parse_tree("fields").children
+    assert exponent == ("exponent", Node(Huffman(contexts=8)))
+    assert mantissa == ("mantissa", Node(Bitpack()))
+    assert parse_tree("fields()") == parse_tree("fields")
+
+
+def test_text_shows_only_what_differs_from_the_defaults() -> None:
+    assert format_tree(parse_tree("huffman(contexts=1)")) == "huffman"
+    assert format_tree(parse_tree("huffman(8)")) == "huffman(contexts=8)"
+
+
+@pytest.mark.parametrize("text", OWN_TREES)
+def test_text_and_json_are_stable(text: str) -> None:
+    tree = parse_tree(text)
+    assert parse_tree(format_tree(tree)) == tree
+    assert tree_from_json(json.loads(json.dumps(tree_to_json(tree)))) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "expected a codec's name, found the end at character 0"),
+        ("   ", "expected a codec's name, found the end"),
+        ("7", "expected a codec's name, found '7' at character 0"),
+        ("true", "expected a codec's name, found 'true' at character 0"),
+        ("raw raw", "expected the end, found 'raw' at character 4"),
+        ("raw)", "expected the end, found ')' at character 3"),
+        ("huffman(", "found the end at character 8"),
+        ("huffman(8", "expected ',' or ')', found the end at character 9"),
+        ("huffman(8 2)", "expected ',' or ')', found '2' at character 10"),
+        ("huffman(8,)", "expected an argument, found ')' at character 10"),
+        ("huffman(,8)", "expected a number, true, false, null or a quoted string, found ','"),
+        ("huffman(contexts=)", "found ')' at character 17"),
+        ("huffman(contexts=raw)", "found 'raw' at character 17"),
+        ("fields(exponent=8)", "expected a codec's name, found '8' at character 16"),
+        ("fields(exponent=)", "expected a codec's name, found ')' at character 16"),
+        ("raw;raw", "cannot read ';raw' at character 3"),
+        ("raw  §", "cannot read '§' at character 5"),
+        ("raw(bytes=zstd('a'))", "cannot read \"'a'))\" at character 15"),
+        ('huffman("a)', "cannot read '\"a)' at character 8"),
+        ('huffman("\\q")', "is no JSON string"),
+        ("huffman(8, 8)", "huffman takes 1 arguments at most"),
+        ("raw(8)", "raw takes 0 arguments at most"),
+        ("huffman(8, contexts=8)", "huffman is given 'contexts' twice"),
+        ("fields(exponent=raw, exponent=raw)", "fields is given 'exponent' twice"),
+        ("nonesuch", "no codec is called 'nonesuch'; known: ans, bitpack"),
+        ("fields(exponent=nonesuch)", "no codec is called 'nonesuch'"),
+        ("fields(sign=raw)", "fields has no argument or part 'sign'; its parts are"),
+        ("huffman(contexts=3)", "huffman: contexts is a power of two"),
+        ("fields(mantissa_bits=9)", "fields: mantissa_bits is a number from 0 to 4"),
+        ("fields(exponent=zstd)", "part 'exponent' is an array, but 'zstd' filters bytes"),
+        ("raw(bytes=raw)", "raw gives bytes and takes at most one filter"),
+        ("raw(codes=zstd)", "raw gives bytes and takes at most one filter, as 'bytes='"),
+        ("zstd(bytes=zstd)", "zstd filters bytes and has no parts; got 'bytes'"),
+        ("zstd", "zstd filters bytes, so it cannot be the root of a tree"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_its_place(text: str, wanted: str) -> None:
+    with pytest.raises(PlanError) as refusal:
+        parse_tree(text)
+    assert wanted in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("codec", OWN_CODECS, ids=lambda codec: codec.id)
+@pytest.mark.parametrize(
+    "value",
+    ["true", "1.0", "8.0", "1e400", "-1", "-0.0", "1" + "0" * 40, '"8"', "null", "0.5"],
+)
+def test_arguments_of_the_wrong_kind_are_refused(codec: type, value: str) -> None:
+    with pytest.raises(PlanError):
+        parse_tree(f"{codec.id}({value})")
+
+
+def test_depth_and_length_are_limited() -> None:
+    deep = "fields(exponent=" * 12 + "raw" + ")" * 12
+    assert parse_tree(format_tree(parse_tree(deep))) == parse_tree(deep)
+    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+        parse_tree("fields(exponent=" * 17 + "raw" + ")" * 17)
+    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+        parse_tree("fields(exponent=" * 900)
+    with pytest.raises(PlanError, match="at most 16384 characters"):
+        parse_tree(" " * 20_000)
+    with pytest.raises(PlanError):
+        parse_tree("(" * 16_000)
+
+
+def test_deep_json_is_refused() -> None:
+    value: dict[str, object] = {"id": "raw"}
+    for _ in range(5000):
+        value = {"id": "fields", "parts": {"exponent": value}}
+    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+        tree_from_json(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "raw",
+        {},
+        {"id": 7},
+        {"id": "raw", "config": []},
+        {"id": "raw", "config": {"level": 3}},
+        {"id": "raw", "parts": []},
+        {"id": "raw", "parts": {"bytes": "zstd"}},
+        {"id": "raw", "parts": {"bytes": {"id": "raw"}}},
+        {"id": "huffman", "config": {"contexts": [8]}},
+        {"id": "huffman", "config": {"contexts": {"a": 1}}},
+        {"id": "fields", "parts": {"sign": {"id": "raw"}}},
+        {"id": "nonesuch"},
+    ],
+)
+def test_json_that_is_no_tree_is_refused(value: object) -> None:
+    with pytest.raises(PlanError):
+        tree_from_json(value)
+
+
+def test_json_may_leave_out_defaults() -> None:
+    assert tree_from_json({"id": "fields"}) == parse_tree("fields")
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        (("exponent", Node(Raw())),),
+        (("mantissa", Node(Raw())), ("exponent", Node(Raw()))),
+        (("exponent", Node(Raw())), ("mantissa", Node(Zstd()))),
+        (),
+    ],
+)
+def test_nodes_check_their_parts(children: tuple[tuple[str, Node], ...]) -> None:
+    with pytest.raises(PlanError):
+        Node(Fields(), children)
+
+
+def test_a_serializer_takes_one_filter_at_most() -> None:
+    with pytest.raises(PlanError, match="at most one filter"):
+        Node(Raw(), (("bytes", Node(Zstd())), ("bytes", Node(Zstd()))))
+
+
+_WORDS = st.sampled_from([*"(),= ", *(codec.id for codec in OWN_CODECS), "exponent", "bytes", "8"])
+
+
+@given(st.one_of(st.lists(_WORDS).map("".join), st.text(max_size=30)))
+def test_no_text_raises_anything_but_a_plan_error(text: str) -> None:
+    try:
+        tree = parse_tree(text)
+    except PlanError:
+        return
+    assert parse_tree(format_tree(tree)) == tree
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "config", "parts", "bytes", "a"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(_JSON, st.sampled_from([codec.id for codec in OWN_CODECS]))
+def test_no_json_raises_anything_but_a_plan_error(value: object, name: str) -> None:
+    if isinstance(value, dict) and "id" in value:
+        value = {**value, "id": name}
+    try:
+        tree = tree_from_json(value)
+    except PlanError:
+        return
+    assert all(not isinstance(v, float) or math.isfinite(v) for v in tree.codec.config().values())

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Install tensorcomp and all that its tests need into a virtual environment, and run them all.
+# Usage: bash tests/run.sh [VENV] [PYTEST ARGUMENTS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${1:-.venv}
+shift || true
+[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r tests/checkpoints.txt
+"$venv/bin/python" -m pytest "$@"
