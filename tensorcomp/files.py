@@ -258,7 +258,13 @@ def _restore_file(
     progress = progress or Progress()
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
     with Workers(threads) as workers, atomic_file(target, force=force) as out:
-        restore(file.manifest.recipe, _Decoder(file, workers, progress), Path(out.name))
+        partial = Path(out.name)
+        try:
+            restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
+        except (CheckpointError, FormatError) as error:
+            if file.where in str(error) or str(partial) in str(error):
+                raise
+            raise type(error)(f"{file.where}: {error}") from error
 
 
 class _Decoder:

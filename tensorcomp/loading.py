@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.reader import CompressedFile, StoredTensor
 from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.threads import Workers, available_threads
 
 _ALIGNMENT = 64
@@ -96,7 +98,10 @@ def _converter(framework: str, device: Any) -> Converter:
 def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return a tensor's bytes as an array of its type; as bytes, where NumPy has no such type."""
     numpy_type = numpy_dtype(dtype)
-    return flat if numpy_type is None else flat.view(numpy_type).reshape(shape)
+    try:
+        return flat if numpy_type is None else flat.view(numpy_type).reshape(shape)
+    except ValueError as error:
+        raise FormatError(f"NumPy has no array of {len(shape)} axes: {error}") from error
 
 
 def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[str, Any]:
@@ -107,7 +112,13 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     records = file.manifest.tensors
     opened = [file.open_tensor(name) for name, record in records.items() if not record.same_as]
     sizes = [-(-tensor.grid.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
-    arena = np.empty(sum(sizes), np.uint8)
+    try:
+        arena = np.empty(sum(sizes), np.uint8)
+    except MemoryError as error:
+        raise CheckpointError(
+            f"{file.where}: its tensors take {sum(sizes)} bytes, more memory than there is; "
+            "take them one by one by safe_open"
+        ) from error
     flats: dict[str, np.ndarray] = {}
     jobs: list[tuple[StoredTensor, int, np.ndarray]] = []
     start = 0
@@ -230,9 +241,9 @@ class TensorSlice:
 
     def __getitem__(self, index: Any) -> Any:
         shape = self._info.shape
-        first, *others = index if isinstance(index, tuple) else (index,)
-        if not shape or numpy_dtype(self._info.dtype) is None or first is Ellipsis:
-            return self._take(0, shape[0] if shape else 1, whole=True)[index]
+        first, *others = index if isinstance(index, tuple) and index else (index,)
+        if not shape or numpy_dtype(self._info.dtype) is None or first in (Ellipsis, ()):
+            return self._take_all()[index]
         rows = range(shape[0])
         try:
             taken = rows[first]
@@ -253,22 +264,35 @@ class TensorSlice:
         picked = block[:: taken.step] if taken.step > 0 else block[[row - low for row in taken]]
         return picked[(slice(None), *others)]
 
-    def _take(self, low: int, high: int, *, whole: bool = False) -> Any:
-        """Return rows `low` to `high` of the tensor, or all of it."""
+    def _take_all(self) -> Any:
+        flat = _flat(self._decode(0, self._tensor.grid.shape[0]))
+        return self._convert(flat, self._info.dtype, self._info.shape)
+
+    def _take(self, low: int, high: int) -> Any:
+        """Return rows `low` to `high` of the tensor."""
         grid = self._tensor.grid
         shape = self._info.shape
-        if whole or not shape:
-            begin, end, out_shape = 0, grid.shape[0], shape
-        else:
-            # One step along the tensor's first axis is one along the grid's, or many if it is flat.
-            per_row = grid.shape[0] // shape[0] if shape[0] else 0
-            begin, end, out_shape = low * per_row, high * per_row, (high - low, *shape[1:])
+        # The grid's rows may be others: a flat tensor, or the equal one of another shape.
+        elements = math.prod(grid.shape) // shape[0] if shape[0] else 0
+        per_row = max(grid.row_elements, 1)
+        begin, end = low * elements // per_row, -(-high * elements // per_row)
+        decoded = self._decode(begin, end).reshape(-1)
+        rows = decoded[low * elements - begin * per_row : high * elements - begin * per_row]
+        return self._convert(_flat(rows), self._info.dtype, (high - low, *shape[1:]))
+
+    def _decode(self, begin: int, end: int) -> np.ndarray:
+        """Return rows `begin` to `end` of the grid."""
+        grid = self._tensor.grid
         out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
         for number, first, last in _chunks_between(grid.chunk, begin, end):
             start, _ = grid.bounds(number)
             chunk = self._tensor.decode_chunk(number)
             out[first - begin : last - begin] = chunk[first - start : last - start]
-        return self._convert(out.reshape(-1).view(np.uint8), self._info.dtype, out_shape)
+        return out
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _chunks_between(chunk: int, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ import xxhash
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node, join
-from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter
@@ -148,6 +148,10 @@ class Pipeline:
             raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {self.effort!r}")
         if self.threads < 1:
             raise ValueError(f"threads is at least 1; got {self.threads}")
+        if not 1 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS:
+            raise ValueError(
+                f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
+            )
 
     def write(self, source: Source, file: BinaryIO, progress: Progress | None = None) -> Report:
         """Compress a source into an empty file, and say what became of each tensor.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+import numpy as np
+
+_KEPT_BYTES = (1 << 25) - (1 << 16)  # just below the largest threshold
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,6 +25,18 @@ def available_threads() -> int:
         return os.cpu_count() or 1
 
 
+@functools.cache
+def keep_freed_memory() -> None:
+    """Have the allocator keep some tens of megabytes that are freed, for the next chunk.
+
+    By default glibc gives large blocks back to the system at once, and each chunk then pays for
+    fresh pages, which can take longer than coding it. Freeing one block of this size raises both
+    of its thresholds (mallopt(3), "dynamic mmap threshold"). Other allocators do not mind.
+    """
+    block = np.empty(_KEPT_BYTES, np.uint8)
+    del block
+
+
 class Workers:
     """A few threads; a context manager. One thread means the caller's own.
 
@@ -30,6 +47,7 @@ class Workers:
     """
 
     def __init__(self, threads: int) -> None:
+        keep_freed_memory()
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tensorcomp") if threads > 1 else None
 

@@ -10,10 +10,6 @@ from tensorcomp.codecs.contexts import ContextModel
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
 
-_COUNTERS = 1 << 16  # more would not stay in the second-level cache
-_zeros = np.zeros(1 << 20, np.uint16)
-_zeros.flags.writeable = False
-
 
 def symbols_of(array: np.ndarray) -> np.ndarray:
     """Return a flat array of uint8 or uint16 symbols with the array's bits.
@@ -23,16 +19,6 @@ def symbols_of(array: np.ndarray) -> np.ndarray:
     return as_words(array).reshape(-1) if array.itemsize <= 2 else array.reshape(-1).view(np.uint8)
 
 
-def one_context(count: int) -> np.ndarray:
-    """Return `count` zeros: every element in context 0."""
-    return _zeros[:count] if count <= _zeros.size else np.zeros(count, np.uint16)
-
-
-def contexts_of(model: ContextModel | None, count: int) -> np.ndarray:
-    """Return the context of each of `count` symbols, flat uint16."""
-    return one_context(count) if model is None else model.expand().reshape(-1)
-
-
 def symbol_bits(symbols: np.ndarray) -> int:
     """Return the bits that every symbol fits in; 8 for those of one byte."""
     return 8 if symbols.itemsize == 1 else max(int(symbols.max()).bit_length(), 1)
@@ -40,13 +26,7 @@ def symbol_bits(symbols: np.ndarray) -> int:
 
 def indices_of(symbols: np.ndarray, model: ContextModel | None, bits: int) -> np.ndarray:
     """Return context << bits | symbol of each element: the symbols themselves in one context."""
-    from tensorcomp.kernels.contexts import add_symbols
-
-    if model is None:
-        return symbols
-    indices = model.expand(bits).reshape(-1)
-    add_symbols(symbols, indices)
-    return indices
+    return symbols if model is None else model.indices(symbols, bits)
 
 
 @dataclass(frozen=True)
@@ -74,15 +54,6 @@ class Alphabet:
         return Alphabet(self.symbols, joined, self.shift)
 
 
-def count_symbols(symbols: np.ndarray, contexts: np.ndarray, number: int) -> Alphabet:
-    """Count the symbols of each context; `number` is how many contexts there are."""
-    bits = symbol_bits(symbols)
-    if number == 1:
-        return count_indices(symbols, bits, 1)
-    indices = (contexts.astype(np.uint32) << bits) | symbols
-    return count_indices(indices, bits, number)
-
-
 def count_indices(indices: np.ndarray, bits: int, number: int) -> Alphabet:
     """Count what `indices_of` gives for symbols of so many bits in so many contexts."""
     from tensorcomp.kernels.contexts import histogram
@@ -92,15 +63,6 @@ def count_indices(indices: np.ndarray, bits: int, number: int) -> Alphabet:
     counts = np.add(counters[0], counters[1], dtype=np.int64).reshape(number, 1 << bits)
     present = np.flatnonzero(counts.sum(axis=0)).astype(np.uint16)
     return Alphabet(present, np.ascontiguousarray(counts[:, present]), bits)
-
-
-def affordable_contexts(symbols: np.ndarray, wanted: int) -> int:
-    """Return how many contexts, a power of two, these symbols can be counted in."""
-    bits = symbol_bits(symbols)
-    number = wanted
-    while number > 1 and number << bits > _COUNTERS:
-        number //= 2
-    return number
 
 
 def pack_symbols(symbols: np.ndarray) -> bytes:

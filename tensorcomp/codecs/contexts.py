@@ -25,7 +25,6 @@ from tensorcomp.errors import CodecError
 
 LEVELS = 16
 SUMS = 2 * LEVELS - 1
-_FRACTION = 6  # levels are cut from means in units of 1/64
 _SHORTEST_ROW = 16  # a level a row costs 3 bits or so: shorter rows cannot earn it
 _LONG_ROW = 4096  # columns; a chunk has fewer than 256 such rows
 _U64 = struct.Struct("<Q")
@@ -61,6 +60,16 @@ class ContextModel:
         fill_contexts(self.row_levels, self.column_levels, value_of, out)
         return out
 
+    def indices(self, symbols: np.ndarray, bits: int) -> np.ndarray:
+        """Return context << bits | symbol of every element, flat uint16."""
+        from tensorcomp.kernels.contexts import fill_indices
+
+        shape = self.row_levels.size, self.column_levels.size
+        out = np.empty(shape, np.uint16)
+        value_of = self.context_of.astype(np.uint16) << bits
+        fill_indices(self.row_levels, self.column_levels, value_of, symbols.reshape(shape), out)
+        return out.reshape(-1)
+
     def joined(self, step: int) -> ContextModel:
         """Return the model in which each `step` neighbouring contexts are one."""
         return replace(self, context_of=self.context_of // step)
@@ -80,50 +89,36 @@ def learn_columns(array: np.ndarray) -> bytes:
     rows, columns = _integers(array).shape
     if rows < 2 or columns <= _LONG_ROW:
         return b""
-    by_row, by_column = _statistics(array)
-    edges = _edges(by_column)
-    width = max(_width(edges), _width(_edges(by_row)))
-    return pack_sections([_U64.pack(width), _levels(by_column, edges, width).tobytes()])
+    width, _, column_levels = _find_levels(array)
+    return pack_sections([_U64.pack(width), column_levels.tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
     """Return the context model of a chunk, or None where one context is all there can be."""
-    from tensorcomp.kernels.contexts import row_magnitude_sums
+    from tensorcomp.kernels.contexts import cut_sums
 
-    matrix = _integers(array)
-    rows, columns = matrix.shape
+    rows, columns = _integers(array).shape
     if contexts == 1 or columns < _SHORTEST_ROW or (rows < 2 and not shared):
         return None
-    if shared:
-        row_sums = np.zeros(rows, np.int64)
-        row_magnitude_sums(matrix, row_sums)
-        by_row = _statistic(row_sums, columns, array.dtype)
-        width, column_levels = _unpack_columns(shared, columns)
-    else:
-        by_row, by_column = _statistics(array)
-        edges = _edges(by_column)
-        width = max(_width(edges), _width(_edges(by_row)))
-        column_levels = _levels(by_column, edges, width)
-    row_levels = _levels(by_row, _edges(by_row), width)
-    sums = np.convolve(
-        np.bincount(row_levels, minlength=LEVELS), np.bincount(column_levels, minlength=LEVELS)
-    )
-    return ContextModel(row_levels, column_levels, _cut_sums(sums, contexts), own=not shared)
+    given = _unpack_columns(shared, columns) if shared else None
+    _, row_levels, column_levels = _find_levels(array, given)
+    context_of = np.empty(SUMS, np.uint8)
+    cut_sums(row_levels, column_levels, LEVELS, contexts, context_of)
+    return ContextModel(row_levels, column_levels, context_of, own=not shared)
 
 
-def _statistics(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the statistic of each row and of each column."""
-    from tensorcomp.kernels.contexts import magnitude_sums
+def _find_levels(
+    array: np.ndarray, given: tuple[int, np.ndarray] | None = None
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return the width of a level and the levels of rows and columns; the latter may be given."""
+    from tensorcomp.kernels.contexts import find_levels
 
     matrix = _integers(array)
-    rows, columns = matrix.shape
-    row_sums = np.zeros(rows, np.int64)
-    column_sums = np.zeros(columns, np.int64)
-    magnitude_sums(matrix, row_sums, column_sums)
-    return (
-        _statistic(row_sums, columns, array.dtype),
-        _statistic(column_sums, rows, array.dtype),
-    )
+    row_levels = np.empty(matrix.shape[0], np.uint8)
+    width, column_levels = given or (0, np.empty(matrix.shape[1], np.uint8))
+    signed = array.dtype.kind == "i"
+    width = find_levels(matrix, signed, LEVELS, width, row_levels, column_levels)
+    return width, row_levels, column_levels
 
 
 def _integers(array: np.ndarray) -> np.ndarray:
@@ -145,58 +140,6 @@ def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
     if count and array.max() >= LEVELS:
         raise CodecError(f"a {what}'s level is {array.max()}, the highest is {LEVELS - 1}")
     return array
-
-
-def _statistic(sums: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
-    """Return means in units of 1/64; of signed integers, log2 of the mean magnitude."""
-    if dtype.kind != "i":
-        means: np.ndarray = (sums << _FRACTION) // count
-        return means
-    return _log2((sums << 8) // count + 1)
-
-
-def _log2(values: np.ndarray) -> np.ndarray:
-    """Return log2 of positive integers in units of 1/64, by integer arithmetic alone."""
-    _, exponents = np.frexp(values.astype(np.float64))  # exact: sums stay far below 2**53
-    whole = exponents.astype(np.int64) - 1
-    mantissas = (values << 20) >> whole  # in [2**20, 2**21)
-    fraction = np.zeros_like(values)
-    for _ in range(_FRACTION):  # square, and see whether it passes 2
-        mantissas = (mantissas * mantissas) >> 20
-        bit = mantissas >> 21
-        mantissas >>= bit
-        fraction = (fraction << 1) | bit
-    logarithms: np.ndarray = (whole << _FRACTION) | fraction
-    return logarithms
-
-
-def _edges(values: np.ndarray) -> tuple[int, int]:
-    """Return the values that a fiftieth of all lies below and above."""
-    tail = values.size // 50
-    order = np.partition(values, (tail, values.size - 1 - tail))
-    return int(order[tail]), int(order[values.size - 1 - tail])
-
-
-def _width(edges: tuple[int, int]) -> int:
-    """Return the least width of a level at which all levels reach from edge to edge."""
-    return (edges[1] - edges[0]) // (LEVELS - 1) + 1
-
-
-def _levels(values: np.ndarray, edges: tuple[int, int], width: int) -> np.ndarray:
-    low, high = edges
-    spare = LEVELS * width - (high - low + 1)  # centre what is narrower than the levels
-    levels = (values - (low - spare // 2)) // width
-    clipped: np.ndarray = np.minimum(np.maximum(levels, 0), LEVELS - 1).astype(np.uint8)
-    return clipped
-
-
-def _cut_sums(counts: np.ndarray, contexts: int) -> np.ndarray:
-    """Return the context of each sum of levels: equal steps between the 2nd and 98th percentile."""
-    below = np.cumsum(counts)
-    low = int(np.searchsorted(below, below[-1] // 50, side="right"))
-    high = int(np.searchsorted(below, below[-1] - below[-1] // 50))
-    steps = (np.arange(SUMS) - low) * contexts // max(high - low + 1, 1)
-    return np.clip(steps, 0, contexts - 1).astype(np.uint8)
 
 
 def pack_model(model: ContextModel | None) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 In the file it is the string ``__metadata__["tensorcomp"]``, itself a JSON object of two members:
 ``format``, the version of everything in the file, and ``manifest``, the JSON below compressed by
-zstd, with a checksum, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a bf16 model.)
+zstd, with a checksum, in base64. (Plain JSON, with its quotes escaped, took 1 part in 1,500 of a
+bf16 model.)
 
 ::
 

@@ -108,7 +108,8 @@ class CompressedFile:
         grid = chunk_grid(stored.dtype, stored.shape, stored.nbytes, self.manifest.chunk_elements)
         begin, end = self._header.offsets[stored.name]
         start = self._header.data_start
-        blob = Blob.open(self._data[start + begin : start + end], grid.count, stored.name)
+        with _located(self.where, stored.name):
+            blob = Blob.open(self._data[start + begin : start + end], grid.count, stored.name)
         return StoredTensor(self.where, stored, grid, blob, self._trees(stored))
 
     def _trees(self, record: TensorRecord) -> tuple[Node, ...]:

@@ -141,9 +141,7 @@ class CompressedWriter:
 
     def _write(self, data: bytes) -> None:
         self._position += len(data)
-        written = self._file.write(data)
-        while written < len(data):  # an unbuffered file may take less than it is given
-            written += self._file.write(memoryview(data)[written:])
+        _write_all(self._file, data)
 
     def finish(self, manifest: Manifest) -> int:
         """Write the header and return the file's bytes."""
@@ -185,6 +183,23 @@ def _move(file: BinaryIO, begin: int, end: int, by: int) -> None:
         size = min(_BLOCK, position - begin)
         position -= size
         file.seek(position)
-        block = file.read(size)
+        block = _read_all(file, size)
         file.seek(position + by)
-        file.write(block)
+        _write_all(file, block)
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write all bytes: an unbuffered file may take fewer at a time, on a full disk say."""
+    written = file.write(data)
+    while written < len(data):
+        written += file.write(memoryview(data)[written:])
+
+
+def _read_all(file: BinaryIO, size: int) -> bytes:
+    block = file.read(size)
+    while len(block) < size:
+        more = file.read(size - len(block))
+        if not more:
+            raise OSError("the file became shorter while it was written")
+        block += more
+    return block

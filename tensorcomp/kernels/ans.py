@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
 from tensorcomp.kernels.frequencies import bit_length
-from tensorcomp.kernels.jit import jit
+from tensorcomp.kernels.jit import jit, quick
 
 STREAMS = 4
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 12 bits fit
@@ -21,7 +21,7 @@ BATCH = STREAMS * UNROLL
 MARK = U(1 << 63)
 
 
-@jit
+@quick
 def _spread(frequencies, states, owners):
     """Set owners[state] to the index of the symbol that owns it, each one's states far apart."""
     total = np.int64(1) << states
@@ -33,7 +33,7 @@ def _spread(frequencies, states, owners):
             state = (state + step) & (total - 1)
 
 
-@jit
+@quick
 def fill_decoder(frequencies, states, values, table):
     """Set table[context << states | state] = base << 20 | bits << 16 | value, uint32.
 
@@ -59,7 +59,7 @@ def fill_decoder(frequencies, states, values, table):
             table[start + state] = (base << 20) | (bits << 16) | np.int64(values[a])
 
 
-@jit
+@quick
 def fill_encoder(frequencies, states, values, shift, entries, successors):
     """Set the encoder's tables.
 

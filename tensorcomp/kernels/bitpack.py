@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, both, either, leading_zeros, resize, shift_left, shift_right
-from tensorcomp.kernels.jit import jit
+from tensorcomp.kernels.jit import jit, quick
 
 
-@jit
+@quick
 def packed_size(columns, width):
     """Return the bytes of one packed row."""
     size = columns * (width // 8)
@@ -40,7 +40,7 @@ def row_spans(words, spans):
     return _span(union_of_all)
 
 
-@jit
+@quick
 def _span(union):
     if union == U(0):
         return np.uint8(0), np.uint8(0)
@@ -49,7 +49,7 @@ def _span(union):
     return np.uint8(shift), np.uint8(U(64) - leading_zeros(union) - shift)
 
 
-@jit
+@quick
 def packed_bytes(spans, columns):
     """Return the bytes of all packed rows."""
     total = 0

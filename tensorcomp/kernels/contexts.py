@@ -1,4 +1,7 @@
-"""Contexts from row and column scale: sums, the context of each element, histograms."""
+"""Contexts from row and column scale: levels, the context of each element, histograms.
+
+Everything is integer arithmetic, so that equal inputs give equal contexts on every machine.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,111 @@ import numpy as np
 from tensorcomp.kernels.bits import U, either, resize
 from tensorcomp.kernels.jit import jit
 
-
-@jit
-def magnitude_sums(array, rows, columns):
-    """Add |array| (R, C) into `rows` (R,) and `columns` (C,), both int64 and zero at first."""
-    for r in range(array.shape[0]):
-        total = np.int64(0)
-        for c in range(array.shape[1]):
-            magnitude = abs(np.int64(array[r, c]))
-            total += magnitude
-            columns[c] += magnitude
-        rows[r] = total
+FRACTION = 6  # levels are cut from means in units of 1/64
+_MOST_SORTED = 512
 
 
 @jit
-def row_magnitude_sums(array, rows):
-    """Set `rows` (R,) int64 to the sums of |array| (R, C) along its rows."""
-    for r in range(array.shape[0]):
-        total = np.int64(0)
-        for c in range(array.shape[1]):
-            total += abs(np.int64(array[r, c]))
-        rows[r] = total
+def find_levels(array, signed, levels, width, row_levels, column_levels):
+    """Set the level of each row and column of `array` (R, C) and return the width of a level.
+
+    signed says that a level is a step of log2 of the mean magnitude, not of the mean; levels, how
+    many there are. With a `width` above 0, it and `column_levels` are given and only rows' levels
+    are found. row_levels (R,) and column_levels (C,) uint8.
+    """
+    rows, columns = array.shape
+    by_row = np.zeros(rows, np.int64)
+    if width > 0:
+        for r in range(rows):
+            for c in range(columns):
+                by_row[r] += abs(np.int64(array[r, c]))
+    else:
+        by_column = np.zeros(columns, np.int64)
+        for r in range(rows):
+            total = np.int64(0)
+            for c in range(columns):
+                magnitude = abs(np.int64(array[r, c]))
+                total += magnitude
+                by_column[c] += magnitude
+            by_row[r] = total
+        _to_statistics(by_column, rows, signed)
+    _to_statistics(by_row, columns, signed)
+    row_low, row_high = _edges(by_row)
+    if width == 0:
+        low, high = _edges(by_column)
+        width = max(high - low, row_high - row_low) // (levels - 1) + 1
+        _cut(by_column, low, high, levels, width, column_levels)
+    _cut(by_row, row_low, row_high, levels, width, row_levels)
+    return width
+
+
+@jit
+def _to_statistics(sums, count, signed):
+    """Turn sums of `count` magnitudes into means, or log2 of means, in units of 1/64."""
+    for i in range(sums.size):
+        sums[i] = _log2((sums[i] << 8) // count + 1) if signed else (sums[i] << FRACTION) // count
+
+
+@jit
+def _log2(value):
+    """Return log2 of a positive integer below 2**43 in units of 1/64."""
+    whole = 0
+    while value >> (whole + 1) > 0:
+        whole += 1
+    mantissa = (value << 20) >> whole  # in [2**20, 2**21)
+    result = whole
+    for _ in range(FRACTION):  # square, and see whether it passes 2
+        mantissa = (mantissa * mantissa) >> 20
+        bit = mantissa >> 21
+        mantissa >>= bit
+        result = (result << 1) | bit
+    return result
+
+
+@jit
+def _edges(values):
+    """Return the values that about a fiftieth of all lies below and above."""
+    step = (values.size + _MOST_SORTED - 1) // _MOST_SORTED
+    some = np.sort(values[::step])
+    tail = some.size // 50
+    return some[tail], some[some.size - 1 - tail]
+
+
+@jit
+def _cut(values, low, high, levels, width, out):
+    """Set `out` to the levels of `values`: from `low` to `high`, centred if they leave room."""
+    first = low - (levels * width - (high - low + 1)) // 2
+    for i in range(values.size):
+        out[i] = min(max((values[i] - first) // width, 0), levels - 1)
+
+
+@jit
+def cut_sums(row_levels, column_levels, levels, contexts, context_of):
+    """Set `context_of` (2 × levels - 1,) uint8: equal steps between the 2nd and 98th percentile."""
+    by_row = np.zeros(levels, np.int64)
+    by_column = np.zeros(levels, np.int64)
+    for r in range(row_levels.size):
+        by_row[row_levels[r]] += 1
+    for c in range(column_levels.size):
+        by_column[column_levels[c]] += 1
+    counts = np.zeros(context_of.size, np.int64)
+    for i in range(levels):
+        for j in range(levels):
+            counts[i + j] += by_row[i] * by_column[j]
+    tail = row_levels.size * column_levels.size // 50
+    low = 0
+    below = counts[0]
+    while below <= tail:
+        low += 1
+        below += counts[low]
+    high = context_of.size - 1
+    above = counts[high]
+    while above <= tail:
+        high -= 1
+        above += counts[high]
+    span = max(high - low + 1, 1)
+    for i in range(context_of.size):
+        context_of[i] = min(max((i - low) * contexts // span, 0), contexts - 1)
 
 
 @jit
@@ -48,6 +135,23 @@ def fill_contexts(row_levels, column_levels, value_of, out):
 
 
 @jit
+def fill_indices(row_levels, column_levels, value_of, symbols, out):
+    """Set out[r, c] to the value as in `fill_contexts`, with symbols[r, c] in its low bits."""
+    columns = column_levels.size
+    pattern = np.empty((256, columns), np.uint16)
+    seen = np.zeros(256, np.bool_)
+    for r in range(row_levels.size):
+        level = row_levels[r]
+        row = pattern[level]
+        if not seen[level]:
+            seen[level] = True
+            for c in range(columns):
+                row[c] = value_of[np.int64(level) + np.int64(column_levels[c])]
+        for c in range(columns):
+            out[r, c] = either(row[c], resize(symbols[r, c], row[c]))
+
+
+@jit
 def histogram(symbols, counts):
     """Count `symbols` (n,) into `counts` (2, S) uint32, zero at first.
 
@@ -61,10 +165,3 @@ def histogram(symbols, counts):
         counts[1, symbols[i + U(1)]] += np.uint32(1)
     for i in range(stop, n):
         counts[0, symbols[i]] += np.uint32(1)
-
-
-@jit
-def add_symbols(symbols, indices):
-    """Set the low bits of `indices` (n,) uint16, zero so far, to `symbols` (n,)."""
-    for i in range(indices.size):
-        indices[i] = either(indices[i], resize(symbols[i], indices[i]))

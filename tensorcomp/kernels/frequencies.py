@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, load64, store64
-from tensorcomp.kernels.jit import jit
+from tensorcomp.kernels.jit import jit, quick
 
 LONGEST_CODE = 30  # bits of a frequency at most: 16 ones, then 14 bits
 _UNARY = 16
@@ -18,7 +18,7 @@ _PLAIN = 14
 _MEMORY = 32  # observations after which old ones count half
 
 
-@jit
+@quick
 def normalize(counts, states, log2, frequencies):
     """Set `frequencies` (K, A) int64: per context 2**states in all, and no other choice is cheaper.
 
@@ -59,7 +59,7 @@ def normalize(counts, states, log2, frequencies):
     return cost
 
 
-@jit
+@quick
 def _best_gain(row, chosen, log2):
     best = 0
     most = np.int64(-1)
@@ -72,7 +72,7 @@ def _best_gain(row, chosen, log2):
     return best, most
 
 
-@jit
+@quick
 def _least_loss(row, chosen, log2):
     best = 0
     least = np.int64(0x7FFFFFFFFFFFFFFF)
@@ -94,7 +94,7 @@ def bit_length(value):
     return length
 
 
-@jit
+@quick
 def _predict(frequencies, context, a):
     """Return the LOCO-I prediction and the class of activity around a frequency."""
     left = frequencies[context, a - 1] if a > 0 else np.int64(0)
@@ -110,14 +110,14 @@ def _predict(frequencies, context, a):
     return left + above - corner, activity
 
 
-@jit
+@quick
 def _new_means():
     """Return sums and numbers of what each class has seen; half its range at first."""
     sums = (np.int64(1) << np.arange(16)) >> 1
     return sums, np.full(16, 2, np.int64)
 
 
-@jit
+@quick
 def _rice_bits(total, seen):
     bits = np.int64(0)
     while seen << bits < total:
@@ -125,7 +125,7 @@ def _rice_bits(total, seen):
     return bits
 
 
-@jit
+@quick
 def _learn(sums, numbers, activity, value):
     sums[activity] += value
     numbers[activity] += 1
@@ -149,7 +149,7 @@ def get_bits(data, position, count):
     return np.int64(word & ((U(1) << U(count)) - U(1)))
 
 
-@jit
+@quick
 def pack(frequencies, out):
     """Code `frequencies` (K, A) into `out`, uint8 zeros with 8 bytes to spare; return the bits."""
     sums, numbers = _new_means()
@@ -174,7 +174,7 @@ def pack(frequencies, out):
     return position
 
 
-@jit
+@quick
 def unpack(data, total, frequencies):
     """Read `frequencies` (K, A) from `data`, uint8 with 8 bytes to spare; return the bits read.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
-from tensorcomp.kernels.jit import jit
+from tensorcomp.kernels.jit import jit, quick
 
 STREAMS = 8
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit
@@ -19,7 +19,7 @@ LONGEST = 14
 MARK = U(1 << 63)
 
 
-@jit
+@quick
 def code_lengths(counts, longest, lengths):
     """Set `lengths` (K, A) uint8 from `counts` (K, A): Huffman's, cut to `longest`, 0 if absent."""
     contexts, alphabet = counts.shape
@@ -46,7 +46,7 @@ def code_lengths(counts, longest, lengths):
             lengths[context, order[i] & 0xFFFF] = depth[i]
 
 
-@jit
+@quick
 def _depths_in_place(a, n):
     """Turn ascending weights into code depths in place (Moffat & Katajainen 1995)."""
     a[0] += a[1]
@@ -87,7 +87,7 @@ def _depths_in_place(a, n):
         depth += 1
 
 
-@jit
+@quick
 def _limit(depth, n, longest):
     """Cut depths (rarest first) to `longest`, then restore Kraft's inequality at least cost."""
     total = 0
@@ -107,7 +107,7 @@ def _limit(depth, n, longest):
             depth[i] -= 1
 
 
-@jit
+@quick
 def valid_lengths(lengths, longest):
     """Return whether every context's code lengths (K, A) make a prefix code of `longest` bits."""
     contexts, alphabet = lengths.shape
@@ -124,7 +124,7 @@ def valid_lengths(lengths, longest):
     return True
 
 
-@jit
+@quick
 def _reverse(code, length):
     reversed_code = 0
     for _ in range(length):
@@ -133,7 +133,7 @@ def _reverse(code, length):
     return reversed_code
 
 
-@jit
+@quick
 def fill_codes(lengths, longest, symbols, shift, codes):
     """Set codes[context << shift | symbols[a]] = code << 8 | length, canonical, low bit first."""
     contexts, alphabet = lengths.shape
@@ -147,7 +147,7 @@ def fill_codes(lengths, longest, symbols, shift, codes):
             code <<= 1
 
 
-@jit
+@quick
 def fill_table(lengths, longest, values, table):
     """Set table[context << longest | bits] = length << 3/4 of the width | value, for all bits.
 

@@ -1,4 +1,8 @@
-"""How kernels are compiled: without the GIL, cached on disk, with one hook to tell the user."""
+"""How kernels are compiled: cached on disk, with one hook to tell the user.
+
+Loops over elements run without the interpreter's lock (`jit`). Loops over tables take some
+microseconds, less than it costs two threads to hand the lock over, and keep it (`quick`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,12 @@ from typing import Any
 
 import numba
 from numba.core import event
+
+
+def quick(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel that keeps the interpreter's lock while it runs."""
+    compiled: Callable[..., Any] = numba.njit(cache=True, error_model="numpy")(function)
+    return compiled
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,6 +206,8 @@ def _check_shared(node: Node, array: np.ndarray) -> None:
         except NotRepresentable:
             assert isinstance(node.codec, Transform), "fit of a serializer refuses an array"
             continue
+        quiet = not node.codec.shares(spec_of(sample))
+        assert not (quiet and node.codec.fit(readable(sample))), "fit learns what shares denies"
         packed = pack_shared(shared)
         assert fit(node, readable(sample)) == shared, "fit gives something else the second time"
         assert unpack_shared(node, packed) == shared, "what chunks share is not unpacked as packed"
