@@ -22,6 +22,14 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 )
 
 
+def _is_router(shape: tuple[int, ...]) -> bool:
+    """Return whether a gate may choose among experts: it has fewer rows than columns.
+
+    The gate of a gated feed-forward layer, which some models call by the same name, has more.
+    """
+    return len(shape) != 2 or shape[0] < shape[1]
+
+
 def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     """Return the role of a tensor.
 
@@ -48,6 +56,6 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
         return "integer"
     lowered = name.lower()
     for role, pattern in _PATTERNS:
-        if re.search(pattern, lowered):
+        if re.search(pattern, lowered) and (role != "router" or _is_router(shape)):
             return role
     return ("scalar", "vector", "matrix")[len(shape)] if len(shape) < 3 else "convolution"
