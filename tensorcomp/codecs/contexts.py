@@ -86,39 +86,37 @@ def learn_columns(array: np.ndarray) -> bytes:
     Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
     enough of them to tell its own columns apart, which is better.
     """
+    from tensorcomp.kernels.contexts import find_levels
+
     rows, columns = _integers(array).shape
     if rows < 2 or columns <= _LONG_ROW:
         return b""
-    width, _, column_levels = _find_levels(array)
+    row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
+    width = find_levels(_integers(array), _is_signed(array), LEVELS, 0, row_levels, column_levels)
     return pack_sections([_U64.pack(width), column_levels.tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
     """Return the context model of a chunk, or None where one context is all there can be."""
-    from tensorcomp.kernels.contexts import cut_sums
+    from tensorcomp.kernels.contexts import find_model
 
-    rows, columns = _integers(array).shape
+    matrix = _integers(array)
+    rows, columns = matrix.shape
     if contexts == 1 or columns < _SHORTEST_ROW or (rows < 2 and not shared):
         return None
-    given = _unpack_columns(shared, columns) if shared else None
-    _, row_levels, column_levels = _find_levels(array, given)
-    context_of = np.empty(SUMS, np.uint8)
-    cut_sums(row_levels, column_levels, LEVELS, contexts, context_of)
+    row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
+    width, column_levels = 0, np.empty(columns, np.uint8)
+    if shared:
+        width, levels = _unpack_columns(shared, columns)
+        column_levels[:] = levels  # writable: kernels are compiled for one kind of array
+    find_model(
+        matrix, _is_signed(array), LEVELS, width, contexts, row_levels, column_levels, context_of
+    )
     return ContextModel(row_levels, column_levels, context_of, own=not shared)
 
 
-def _find_levels(
-    array: np.ndarray, given: tuple[int, np.ndarray] | None = None
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return the width of a level and the levels of rows and columns; the latter may be given."""
-    from tensorcomp.kernels.contexts import find_levels
-
-    matrix = _integers(array)
-    row_levels = np.empty(matrix.shape[0], np.uint8)
-    width, column_levels = given or (0, np.empty(matrix.shape[1], np.uint8))
-    signed = array.dtype.kind == "i"
-    width = find_levels(matrix, signed, LEVELS, width, row_levels, column_levels)
-    return width, row_levels, column_levels
+def _is_signed(array: np.ndarray) -> bool:
+    return array.dtype.kind == "i"
 
 
 def _integers(array: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ def _encode_mask(mask: np.ndarray) -> Pieces:
 def _encode(positions: np.ndarray) -> Pieces:
     """Return the table and the gaps of ascending positions."""
     from tensorcomp.kernels import gaps as kernel
-    from tensorcomp.kernels.huffman import code_lengths
+    from tensorcomp.kernels.huffman_codes import code_lengths
 
     counts = np.zeros((1, kernel.CLASSES), np.int64)
     if not kernel.count_classes(positions, counts[0]):
@@ -117,7 +117,7 @@ def _encode(positions: np.ndarray) -> Pieces:
 def _codes(lengths: np.ndarray) -> np.ndarray:
     """Return code << 8 | length of each class."""
     from tensorcomp.kernels.gaps import LONGEST
-    from tensorcomp.kernels.huffman import fill_codes
+    from tensorcomp.kernels.huffman_codes import fill_codes
 
     codes = np.zeros(256, np.uint32)
     fill_codes(lengths[None], LONGEST, np.arange(lengths.size, dtype=np.uint16), 8, codes)
@@ -127,7 +127,7 @@ def _codes(lengths: np.ndarray) -> np.ndarray:
 def _read_table(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return the decoder's table and the padded stream."""
     from tensorcomp.kernels import gaps as kernel
-    from tensorcomp.kernels.huffman import valid_lengths
+    from tensorcomp.kernels.huffman_codes import valid_lengths
 
     used = data[0] if data else 0
     start = 1 + (used + 1) // 2

@@ -9,8 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.alphabet import (
-    Alphabet,
-    count_indices,
     indices_of,
     pack_symbols,
     symbol_bits,
@@ -20,7 +18,6 @@ from tensorcomp.codecs.alphabet import (
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import (
     SUMS,
-    ContextModel,
     learn_columns,
     learn_model,
     pack_model,
@@ -34,9 +31,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 _HEAD = struct.Struct("<10Q")
 _STREAMS = 8
 _LONGEST = 14
-_USUAL = 11  # tables of eight contexts then fit the first-level cache
-_NARROW = 1 << 12  # symbols below it fit a table of uint16
-_TABLE = 1 << 16  # entries of all contexts' tables: indices have 16 bits
+_LEVEL_BITS = 3  # what the level of a row costs, about
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ class Huffman(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        from tensorcomp.kernels import huffman as kernel
+        from tensorcomp.kernels.huffman import encode_array
 
         if array.size == 0:
             return []
@@ -89,33 +84,28 @@ class Huffman(Serializer):
         bits = symbol_bits(symbols)
         wanted = min(self.contexts, 1 << (16 - bits)) if array.itemsize <= 2 else 1
         model = learn_model(array, wanted, shared)
-        indices = indices_of(symbols, model, bits)
-        counted = count_indices(indices, bits, wanted if model else 1)
-        lengths, longest = _cheapest_lengths(counted, model)
+        contexts, levels = (wanted, model.row_levels.size) if model else (1, 0)
+        lengths, alphabet, longest, streams, starts, used = encode_array(
+            indices_of(symbols, model, bits), bits, contexts, _LEVEL_BITS * levels
+        )
         number = len(lengths)
-        step = len(counted.counts) // number
-        codes = np.zeros(number * step << bits, np.uint32)
-        kernel.fill_codes(lengths.repeat(step, 0), longest, counted.symbols, bits, codes)
-        room = (symbols.size // _STREAMS + 1) * longest // 8 + PADDING + 1
-        out = np.empty(_STREAMS * room, np.uint8)
-        starts = np.arange(_STREAMS) * room
-        ends = np.empty(_STREAMS, np.int64)
-        kernel.encode(indices, codes, out, starts, ends)
-        used = ends - 8 * starts
+        if number == 0:
+            raise NotRepresentable(f"huffman: {alphabet.size} distinct symbols are too many")
         side = pack_sections(
             [
                 _HEAD.pack(number, longest, *used.tolist()),
-                pack_symbols(counted.symbols),
-                np.diff(lengths, axis=0, prepend=np.zeros_like(lengths[:1])).tobytes(),
-                *pack_model(model.joined(step) if model and number > 1 else None),
+                pack_symbols(alphabet),
+                lengths[0].tobytes() + (lengths[1:] - lengths[:-1]).tobytes(),
+                *pack_model(model.joined(contexts // number) if model and number > 1 else None),
             ]
         )
-        streams = compact(out, starts, (used + 7) // 8)
+        streams = compact(streams, starts, (used + 7) // 8)
         return [struct.pack("<Q", len(side)), side, streams, bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        from tensorcomp.kernels import huffman as kernel
+        from tensorcomp.kernels.huffman import decode_array
+        from tensorcomp.kernels.huffman_codes import valid_lengths
 
         if out.size == 0:
             return
@@ -132,15 +122,13 @@ class Huffman(Serializer):
             raise CodecError("huffman: the table of code lengths has not the alphabet's size")
         lengths = np.frombuffer(packed_lengths, np.uint8).reshape(number, -1)
         lengths = np.cumsum(lengths, axis=0, dtype=np.uint8)
-        if not kernel.valid_lengths(lengths, longest):
+        if not valid_lengths(lengths, longest):
             raise CodecError("huffman: the code lengths make no prefix code")
         model = unpack_model(packed_model, number, out, shared)
         starts = stream_starts(bits, stream.size)
-        table = np.empty(number << longest, np.uint16 if alphabet[-1] < _NARROW else np.uint32)
-        kernel.fill_table(lengths, longest, alphabet, table)
         bases = None if model is None else model.expand(longest).reshape(-1)
         ends = np.empty(_STREAMS, np.int64)
-        kernel.decode(stream, starts, table, longest, bases, symbols, ends)
+        decode_array(stream, starts, lengths, longest, alphabet, bases, symbols, ends)
         if (ends != 8 * starts + bits).any():
             raise CodecError("huffman: a stream does not end where it should")
 
@@ -149,32 +137,3 @@ def _side_limit(out: np.ndarray) -> int:
     """Return the most bytes that the side information of such an array can have."""
     lengths_of_codes = 1 << 16  # contexts × symbols; both share 16 bits
     return _HEAD.size + (1 << 13) + lengths_of_codes + SUMS + out.size
-
-
-def _cheapest_lengths(counted: Alphabet, model: ContextModel | None) -> tuple[np.ndarray, int]:
-    """Return the code lengths, (contexts, symbols) uint8, that cost least, and the longest allowed.
-
-    The number of contexts is what is chosen. Counted in bits are the codes, exactly, 2 for a
-    table's entry, and 3 for a row's level.
-    """
-    from tensorcomp.kernels import huffman as kernel
-
-    size = counted.symbols.size
-    longest = max(_USUAL, (size - 1).bit_length() + 2)
-    if longest > _LONGEST:
-        raise NotRepresentable(f"huffman: {size} distinct symbols, at most {1 << 12} can be coded")
-    best_cost, best = None, None
-    alphabet = counted
-    while True:
-        number = alphabet.counts.shape[0]
-        if number << longest <= _TABLE:
-            lengths = np.empty((number, size), np.uint8)
-            kernel.code_lengths(alphabet.counts, longest, lengths)
-            levels = model.row_levels.size if model is not None and number > 1 else 0
-            cost = int((alphabet.counts * lengths).sum()) + 2 * lengths.size + 3 * levels
-            if best_cost is None or cost < best_cost:
-                best_cost, best = cost, lengths
-        if number == 1:
-            assert best is not None
-            return best, longest
-        alphabet = alphabet.merged()

@@ -15,6 +15,13 @@ _MOST_SORTED = 512
 
 
 @jit
+def find_model(array, signed, levels, width, contexts, row_levels, column_levels, context_of):
+    """Find the levels as `find_levels` does, and the context of each sum of two of them."""
+    find_levels(array, signed, levels, width, row_levels, column_levels)
+    cut_sums(row_levels, column_levels, levels, contexts, context_of)
+
+
+@jit
 def find_levels(array, signed, levels, width, row_levels, column_levels):
     """Set the level of each row and column of `array` (R, C) and return the width of a level.
 

@@ -1,8 +1,11 @@
-"""Canonical length-limited Huffman: code lengths, tables, and eight interleaved streams.
+"""Huffman coding of a chunk: eight interleaved streams, each symbol by the code of its context.
 
 Symbol i goes to bit stream i % 8, so that eight table look-ups are in flight at once. Codes are
-written low bit first. Each symbol is coded by the table of its context: tables are indexed by
-context << bits | symbol when encoding, by context << bits | next bits of the stream when decoding.
+written low bit first. Tables are indexed by context << bits | symbol when encoding, by
+context << bits | next bits of the stream when decoding.
+
+A chunk is encoded, and decoded, in one call: threads that code chunks side by side then seldom wait
+for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -10,171 +13,88 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
-from tensorcomp.kernels.jit import jit, quick
+from tensorcomp.kernels.contexts import histogram
+from tensorcomp.kernels.huffman_codes import (
+    LONGEST,
+    cheapest_lengths,
+    fill_codes,
+    fill_table,
+    longest_for,
+)
+from tensorcomp.kernels.jit import jit
 
 STREAMS = 8
 UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit
 BATCH = STREAMS * UNROLL
-LONGEST = 14
 MARK = U(1 << 63)
+_PADDING = 8  # a stream's last store reaches so far behind it
+_NARROW = 1 << 12  # symbols below it fit a table of uint16
 
 
-@quick
-def code_lengths(counts, longest, lengths):
-    """Set `lengths` (K, A) uint8 from `counts` (K, A): Huffman's, cut to `longest`, 0 if absent."""
-    contexts, alphabet = counts.shape
-    keys = np.empty(alphabet, np.int64)
-    depth = np.empty(alphabet, np.int64)
-    for context in range(contexts):
-        used = 0
-        for symbol in range(alphabet):
-            lengths[context, symbol] = 0
-            if counts[context, symbol] > 0:
-                keys[used] = (np.int64(counts[context, symbol]) << 16) | symbol
-                used += 1
-        if used == 0:
-            continue
-        if used == 1:
-            lengths[context, keys[0] & 0xFFFF] = 1
-            continue
-        order = np.sort(keys[:used])  # by count, ties by symbol: the same codes everywhere
-        for i in range(used):
-            depth[i] = order[i] >> 16
-        _depths_in_place(depth, used)
-        _limit(depth, used, longest)
-        for i in range(used):
-            lengths[context, order[i] & 0xFFFF] = depth[i]
+@jit
+def encode_array(indices, bits, contexts, level_bits):
+    """Encode context << bits | symbol, (n,), in the number of contexts that costs least.
 
-
-@quick
-def _depths_in_place(a, n):
-    """Turn ascending weights into code depths in place (Moffat & Katajainen 1995)."""
-    a[0] += a[1]
-    root = 0
-    leaf = 2
-    for node in range(1, n - 1):
-        if leaf >= n or a[root] < a[leaf]:
-            a[node] = a[root]
-            a[root] = node
-            root += 1
-        else:
-            a[node] = a[leaf]
-            leaf += 1
-        if leaf >= n or (root < node and a[root] < a[leaf]):
-            a[node] += a[root]
-            a[root] = node
-            root += 1
-        else:
-            a[node] += a[leaf]
-            leaf += 1
-    a[n - 2] = 0
-    for node in range(n - 3, -1, -1):
-        a[node] = a[a[node]] + 1
-    available = 1
-    depth = 0
-    root = n - 2
-    leaf = n - 1
-    while available > 0:
-        used = 0
-        while root >= 0 and a[root] == depth:
-            used += 1
-            root -= 1
-        while available > used:
-            a[leaf] = depth
-            leaf -= 1
-            available -= 1
-        available = 2 * used
-        depth += 1
-
-
-@quick
-def _limit(depth, n, longest):
-    """Cut depths (rarest first) to `longest`, then restore Kraft's inequality at least cost."""
-    total = 0
-    for i in range(n):
-        depth[i] = min(depth[i], longest)
-        total += 1 << (longest - depth[i])
-    room = 1 << longest
-    i = 0
-    while total > room:  # lengthen the rarest code that still can be
-        while depth[i] >= longest:
-            i += 1
-        depth[i] += 1
-        total -= 1 << (longest - depth[i])
-    for i in range(n - 1, -1, -1):  # give what is left to the most frequent that can use it
-        while depth[i] > 1 and total + (1 << (longest - depth[i])) <= room:
-            total += 1 << (longest - depth[i])
-            depth[i] -= 1
-
-
-@quick
-def valid_lengths(lengths, longest):
-    """Return whether every context's code lengths (K, A) make a prefix code of `longest` bits."""
-    contexts, alphabet = lengths.shape
-    for context in range(contexts):
-        total = 0
-        for symbol in range(alphabet):
-            length = np.int64(lengths[context, symbol])
-            if length > longest:
-                return False
-            if length > 0:
-                total += 1 << (longest - length)
-        if total > 1 << longest:
-            return False
-    return True
-
-
-@quick
-def _reverse(code, length):
-    reversed_code = 0
-    for _ in range(length):
-        reversed_code = (reversed_code << 1) | (code & 1)
-        code >>= 1
-    return reversed_code
-
-
-@quick
-def fill_codes(lengths, longest, symbols, shift, codes):
-    """Set codes[context << shift | symbols[a]] = code << 8 | length, canonical, low bit first."""
-    contexts, alphabet = lengths.shape
-    for context in range(contexts):
-        code = 0
-        for length in range(1, longest + 1):
-            for a in range(alphabet):
-                if lengths[context, a] == length:
-                    codes[(context << shift) | symbols[a]] = (_reverse(code, length) << 8) | length
-                    code += 1
-            code <<= 1
-
-
-@quick
-def fill_table(lengths, longest, values, table):
-    """Set table[context << longest | bits] = length << 3/4 of the width | value, for all bits.
-
-    A uint16 table, for values below 4096, stays in the first-level cache; a uint32 one takes any
-    value. Bits that no code starts with get length 0: a damaged stream then stands still, and the
-    check of the end positions finds it.
+    Returns (code lengths (K, A) uint8, symbols (A,) uint16, the longest code allowed, the streams'
+    buffer, where each starts in it, the bits of each). There are no code lengths if there are too
+    many symbols.
     """
-    contexts, alphabet = lengths.shape
-    above = 12 if table.itemsize == 2 else 16
-    for context in range(contexts):
-        base = context << longest
-        code = 0
-        complete = 0
-        for a in range(alphabet):
-            if lengths[context, a] > 0:
-                complete += 1 << (longest - np.int64(lengths[context, a]))
-        if complete < 1 << longest:
-            for bits in range(1 << longest):
-                table[base + bits] = values[0]
-        for length in range(1, longest + 1):
-            for a in range(alphabet):
-                if lengths[context, a] == length:
-                    entry = (length << above) | np.int64(values[a])
-                    for bits in range(_reverse(code, length), 1 << longest, 1 << length):
-                        table[base + bits] = entry
-                    code += 1
-            code <<= 1
+    counters = np.zeros((2, contexts << bits), np.uint32)
+    histogram(indices, counters)
+    symbols = _present(counters, contexts, bits)
+    starts = np.zeros(STREAMS, np.int64)
+    used = np.zeros(STREAMS, np.int64)
+    longest = longest_for(symbols.size)
+    if longest > LONGEST:
+        return np.empty((0, 0), np.uint8), symbols, longest, np.empty(0, np.uint8), starts, used
+    counts = np.empty((contexts, symbols.size), np.int64)
+    for k in range(contexts):
+        for a in range(symbols.size):
+            at = (k << bits) | np.int64(symbols[a])
+            counts[k, a] = np.int64(counters[0, at]) + np.int64(counters[1, at])
+    lengths = cheapest_lengths(counts, longest, level_bits)
+    step = contexts // lengths.shape[0]
+    codes = np.zeros(contexts << bits, np.uint32)
+    for k in range(contexts):  # joined contexts have one code, under the indices of each
+        first = k // step
+        fill_codes(lengths[first : first + 1], longest, symbols, bits, codes[k << bits :])
+    room = (indices.size // STREAMS + 1) * longest // 8 + _PADDING + 1
+    out = np.empty(STREAMS * room, np.uint8)
+    for j in range(STREAMS):
+        starts[j] = j * room
+    encode(indices, codes, out, starts, used)
+    for j in range(STREAMS):
+        used[j] -= 8 * starts[j]
+    return lengths, symbols, longest, out, starts, used
+
+
+@jit
+def _present(counters, contexts, bits):
+    """Return the symbols that occur in any context, ascending, uint16."""
+    symbols = np.empty(1 << bits, np.uint16)
+    found = 0
+    for symbol in range(1 << bits):
+        for k in range(contexts):
+            at = (k << bits) | symbol
+            if counters[0, at] + counters[1, at] > 0:
+                symbols[found] = symbol
+                found += 1
+                break
+    return symbols[:found].copy()
+
+
+@jit
+def decode_array(stream, starts, lengths, longest, symbols, bases, out, ends):
+    """Decode (n,) symbols into `out`; see `decode`. lengths and symbols as from `encode_array`."""
+    size = lengths.shape[0] << longest
+    if symbols[symbols.size - 1] < _NARROW:
+        narrow = np.empty(size, np.uint16)
+        fill_table(lengths, longest, symbols, narrow)
+        decode(stream, starts, narrow, longest, bases, out, ends)
+    else:
+        wide = np.empty(size, np.uint32)
+        fill_table(lengths, longest, symbols, wide)
+        decode(stream, starts, wide, longest, bases, out, ends)
 
 
 @jit
