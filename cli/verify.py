@@ -11,7 +11,7 @@ import typer
 from .options import Input, Json, Threads, path
 
 if TYPE_CHECKING:
-    from tensorcomp.files import Check
+    from tensorcomp.verification import Check
 
 
 def verify(
@@ -33,7 +33,7 @@ def verify(
     Example:
       tensorcomp verify model.tc.safetensors --against model.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import files
+    from tensorcomp import verification
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports import to_json
     from tensorcomp.reports.text import printable
@@ -44,7 +44,7 @@ def verify(
 
     begun = time.perf_counter()
     with progress("verifying") as shown:
-        checks = files.verify(source, against, threads=threads, progress=shown)
+        checks = verification.verify(source, against, threads=threads, progress=shown)
     seconds = time.perf_counter() - begun
     failed = [check for check in checks if check.error is not None]
     if json:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
         TensorcompError,
         VerificationError,
     )
-    from tensorcomp.files import compress, decompress, verify
+    from tensorcomp.files import compress, decompress
     from tensorcomp.loading import load, load_file, safe_open
     from tensorcomp.pipeline import Pipeline, Progress
     from tensorcomp.saving import save, save_file
+    from tensorcomp.verification import verify
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,7 @@ _HOMES = {
     "safe_open": "loading",
     "save": "saving",
     "save_file": "saving",
-    "verify": "files",
+    "verify": "verification",
 }
 
 __all__ = [

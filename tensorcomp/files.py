@@ -1,14 +1,13 @@
-"""The verbs on files and folders: compress, decompress, verify.
+"""The verbs that write files and folders: compress and decompress.
 
 A folder of shards becomes a folder of compressed shards beside its other files, unchanged.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +21,9 @@ from tensorcomp.checkpoints import (
     restore,
     scan_folder,
 )
-from tensorcomp.checkpoints.access import writing
-from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.container.reader import CompressedFile, StoredTensor
-from tensorcomp.container.writer import atomic_file, refuse_existing
-from tensorcomp.errors import CheckpointError, FormatError, VerificationError
+from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.pipeline import Pipeline, Progress, Report
 from tensorcomp.threads import Workers, available_threads
 
@@ -151,44 +148,6 @@ def _refuse_inside(source: Path, target: Path) -> None:
         raise CheckpointError(f"{target}: lies in the input folder; give another by -o")
 
 
-@contextlib.contextmanager
-def atomic_folder(path: Path, *, force: bool) -> Iterator[Path]:
-    """Make a folder that appears under `path`, complete, when the block ends.
-
-    Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
-    run after one that was killed.
-
-    Raises
-    ------
-    CheckpointError
-        If `path` exists and `force` is not given, or the system refuses.
-    """
-    path = path.resolve()
-    if path.is_file() or (path.exists() and not force):
-        raise CheckpointError(
-            f"{path}: exists already; --force replaces a folder, -o names another"
-        )
-    partial = path.with_name(f".{path.name}.tensorcomp-part")
-    replaced = path.with_name(f".{path.name}.tensorcomp-old")
-    with writing(path):
-        if replaced.exists() and not path.exists():
-            replaced.rename(path)  # a run was killed between the two renames below
-        for leftover in (partial, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir()
-        try:
-            yield partial
-            if path.exists():
-                path.rename(replaced)
-            partial.rename(path)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            if replaced.exists() and not path.exists():
-                replaced.rename(path)
-            raise
-        shutil.rmtree(replaced, ignore_errors=True)
-
-
 def decompress(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
@@ -232,13 +191,14 @@ def decompress(
 
 
 def _restored_file(source: Path, file: CompressedFile) -> Path:
-    name = source.name.removesuffix(COMPRESSED)
-    if name == source.name:
+    if not source.name.endswith(COMPRESSED):
         raise CheckpointError(f"{source}: its name does not end in {COMPRESSED}; say -o")
-    return source.with_name(_restored_name(name, file.manifest.recipe.kind))
+    return source.with_name(restored_name(source.name, file.manifest.recipe.kind))
 
 
-def _restored_name(name: str, kind: str) -> str:
+def restored_name(name: str, kind: str) -> str:
+    """Return the name of the file of this kind that a compressed file restores."""
+    name = name.removesuffix(COMPRESSED)
     if kind == "safetensors":
         return name + _SAFETENSORS
     return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
@@ -318,7 +278,7 @@ def _decompress_folder(
     _refuse_inside(source, target)
     found = compressed_files(source)
     if progress is not None:
-        progress.begin_folder(_decoded_bytes(found))
+        progress.begin_folder(decoded_bytes(found))
     with atomic_folder(target, force=force) as partial:
         for file in sorted(source.rglob("*")):
             if file.is_file() and file not in found and not file.name.endswith(".tensorcomp-part"):
@@ -327,16 +287,15 @@ def _decompress_folder(
                 shutil.copyfile(file, copied)
         for file in found:
             with CompressedFile(file) as opened:
-                name = _restored_name(
-                    file.name.removesuffix(COMPRESSED), opened.manifest.recipe.kind
-                )
+                name = restored_name(file.name, opened.manifest.recipe.kind)
                 restored = partial / file.relative_to(source).parent / name
                 restored.parent.mkdir(parents=True, exist_ok=True)
                 _restore_file(opened, restored, threads, progress, force=False)
     return target
 
 
-def _decoded_bytes(files: list[Path]) -> int:
+def decoded_bytes(files: list[Path]) -> int:
+    """Return the bytes of all tensors of compressed files once they are decoded."""
     total = 0
     for path in files:
         with CompressedFile(path) as file:
@@ -356,120 +315,3 @@ def compressed_files(folder: Path) -> list[Path]:
     if not found:
         raise CheckpointError(f"{folder}: holds no *{COMPRESSED} file")
     return found
-
-
-@dataclass(frozen=True)
-class Check:
-    """Whether one tensor is sound.
-
-    Parameters
-    ----------
-    file : Path
-    name : str
-        The tensor's name; empty if the file itself fails.
-    error : str or None
-        What is wrong.
-    """
-
-    file: Path
-    name: str
-    error: str | None
-
-
-def verify(
-    path: str | os.PathLike[str],
-    against: str | os.PathLike[str] | None = None,
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> list[Check]:
-    """Decode every tensor of a compressed file or folder and check every digest.
-
-    Parameters
-    ----------
-    path : str or path-like
-    against : str or path-like, optional
-        The original; every tensor, and what rebuilds the file, is then compared with it too.
-    threads : int, optional
-    progress : Progress, optional
-
-    Returns
-    -------
-    list of Check
-        One a tensor, in order; those with an `error` failed.
-
-    Raises
-    ------
-    CheckpointError, FormatError
-        If a file cannot be read at all.
-    """
-    source = Path(path)
-    files = compressed_files(source) if source.is_dir() else [source]
-    number = threads or available_threads()
-    if progress is not None and source.is_dir():
-        progress.begin_folder(_decoded_bytes(files))
-    checks = []
-    for file in files:
-        original = None if against is None else _original(source, file, Path(against))
-        checks += _verify_file(file, original, number, progress or Progress())
-    return checks
-
-
-def _original(source: Path, file: Path, against: Path) -> Path:
-    if not source.is_dir():
-        return against
-    with CompressedFile(file) as opened:
-        name = _restored_name(file.name.removesuffix(COMPRESSED), opened.manifest.recipe.kind)
-    return against / file.relative_to(source).parent / name
-
-
-def _verify_file(
-    path: Path, original: Path | None, threads: int, progress: Progress
-) -> list[Check]:
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(CompressedFile(path))
-        workers = stack.enter_context(Workers(threads))
-        progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
-        checks = []
-        read: Callable[[str], np.ndarray] | None = None
-        if original is not None:
-            checkpoint = stack.enter_context(open_checkpoint(original))
-            checks += _compare_outlines(path, file, checkpoint)
-            read = None if checks else checkpoint.read
-
-        def check(info: TensorInfo) -> Check:
-            try:
-                _check_tensor(file, info, read)
-            except (FormatError, VerificationError, CheckpointError) as error:
-                return Check(path, info.name, str(error))
-            return Check(path, info.name, None)
-
-        for info, result in workers.in_order(check, file.tensors):
-            checks.append(result)
-            progress.advance(info.name, info.nbytes)
-    return checks
-
-
-def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) -> list[Check]:
-    if original.tensors != file.tensors:
-        odd = set(original.tensors) ^ set(file.tensors)
-        what = shown(sorted(info.name for info in odd)[0]) if odd else "their order"
-        return [Check(path, "", f"{path}: the original's tensors differ, first {what}")]
-    if original.recipe() != file.manifest.recipe:
-        return [Check(path, "", f"{path}: the original differs in what is not tensors")]
-    return []
-
-
-def _check_tensor(
-    file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
-) -> None:
-    wanted = None if read is None else read(info.name)
-    position = 0
-    for data in file.iter_bytes(info.name):
-        if wanted is not None and not np.array_equal(
-            data, wanted[position : position + data.nbytes]
-        ):
-            raise VerificationError(
-                f"{file.where}: tensor {shown(info.name)} differs from the original"
-            )
-        position += data.nbytes

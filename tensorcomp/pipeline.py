@@ -101,6 +101,7 @@ class _Prepared:
     digest: str
     plan: Plan
     coder: ChunkCoder
+    payload: tuple[bytes, int] | None
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,11 @@ class Pipeline:
             plan = plan_lossless(array, self.effort)
             trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
             coder = ChunkCoder.learn(trees, sample_rows(array))
-            return _Prepared(array, xxhash.xxh3_128_hexdigest(data), plan, coder)
+            digest = xxhash.xxh3_128_hexdigest(data)
+            payload = None
+            if grid.count == 1 and (info.dtype, info.nbytes, digest) not in first_with:
+                payload = _payload(coder, array)  # one task for most tensors
+            return _Prepared(array, digest, plan, coder, payload)
 
         for info, prepared in workers.in_order(
             prepare, source.tensors, small=lambda info: info.nbytes < _SMALL_BYTES
@@ -247,13 +252,19 @@ def _encode(job: _Job) -> tuple[bytes, int]:
     """Return a chunk's payload and its checksum."""
     if job.index < 0:
         return b"", 0
+    if job.prepared.payload is not None:
+        return job.prepared.payload
     start, stop = job.grid.bounds(job.index)
-    payload = join(job.prepared.coder.encode(job.prepared.array[start:stop]))
+    return _payload(job.prepared.coder, job.prepared.array[start:stop])
+
+
+def _payload(coder: ChunkCoder, array: np.ndarray) -> tuple[bytes, int]:
+    payload = join(coder.encode(array))
     return payload, xxhash.xxh3_64_intdigest(payload)
 
 
 def _is_small(job: _Job) -> bool:
-    return job.index < 0 or job.nbytes < _SMALL_BYTES
+    return job.index < 0 or job.prepared.payload is not None or job.nbytes < _SMALL_BYTES
 
 
 class _TreeTable:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header
-from tensorcomp.container.writer import atomic_file
+from tensorcomp.container.atomic import atomic_file
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline import Pipeline, Report
 from tensorcomp.threads import available_threads

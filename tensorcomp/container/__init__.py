@@ -1,9 +1,10 @@
 """Our own file: a safetensors file of blobs, and the manifest that says what they decode to."""
 
+from tensorcomp.container.atomic import atomic_file
 from tensorcomp.container.blob import Blob, ChunkGrid
 from tensorcomp.container.manifest import Manifest, TensorRecord
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.writer import CompressedWriter, atomic_file
+from tensorcomp.container.writer import CompressedWriter
 
 __all__ = [
     "Blob",

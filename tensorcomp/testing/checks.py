@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Transform, spec_of
-from tensorcomp.codecs.text import format_tree, parse_tree, tree_from_json, tree_to_json
+from tensorcomp.codecs.base import Transform, spec_of
+from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import (
     Node,
     Shared,
@@ -26,6 +24,7 @@ from tensorcomp.codecs.tree import (
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing.arrays import nasty_arrays
 from tensorcomp.testing.damage import check_damaged_payload, check_damaged_shared, check_other_specs
+from tensorcomp.testing.tree_checks import TREE_CHECKS
 
 MOST_ADDED = 64  # bytes that a payload may have more than its array
 _CODED = 1  # the mark of a payload that is not the raw fallback
@@ -93,7 +92,7 @@ def codec_checks(
 
 
 def _checks_of(node: Node, arrays: Mapping[str, np.ndarray] | None) -> Iterable[CodecCheck]:
-    for name, whole in _TREE_CHECKS.items():
+    for name, whole in TREE_CHECKS.items():
         yield CodecCheck(node, name, lambda check=whole: check(node))  # type: ignore[misc]
     for name, single in _ARRAY_CHECKS.items():
         yield CodecCheck(node, name, lambda check=single: _on_all(check, node, arrays))  # type: ignore[misc]
@@ -251,67 +250,6 @@ def _check_used(node: Node, arrays: Mapping[str, np.ndarray] | None) -> None:
             return
     raise AssertionError(f"{format_tree(node)} codes no array itself; give one that it is made for")
 
-
-def _check_text(node: Node) -> None:
-    """Require that the text form parses back to an equal tree."""
-    text = format_tree(node)
-    assert parse_tree(text) == node, f"{text!r} parses to another tree"
-    assert format_tree(parse_tree(text)) == text, f"{text!r} prints differently once parsed"
-
-
-def _check_json(node: Node) -> None:
-    """Require that the JSON form, and each codec's configuration, survive JSON."""
-    value = json.loads(json.dumps(tree_to_json(node), allow_nan=False))
-    assert tree_from_json(value) == node, f"the JSON form gives another tree: {value}"
-    for codec in node.walk():
-        config = json.loads(json.dumps(codec.config(), allow_nan=False))
-        assert type(codec)(**config) == codec, f"{codec.id}: its configuration {config} differs"
-
-
-def _check_identity(node: Node) -> None:
-    """Require a frozen, hashable value whose `repr` is the call that makes it."""
-    names: dict[str, Any] = {type(codec).__name__: type(codec) for codec in node.walk()}
-    names["Node"] = Node
-    assert eval(repr(node), names) == node, f"{node!r} does not evaluate to the tree"
-    for codec in node.walk():
-        twin = type(codec)(**codec.config())
-        assert twin is not codec
-        assert twin == codec, f"{codec!r} is not equal to its twin"
-        assert hash(twin) == hash(codec), f"{codec!r} has another hash than its twin"
-        assert codec.id.isidentifier(), f"the id {codec.id!r} is no identifier"
-        assert codec.id == codec.id.lower(), f"the id {codec.id!r} is not in lower case"
-        for name in [field.name for field in fields(codec)] or ["anything"]:  # type: ignore[arg-type]
-            try:
-                setattr(codec, name, None)
-            except (AttributeError, TypeError):  # FrozenInstanceError is an AttributeError
-                continue
-            raise AssertionError(f"{codec!r} lets its field {name!r} be set")
-
-
-def _check_docstring(node: Node) -> None:
-    """Require that the docstring states layout or parts, cost, and whether anything is lost."""
-    for codec in node.walk():
-        text = (type(codec).__doc__ or "").lower()
-        wanted = "parts:" if isinstance(codec, Transform) else "layout:"
-        for phrase in (wanted, "cost:", "o(", "lossless" if codec.lossless else "error"):
-            assert phrase in text, f"{codec.id}: its docstring does not say {phrase!r}"
-
-
-def _check_spec(node: Node) -> None:
-    """Require that `parts` names the same parts for every dtype, without data."""
-    if isinstance(node.codec, Transform):
-        for dtype in ("u1", "<u2", "<f4", "<f8"):
-            specs = node.codec.parts(ArraySpec((0, 3), np.dtype(dtype)))
-            assert list(specs) == [name for name, _ in node.children]
-
-
-_TREE_CHECKS: dict[str, Callable[[Node], None]] = {
-    "its text parses back": _check_text,
-    "its JSON reads back": _check_json,
-    "is a frozen value": _check_identity,
-    "documents itself": _check_docstring,
-    "knows its parts without data": _check_spec,
-}
 
 _ARRAY_CHECKS: dict[str, ArrayCheck] = {
     "restores arrays": _check_restores,

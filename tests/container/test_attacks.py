@@ -10,12 +10,12 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import xxhash
 import zstandard
+from hostile_manifests import MANIFESTS, SOUND, record, source
 from tampering import (
     manifest_of,
     metadata_of,
@@ -30,7 +30,6 @@ from tampering import (
 import tensorcomp
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 
-Change = Callable[[dict[str, Any]], Any]
 REFUSED = (CheckpointError, FormatError, VerificationError)
 
 
@@ -64,21 +63,28 @@ def attempt(tmp_path: Path) -> Callable[[bytes], str | None]:
     """
     path, out = tmp_path / "x.tc.safetensors", tmp_path / "x.safetensors"
 
-    def run(data: bytes) -> str | None:
-        path.write_bytes(data)
-        tracemalloc.start(1)
+    def once(data: bytes) -> str | None:
         try:
             return read_all(path, out)
         except REFUSED as error:
             message = str(error)
-            if "\n" in message or len(message) > 1000:
-                pytest.fail(f"the message is not one line: {message[:2000]!r}")
+            if "\n" in message or len(message) > 1000 or path.name not in message:
+                pytest.fail(f"the message is not one line with the file: {message[:2000]!r}")
             return None
-        finally:
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert peak < 8 << 20, f"{peak} bytes allocated"
+
+    def run(data: bytes) -> str | None:
+        path.write_bytes(data)
+        for _ in range(2):  # what compiles a kernel or imports torch takes memory, but only once
+            tracemalloc.start(1)
+            try:
+                found = once(data)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
             assert not list(tmp_path.glob(".*")), "a temporary file is left"
+            if peak < 8 << 20:
+                return found
+        raise AssertionError(f"{peak} bytes allocated")
 
     run(sound())  # compiles and imports what has to be
     return run
@@ -115,151 +121,27 @@ def test_a_flipped_bit_anywhere_is_noticed_or_harmless(
         assert attempt(bytes(damaged)) in (None, wanted), (place, data[place], damaged[place])
 
 
-def _all(**changes: Any) -> Change:
-    """Return a change of the record of every stored tensor."""
-
-    def change(manifest: dict[str, Any]) -> None:
-        for record in manifest["tensors"].values():
-            if "same_as" not in record:
-                record.update(changes)
-
-    return change
-
-
-def _record(name: str, **changes: Any) -> Change:
-    return lambda manifest: manifest["tensors"][name].update(changes)
-
-
-def _top(**changes: Any) -> Change:
-    return lambda manifest: manifest.update(changes)
-
-
-def _source(**changes: Any) -> Change:
-    return lambda manifest: manifest["source"].update(changes)
-
-
-def _without(*path: str) -> Change:
-    def change(manifest: dict[str, Any]) -> None:
-        for key in path[:-1]:
-            manifest = manifest[key]
-        del manifest[path[-1]]
-
-    return change
-
-
-def _tree(text: Any) -> Change:
-    def change(manifest: dict[str, Any]) -> None:
-        for planned in manifest["trees"]:
-            planned["tree"] = text
-
-    return change
-
-
-MANIFESTS: dict[str, Change] = {
-    "is a list": lambda manifest: [manifest],
-    "is a number": lambda _: 7,
-    "is text": lambda _: "manifest",
-    "is empty": lambda _: {"a": 1},
-    "nests deeply": lambda _: b"[" * 100_000 + b"]" * 100_000,
-    "is no JSON": lambda _: b"{",
-    "is no UTF-8": lambda _: b'{"\xff": 1}',
-    "chunks of 0": _top(chunk_elements=0),
-    "chunks of -1": _top(chunk_elements=-1),
-    "huge chunks": _top(chunk_elements=1 << 40),
-    "chunks of 1": _top(chunk_elements=1),
-    "other chunks": _top(chunk_elements=1000),
-    "chunks of a half": _top(chunk_elements=0.5),
-    "chunks of true": _top(chunk_elements=True),
-    "no chunks": _without("chunk_elements"),
-    "no trees": _top(trees=[]),
-    "trees is an object": _top(trees={}),
-    "trees of numbers": _top(trees=[1, 2, 3, 4, 5, 6]),
-    "no tensors": _top(tensors={}),
-    "tensors is a list": _top(tensors=[]),
-    "a tensor less": _without("tensors", "bias"),
-    "a tensor more": lambda m: m["tensors"].update(more=dict(m["tensors"]["bias"])),
-    "a tensor is a list": lambda m: m["tensors"].update(bias=[]),
-    "huge shape": _all(shape=[1 << 40, 1 << 20]),
-    "overflowing shape": _all(shape=[1 << 62, 1 << 62, 1 << 62]),
-    "large shape": _record("weights", shape=[1 << 31]),
-    "somewhat larger shape": _record("weights", shape=[73, 64]),
-    "smaller shape": _record("weights", shape=[71, 64]),
-    "transposed": _record("weights", shape=[64, 72]),
-    "flattened": _record("weights", shape=[64 * 72]),
-    "negative shape": _all(shape=[-1]),
-    "fractional shape": _all(shape=[2.5]),
-    "shape of text": _all(shape="abc"),
-    "shape is null": _all(shape=None),
-    "too many axes": _record("weights", shape=[1] * 200 + [72, 64]),
-    "unknown dtype": _record("weights", dtype="F32X", nbytes=72 * 64 * 4),
-    "unknown dtype, huge": _record("weights", dtype="F32X", nbytes=1 << 50),
-    "unknown dtype, no size": _record("weights", dtype="F32X"),
-    "narrower dtype": _record("weights", dtype="F16"),
-    "wider dtype": _record("weights", dtype="F64"),
-    "complex dtype": _record("weights", dtype="C64", shape=[36, 64]),
-    "dtype of half a byte": _record("weights", dtype="F4", shape=[72, 64, 8]),
-    "dtype is a number": _all(dtype=32),
-    "other integer type": _record("weights", dtype="U32"),
-    "tree out of range": _all(tree=99),
-    "negative tree": _all(tree=-1),
-    "tree is text": _all(tree="0"),
-    "no tree": _without("tensors", "weights", "tree"),
-    "fallback out of range": _all(fallback=99),
-    "a fallback more": _all(fallback=0),
-    "fallback is text": _all(fallback="0"),
-    "no digest": _without("tensors", "weights", "digest"),
-    "wrong digest": _record("weights", digest="0" * 16),
-    "short digest": _record("weights", digest="0"),
-    "digest is no number": _record("weights", digest="xyz"),
-    "digest is null": _record("weights", digest=None),
-    "role is a number": _all(role=3),
-    "equals itself": _record("weights", same_as="weights"),
-    "equals a duplicate": _record("bias", same_as="weights"),
-    "equals nothing": _record("weights", same_as="nothing"),
-    "equals a number": _record("weights", same_as=5),
-    "tied to nothing": _top(aliases={"other": "nothing"}),
-    "tied to itself": _top(aliases={"other": "other"}),
-    "tied in a ring": _top(aliases={"a": "b", "b": "a"}),
-    "tied over a tensor": _top(aliases={"weights": "bias"}),
-    "tied to a number": _top(aliases={"other": 4}),
-    "aliases is a list": _top(aliases=[]),
-    "no source": _without("source"),
-    "source is null": _top(source=None),
-    "unknown kind": _source(kind="gguf"),
-    "kind of a torch file": _source(kind="torch"),
-    "kind of an archive": _source(kind="npz"),
-    "source is negative": _source(nbytes=-1),
-    "metadata is a list": _source(structure={"metadata": ["x"]}),
-    "metadata of numbers": _source(structure={"metadata": {"a": 1}}),
-    "metadata of surrogates": _source(structure={"metadata": {"a": "\udcff"}}),
-    "structure is a list": _source(structure=["x"]),
-    "structure of pairs": _source(structure=[["metadata", 4]]),
-    "attachments is a list": _source(attachments=[]),
-    "attachment is no base64": _source(attachments={"header": "§"}),
-    "attachment is no frame": _source(attachments={"header": "AAAA"}),
-    "attachment is a number": _source(attachments={"header": 4}),
-    "tree is a filter": _tree("zstd"),
-    "tree of an unknown codec": _tree("nonesuch"),
-    "tree is broken": _tree("raw("),
-    "tree is deep": _tree("fields(exponent=" * 900),
-    "tree is long": _tree("raw" + " " * (1 << 20)),
-    "tree is a number": _tree(4),
-    "tree of other codecs": _tree("ans"),
-    "tree of contexts": _tree("huffman(contexts=32)"),
-    "tree of parts": _tree("sparse(mask=gaps, values=palette)"),
-    "tree of bits": _tree("bitpack"),
-    "tree of runs": _tree("runlength"),
-    "constant tree": _tree("constant"),
-    "raw tree": _tree("raw(bytes=zstd)"),
-}
-
-# What these say is as sound as what the writer said.
-HARMLESS = {"role is other", "a fallback more"}
-
-
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_a_hostile_manifest_is_refused(name: str, attempt: Callable[[bytes], str | None]) -> None:
     assert attempt(with_manifest(sound(), MANIFESTS[name])) is None
+
+
+def test_more_axes_than_numpy_has_are_restored_but_not_loaded(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.tc.safetensors", tmp_path / "x.safetensors"
+    shape = [1] * 200 + [72, 64]
+    path.write_bytes(with_manifest(sound(), record("weights", shape=shape)))
+    with pytest.raises(FormatError, match="no array of 202 axes"):
+        tensorcomp.load_file(path)
+    tensorcomp.decompress(path, out)
+    header = out.read_bytes()[:2000]
+    assert json.dumps(shape, separators=(",", ":")).encode() in header
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_manifest_that_says_something_else_is_believed(
+    name: str, attempt: Callable[[bytes], str | None]
+) -> None:
+    assert attempt(with_manifest(sound(), SOUND[name])) is not None
 
 
 @pytest.mark.parametrize(
@@ -323,7 +205,7 @@ def test_a_header_that_unpacks_to_much_more_is_refused(
     attempt: Callable[[bytes], str | None],
 ) -> None:
     bomb = base64.b64encode(zstandard.ZstdCompressor().compress(bytes(1 << 28))).decode()
-    assert attempt(with_manifest(sound(), _source(attachments={"header": bomb}))) is None
+    assert attempt(with_manifest(sound(), source(attachments={"header": bomb}))) is None
 
 
 def _rechecked(blob: bytes, place: int, value: int) -> bytes:

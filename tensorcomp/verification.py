@@ -1,0 +1,136 @@
+"""The verb that checks: everything is decoded, and compared with digests and with the original."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint
+from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.errors import CheckpointError, FormatError, VerificationError
+from tensorcomp.files import compressed_files, decoded_bytes, restored_name
+from tensorcomp.pipeline import Progress
+from tensorcomp.threads import Workers, available_threads
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether one tensor is sound.
+
+    Parameters
+    ----------
+    file : Path
+    name : str
+        The tensor's name; empty if the file itself fails.
+    error : str or None
+        What is wrong.
+    """
+
+    file: Path
+    name: str
+    error: str | None
+
+
+def verify(
+    path: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Check]:
+    """Decode every tensor of a compressed file or folder and check every digest.
+
+    Parameters
+    ----------
+    path : str or path-like
+    against : str or path-like, optional
+        The original; every tensor, and what rebuilds the file, is then compared with it too.
+    threads : int, optional
+    progress : Progress, optional
+
+    Returns
+    -------
+    list of Check
+        One a tensor, in order; those with an `error` failed.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a file cannot be read at all.
+    """
+    source = Path(path)
+    files = compressed_files(source) if source.is_dir() else [source]
+    number = threads or available_threads()
+    if progress is not None and source.is_dir():
+        progress.begin_folder(decoded_bytes(files))
+    checks = []
+    for file in files:
+        original = None if against is None else _original(source, file, Path(against))
+        checks += _verify_file(file, original, number, progress or Progress())
+    return checks
+
+
+def _original(source: Path, file: Path, against: Path) -> Path:
+    if not source.is_dir():
+        return against
+    with CompressedFile(file) as opened:
+        name = restored_name(file.name, opened.manifest.recipe.kind)
+    return against / file.relative_to(source).parent / name
+
+
+def _verify_file(
+    path: Path, original: Path | None, threads: int, progress: Progress
+) -> list[Check]:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(CompressedFile(path))
+        workers = stack.enter_context(Workers(threads))
+        progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+        checks = []
+        read: Callable[[str], np.ndarray] | None = None
+        if original is not None:
+            checkpoint = stack.enter_context(open_checkpoint(original))
+            checks += _compare_outlines(path, file, checkpoint)
+            read = None if checks else checkpoint.read
+
+        def check(info: TensorInfo) -> Check:
+            try:
+                _check_tensor(file, info, read)
+            except (FormatError, VerificationError, CheckpointError) as error:
+                return Check(path, info.name, str(error))
+            return Check(path, info.name, None)
+
+        for info, result in workers.in_order(check, file.tensors):
+            checks.append(result)
+            progress.advance(info.name, info.nbytes)
+    return checks
+
+
+def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) -> list[Check]:
+    if original.tensors != file.tensors:
+        odd = set(original.tensors) ^ set(file.tensors)
+        what = shown(sorted(info.name for info in odd)[0]) if odd else "their order"
+        return [Check(path, "", f"{path}: the original's tensors differ, first {what}")]
+    if original.recipe() != file.manifest.recipe:
+        return [Check(path, "", f"{path}: the original differs in what is not tensors")]
+    return []
+
+
+def _check_tensor(
+    file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
+) -> None:
+    wanted = None if read is None else read(info.name)
+    position = 0
+    for data in file.iter_bytes(info.name):
+        if wanted is not None and not np.array_equal(
+            data, wanted[position : position + data.nbytes]
+        ):
+            raise VerificationError(
+                f"{file.where}: tensor {shown(info.name)} differs from the original"
+            )
+        position += data.nbytes
