@@ -13,9 +13,9 @@ _WHERE_KERNELS_RUN = "restores or shares or damaged or other or hostile"
 
 
 @pytest.mark.slow
-def test_kernels_stay_in_bounds(request: pytest.FixtureRequest) -> None:
-    cache = request.config.cache
-    assert cache is not None
+def test_kernels_stay_in_bounds(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    kept = request.config.cache
+    cache = tmp_path if kept is None else kept.mkdir("kernels-with-bounds")
     folder = Path(__file__).parent
     tests = [folder / "test_codec_contract.py", folder / "test_hostile_sections.py"]
     done = subprocess.run(
@@ -24,7 +24,7 @@ def test_kernels_stay_in_bounds(request: pytest.FixtureRequest) -> None:
         env={
             **os.environ,
             "NUMBA_BOUNDSCHECK": "1",
-            "NUMBA_CACHE_DIR": str(cache.mkdir("kernels-with-bounds")),
+            "NUMBA_CACHE_DIR": str(cache),
         },
         cwd=request.config.rootpath,
         capture_output=True,

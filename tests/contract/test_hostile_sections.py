@@ -42,6 +42,10 @@ def modules_with_sections() -> list[object]:
     return [module for module in modules if hasattr(module, "unpack_sections")]
 
 
+def test_there_is_something_to_tamper_with() -> None:
+    assert len(modules_with_sections()) > 2
+
+
 class Tampering:
     """Stands for `unpack_sections`; changes one byte of one section, in the call that is named."""
 

@@ -1,0 +1,155 @@
+"""Manifests that a hostile or careless writer could make: changes of a sound one, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def every_record(**changes: Any) -> Change:
+    """Return a change of the record of every stored tensor."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        for record in manifest["tensors"].values():
+            if "same_as" not in record:
+                record.update(changes)
+
+    return change
+
+
+def record(name: str, **changes: Any) -> Change:
+    return lambda manifest: manifest["tensors"][name].update(changes)
+
+
+def top(**changes: Any) -> Change:
+    return lambda manifest: manifest.update(changes)
+
+
+def source(**changes: Any) -> Change:
+    return lambda manifest: manifest["source"].update(changes)
+
+
+def without(*path: str) -> Change:
+    def change(manifest: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        del manifest[path[-1]]
+
+    return change
+
+
+def every_tree(text: Any) -> Change:
+    def change(manifest: dict[str, Any]) -> None:
+        for planned in manifest["trees"]:
+            planned["tree"] = text
+
+    return change
+
+
+MANIFESTS: dict[str, Change] = {
+    "is a list": lambda manifest: [manifest],
+    "is a number": lambda _: 7,
+    "is text": lambda _: "manifest",
+    "is empty": lambda _: {"a": 1},
+    "nests deeply": lambda _: b"[" * 100_000 + b"]" * 100_000,
+    "is no JSON": lambda _: b"{",
+    "is no UTF-8": lambda _: b'{"\xff": 1}',
+    "chunks of 0": top(chunk_elements=0),
+    "chunks of -1": top(chunk_elements=-1),
+    "huge chunks": top(chunk_elements=1 << 40),
+    "chunks of 1": top(chunk_elements=1),
+    "other chunks": top(chunk_elements=1000),
+    "chunks of a half": top(chunk_elements=0.5),
+    "chunks of true": top(chunk_elements=True),
+    "no chunks": without("chunk_elements"),
+    "no trees": top(trees=[]),
+    "trees is an object": top(trees={}),
+    "trees of numbers": top(trees=[1, 2, 3, 4, 5, 6]),
+    "no tensors": top(tensors={}),
+    "tensors is a list": top(tensors=[]),
+    "a tensor less": without("tensors", "bias"),
+    "a tensor more": lambda m: m["tensors"].update(more=dict(m["tensors"]["bias"])),
+    "a tensor is a list": lambda m: m["tensors"].update(bias=[]),
+    "huge shape": every_record(shape=[1 << 40, 1 << 20]),
+    "overflowing shape": every_record(shape=[1 << 62, 1 << 62, 1 << 62]),
+    "large shape": record("weights", shape=[1 << 31]),
+    "somewhat larger shape": record("weights", shape=[73, 64]),
+    "smaller shape": record("weights", shape=[71, 64]),
+    "negative shape": every_record(shape=[-1]),
+    "fractional shape": every_record(shape=[2.5]),
+    "shape of text": every_record(shape="abc"),
+    "shape is null": every_record(shape=None),
+    "unknown dtype": record("weights", dtype="F32X", nbytes=72 * 64 * 4),
+    "unknown dtype, huge": record("weights", dtype="F32X", nbytes=1 << 50),
+    "unknown dtype, no size": record("weights", dtype="F32X"),
+    "narrower dtype": record("weights", dtype="F16"),
+    "wider dtype": record("weights", dtype="F64"),
+    "complex dtype": record("weights", dtype="C64", shape=[36, 64]),
+    "dtype of half a byte": record("weights", dtype="F4", shape=[72, 64, 8]),
+    "dtype is a number": every_record(dtype=32),
+    "other integer type": record("weights", dtype="U32"),
+    "tree out of range": every_record(tree=99),
+    "negative tree": every_record(tree=-1),
+    "tree is text": every_record(tree="0"),
+    "no tree": without("tensors", "weights", "tree"),
+    "fallback out of range": every_record(fallback=99),
+    "a fallback more": every_record(fallback=0),
+    "fallback is text": every_record(fallback="0"),
+    "no digest": without("tensors", "weights", "digest"),
+    "wrong digest": record("weights", digest="0" * 16),
+    "short digest": record("weights", digest="0"),
+    "digest is no number": record("weights", digest="xyz"),
+    "digest is null": record("weights", digest=None),
+    "role is a number": every_record(role=3),
+    "equals itself": record("weights", same_as="weights"),
+    "equals a duplicate": record("bias", same_as="weights"),
+    "equals nothing": record("weights", same_as="nothing"),
+    "equals a number": record("weights", same_as=5),
+    "tied to nothing": top(aliases={"other": "nothing"}),
+    "tied to itself": top(aliases={"other": "other"}),
+    "tied in a ring": top(aliases={"a": "b", "b": "a"}),
+    "tied over a tensor": top(aliases={"weights": "bias"}),
+    "tied to a number": top(aliases={"other": 4}),
+    "aliases is a list": top(aliases=[]),
+    "no source": without("source"),
+    "source is null": top(source=None),
+    "unknown kind": source(kind="gguf"),
+    "kind of a torch file": source(kind="torch"),
+    "kind of an archive": source(kind="npz"),
+    "source is negative": source(nbytes=-1),
+    "metadata is a list": source(structure={"metadata": ["x"]}),
+    "metadata of numbers": source(structure={"metadata": {"a": 1}}),
+    "metadata of surrogates": source(structure={"metadata": {"a": "\udcff"}}),
+    "structure is a list": source(structure=["x"]),
+    "structure of pairs": source(structure=[["metadata", 4]]),
+    "attachments is a list": source(attachments=[]),
+    "attachment is no base64": source(attachments={"header": "§"}),
+    "attachment is no frame": source(attachments={"header": "AAAA"}),
+    "attachment is a number": source(attachments={"header": 4}),
+    "tree is a filter": every_tree("zstd"),
+    "tree of an unknown codec": every_tree("nonesuch"),
+    "tree is broken": every_tree("raw("),
+    "tree is deep": every_tree("fields(exponent=" * 900),
+    "tree is long": every_tree("raw" + " " * (1 << 20)),
+    "tree is a number": every_tree(4),
+    "tree of other codecs": every_tree("ans"),
+    "tree of contexts": every_tree("huffman(contexts=32)"),
+    "tree of parts": every_tree("sparse(mask=gaps, values=palette)"),
+    "tree of bits": every_tree("bitpack"),
+    "tree of runs": every_tree("runlength"),
+    "constant tree": every_tree("constant"),
+    "raw tree": every_tree("raw(bytes=zstd)"),
+}
+
+# What these say is as sound as what the writer said: nothing contradicts it.
+SOUND: dict[str, Change] = {
+    "another role": every_record(role="other"),
+    "transposed": record("weights", shape=[64, 72]),
+    "flattened": record("weights", shape=[64 * 72]),
+    "no axes less": record("weights", shape=[1] * 20 + [72, 64]),
+    "duplicate of another shape": record("weights_again", shape=[2, 36, 64]),
+    "larger source": source(nbytes=1 << 40),
+    "a name more": top(aliases={"other": "weights"}),
+}

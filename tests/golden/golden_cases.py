@@ -1,0 +1,253 @@
+"""What the golden files hold, made by formulas that will never change.
+
+Numbers come from SplitMix64, written out here, since NumPy may change its own generators.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import xxhash
+
+from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp.codecs import parse_tree
+from tensorcomp.codecs.tree import join
+from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.manifest import (
+    DIGEST_DIGITS,
+    Manifest,
+    PlannedTree,
+    TensorRecord,
+)
+from tensorcomp.container.writer import CompressedWriter
+from tensorcomp.dtypes import dtype_name
+
+
+def numbers(count: int, seed: int) -> np.ndarray:
+    """Return random uint64 of SplitMix64."""
+    with np.errstate(over="ignore"):
+        state = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return state ^ (state >> np.uint64(31))
+
+
+def bell(count: int, seed: int) -> np.ndarray:
+    """Return integers of nearly normal distribution, of deviation 4096: sums of 12 parts."""
+    parts = numbers(12 * count, seed).reshape(count, 12) >> np.uint64(52)
+    total: np.ndarray = parts.astype(np.int64).sum(axis=1) - 12 * 2048 + 6
+    return total
+
+
+def weights(rows: int, columns: int, seed: int) -> np.ndarray:
+    """Return weights of rows and columns of unlike scale, exact multiples of powers of two."""
+    values = bell(rows * columns, seed).reshape(rows, columns).astype(np.float64)
+    by_row = numbers(rows, seed + 1) % np.uint64(6)
+    by_column = numbers(columns, seed + 2) % np.uint64(4)
+    exponents = by_row[:, None].astype(np.int64) + by_column[None].astype(np.int64)
+    scaled: np.ndarray = np.ldexp(values, exponents - 24).astype(np.float32)
+    return scaled
+
+
+def skewed(count: int, seed: int) -> np.ndarray:
+    """Return small integers, each half as frequent as the one before."""
+    draws = numbers(count, seed) | np.uint64(1 << 20)
+    return np.log2((draws & (~draws + np.uint64(1))).astype(np.float64)).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tree, and the tensors that its golden file holds."""
+
+    tree: str
+    tensors: Callable[[], Mapping[str, np.ndarray]]
+    fallback: str | None = None
+    chunk_elements: int = 1024
+
+
+def floats() -> dict[str, np.ndarray]:
+    matrix = weights(24, 48, 1)
+    return {
+        "fp32": matrix[:12],
+        "bf16": matrix.astype(ml_dtypes.bfloat16),
+        "fp16": matrix[:12].astype(np.float16),
+        "fp64": matrix[:4].astype(np.float64),
+        "fp8": matrix[:20].astype(ml_dtypes.float8_e4m3fn),
+        "any bits": numbers(100, 5).view(np.float32),
+        "scalar": np.array(-0.0, np.float32),
+        "empty": np.empty((0, 3), np.float32),
+    }
+
+
+def integers() -> dict[str, np.ndarray]:
+    return {
+        "skewed": skewed(1100, 2),
+        "signed": (bell(800, 3) // 700).astype(np.int8).reshape(20, 40),
+        "wide": (bell(700, 4) // 16).astype(np.int16),
+        "scaled": (weights(24, 48, 6) * 20_000).astype(np.int8),
+        "positions": np.arange(-20, 200, dtype=np.int64),
+        "equal": np.full(50, 7, np.uint16),
+        "one": np.array([[3]], np.int32),
+        "empty": np.empty(0, np.uint8),
+    }
+
+
+def long_rows() -> dict[str, np.ndarray]:
+    return {"long": (weights(3, 4100, 7) * 250).astype(np.int8)}
+
+
+def zeros() -> dict[str, np.ndarray]:
+    matrix = weights(24, 40, 8)
+    chance = numbers(matrix.size, 9).reshape(matrix.shape) % np.uint64(100)
+    return {
+        "half": np.where(chance < 50, 0, matrix).astype(np.float32),
+        "most": np.where(chance < 97, 0, matrix).astype(np.float16),
+        "all": np.zeros(300, np.float32),
+        "signs": np.where(chance[0] < 50, 0.0, -0.0),
+    }
+
+
+def index_sets() -> dict[str, np.ndarray]:
+    steps = 1 + skewed(900, 10).astype(np.int64)
+    return {
+        "dense": np.cumsum(steps),
+        "sparse": np.cumsum(steps**4) - 10**6,
+        "short": (np.cumsum(steps[:100]) * 3).astype(np.uint16),
+        "one": np.array([5], np.int32),
+    }
+
+
+def runs() -> dict[str, np.ndarray]:
+    lengths = (numbers(60, 11) % np.uint64(70)).astype(np.int64)
+    return {
+        "int32": np.repeat(np.arange(60, dtype=np.int32) % 7, lengths),
+        "bytes": np.repeat(skewed(60, 12), lengths),
+        "fp32": np.repeat(weights(6, 10, 13).reshape(-1), lengths),
+        "equal": np.full(2000, 5, np.uint8),
+    }
+
+
+def grids() -> dict[str, np.ndarray]:
+    codes = (bell(1152, 14) // 2000).reshape(18, 64).astype(np.float64)
+    steps = (1 + (numbers(18, 15) % np.uint64(1000)).astype(np.float64)[:, None]) / 8192
+    signed = codes * 0.25
+    signed[signed == 0] = -0.0
+    return {
+        "a step a row": (codes * steps).astype(np.float32),
+        "one step": (codes / 10).astype(np.float32),
+        "fp16": (codes / 64).astype(np.float16),
+        "bf16": codes.astype(ml_dtypes.bfloat16),
+        "fp64": codes * 1e-3,
+        "negative zeros": signed.astype(np.float32),
+    }
+
+
+def few_values() -> dict[str, np.ndarray]:
+    table = weights(1, 30, 16)[0]
+    return {
+        "fp32": table[(numbers(1500, 17) % np.uint64(30)).astype(np.int64)].reshape(30, 50),
+        "int64": skewed(700, 18).astype(np.int64) << 33,
+        "bytes": skewed(700, 19),
+    }
+
+
+def constants() -> dict[str, np.ndarray]:
+    return {
+        "fp32": np.full((40, 50), 0.1, np.float32),
+        "NaN": np.full(9, 0x7FC12345, np.uint32).view(np.float32),
+        "byte": np.full(5000, 255, np.uint8),
+        "empty": np.empty(0, np.float32),
+    }
+
+
+def mixed() -> dict[str, np.ndarray]:
+    matrix = grids()["a step a row"].copy()
+    matrix[16:] = weights(2, 64, 20)
+    return {"chunks of both": matrix}
+
+
+TREES: dict[str, Case] = {
+    "ans": Case("ans", integers),
+    "ans_contexts": Case("ans(contexts=16, states=12)", integers),
+    "bitpack": Case("bitpack", integers),
+    "constant": Case("constant", constants),
+    "fields": Case("fields", floats),
+    "fields_max": Case("fields(2, exponent=ans(contexts=16, states=12), mantissa=bitpack)", floats),
+    "gaps": Case("gaps", index_sets),
+    "grid": Case("grid", grids),
+    "grid_fallback": Case("grid", mixed, fallback="fields"),
+    "huffman": Case("huffman", integers),
+    "huffman_contexts": Case("huffman(contexts=8)", integers),
+    "huffman_long_rows": Case("huffman(contexts=4)", long_rows, chunk_elements=1 << 13),
+    "palette": Case("palette", few_values),
+    "raw": Case("raw", lambda: {"a": weights(5, 7, 21), "b": np.array(5, np.int64)}),
+    "runlength": Case("runlength", runs),
+    "sparse": Case("sparse", zeros),
+    "sparse_gaps": Case("sparse(mask=gaps, values=raw)", zeros),
+    "sparse_runs": Case("sparse(mask=runlength, values=palette)", zeros),
+    "zstd": Case("raw(bytes=zstd(level=19))", runs),
+}
+
+
+def file_of(case: Case) -> bytes:
+    """Return a compressed file in which a given tree, and no other, codes every tensor."""
+    tensors = case.tensors()
+    texts = [case.tree] if case.fallback is None else [case.tree, case.fallback]
+    trees = tuple(parse_tree(text) for text in texts)
+    records = {
+        name: TensorRecord(
+            name,
+            dtype_name(array.dtype),
+            array.shape,
+            "a test",
+            array.nbytes,
+            tree=0,
+            fallback=None if case.fallback is None else 1,
+            digest=xxhash.xxh3_128_hexdigest(array.tobytes())[:DIGEST_DIGITS],
+        )
+        for name, array in tensors.items()
+    }
+    manifest = Manifest(
+        chunk_elements=case.chunk_elements,
+        trees=tuple(PlannedTree(text, "a test") for text in texts),
+        tensors=records,
+        recipe=Recipe("safetensors", {}),
+        source_bytes=0,
+    )
+    file = io.BytesIO()
+    writer = CompressedWriter(file, manifest)
+    for name, array in tensors.items():
+        grid = chunk_grid(records[name].dtype, array.shape, array.nbytes, case.chunk_elements)
+        seen = np.frombuffer(array.tobytes(), grid.dtype).reshape(grid.shape)
+        coder = ChunkCoder.learn(trees, seen)
+        writer.begin(name, coder.pack(), grid.count)
+        for index in range(grid.count):
+            payload = join(coder.encode(seen[slice(*grid.bounds(index))]))
+            writer.write_chunk(payload, xxhash.xxh3_64_intdigest(payload))
+    writer.finish(manifest)
+    return file.getvalue()
+
+
+def model() -> dict[str, np.ndarray]:
+    """Return the tensors of the whole files."""
+    matrix = weights(80, 64, 22).astype(ml_dtypes.bfloat16)
+    return {
+        "embed.weight": matrix,
+        "lm_head.weight": matrix.copy(),
+        "attn.weight": weights(30, 64, 23).astype(np.float16),
+        "mlp.weight": weights(12, 64, 24),
+        "codes": (bell(4160, 25).reshape(65, 64) // 2000 / 64).astype(np.float16),
+        "norm.weight": np.ones(64, np.float32),
+        "bias": np.zeros(64, np.float32),
+        "position_ids": np.arange(64, dtype=np.int64)[None],
+        "mask": numbers(500, 26).reshape(5, 100) % np.uint64(10) < 1,
+        "step": np.array(7, np.int64),
+        "empty": np.empty((0, 4), np.float32),
+    }

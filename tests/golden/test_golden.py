@@ -1,0 +1,195 @@
+"""Files that were once written decode for ever, and equal input gives equal bytes for ever.
+
+``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
+checkpoint and effort; ``sources/`` the checkpoints that the latter were made from. A change of one
+byte is a new format version: a new folder, and the old one stays. ``pytest --regen-golden`` writes
+the current version's folder anew; nothing else writes here, and a missing file is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from golden_cases import TREES, file_of, model
+
+import tensorcomp
+from tensorcomp.codecs.registry import own_codecs
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.container.manifest import FORMAT_VERSION
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.planning import EFFORTS
+
+HERE = Path(__file__).parent
+SOURCES = HERE / "sources"
+CURRENT = HERE / f"v{FORMAT_VERSION}"
+VERSIONS = [HERE / f"v{version}" for version in range(1, FORMAT_VERSION + 1)]
+TOOLS = CURRENT / "written_by.json"
+
+WHOLE = [
+    *(("model.safetensors", effort) for effort in EFFORTS),
+    *((name, "balanced") for name in ("unknown.safetensors", "train.pt", "arrays.npz")),
+]
+
+
+def whole_path(folder: Path, name: str, effort: str) -> Path:
+    return folder / f"{name}.{effort}.tc.safetensors"
+
+
+def tree_path(folder: Path, name: str) -> Path:
+    return folder / f"tree_{name}.tc.safetensors"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if not request.config.getoption("--regen-golden"):
+        return
+    CURRENT.mkdir(exist_ok=True)
+    if not SOURCES.exists():
+        SOURCES.mkdir()
+        write_sources()
+    for name, case in TREES.items():
+        tree_path(CURRENT, name).write_bytes(file_of(case))
+    for name, effort in WHOLE:
+        path = whole_path(CURRENT, name, effort)
+        tensorcomp.compress(SOURCES / name, path, effort=effort, threads=1, force=True)
+    TOOLS.write_text(json.dumps({"zstd": list(zstandard.ZSTD_VERSION)}) + "\n")
+
+
+def write_sources() -> None:
+    """Write the checkpoints; only torch and NumPy decide their bytes, so they are kept."""
+    import torch
+
+    from tensorcomp.checkpoints.checkpoint import TensorInfo
+    from tensorcomp.checkpoints.safetensors_header import build_header
+    from tensorcomp.dtypes import dtype_name
+
+    tensors = model()
+    infos = [
+        TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
+        for name, array in tensors.items()
+    ]
+    blocks = b"".join(array.tobytes() for array in tensors.values())
+    metadata = {"format": "pt", "é": "ü"}
+    (SOURCES / "model.safetensors").write_bytes(build_header(infos, metadata) + blocks)
+    data = bytes(range(256)) * 3
+    odd = [
+        TensorInfo("packed", "F4", (48, 32), 768),
+        TensorInfo("future", "F99", (5, 7), 768),
+        TensorInfo("nothing", "F99", (0,), 0),
+    ]
+    # With spaces that the library would not write.
+    header = build_header(odd)[8:] + b" " * 24
+    (SOURCES / "unknown.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + data + data[::-1]
+    )
+    weight = torch.from_numpy(tensors["mlp.weight"])
+    torch.save(
+        {
+            "model": {"embed": weight, "head": weight.detach(), "rows": weight[10:15]},
+            "bf16": weight.bfloat16().t(),
+            "step": 7,
+            "notes": ["a", None, (1, 2.5), True],
+        },
+        SOURCES / "train.pt",
+    )
+    with zipfile.ZipFile(SOURCES / "arrays.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("mlp.weight", "position_ids", "mask", "step"):
+            with archive.open(name + ".npy", "w") as file:
+                order = np.asfortranarray if name == "mlp.weight" else np.asarray
+                np.lib.format.write_array(file, order(tensors[name]))
+
+
+def needed(path: Path) -> Path:
+    assert path.is_file(), f"{path.name} is missing; golden files are part of the repository"
+    return path
+
+
+def same_tools() -> bool:
+    """Return whether the frames of small tables come from the same zstd: others pack otherwise."""
+    return bool(json.loads(needed(TOOLS).read_text())["zstd"] == list(zstandard.ZSTD_VERSION))
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
+@pytest.mark.parametrize("name", TREES)
+def test_every_tree_s_file_decodes(name: str, version: Path) -> None:
+    loaded = tensorcomp.load_file(needed(tree_path(version, name)))
+    wanted = TREES[name].tensors()
+    assert list(loaded) == list(wanted)
+    for tensor, array in wanted.items():
+        assert loaded[tensor].dtype == array.dtype
+        assert loaded[tensor].shape == array.shape
+        assert loaded[tensor].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
+@pytest.mark.parametrize(("name", "effort"), WHOLE)
+def test_every_whole_file_is_restored(
+    name: str, effort: str, version: Path, tmp_path: Path
+) -> None:
+    if name.endswith(".pt"):
+        pytest.importorskip("torch")
+    source, packed = needed(SOURCES / name), needed(whole_path(version, name, effort))
+    assert not [check for check in tensorcomp.verify(packed, source) if check.error]
+    restored = tensorcomp.decompress(packed, tmp_path / name)
+    if name.endswith(".safetensors"):
+        assert restored.read_bytes() == source.read_bytes()
+    elif name.endswith(".npz"):
+        with np.load(source) as wanted, np.load(restored) as found:
+            assert wanted.files == found.files
+            for array in wanted.files:
+                assert wanted[array].tobytes("A") == found[array].tobytes("A")
+                assert wanted[array].dtype == found[array].dtype
+    else:
+        import torch
+
+        objects = [torch.load(path, weights_only=True) for path in (source, restored)]
+        wanted, found = objects
+        assert (wanted["step"], wanted["notes"]) == (found["step"], found["notes"])
+        assert wanted["bf16"].equal(found["bf16"])
+        for part, tensor in wanted["model"].items():
+            assert tensor.equal(found["model"][part])
+        found["model"]["embed"][10, 0] = 1
+        assert found["model"]["head"][10, 0] == 1
+        assert found["model"]["rows"][0, 0] == 1
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_write_the_same_bytes_as_ever(name: str) -> None:
+    if not same_tools():
+        pytest.skip("another version of zstd")
+    assert file_of(TREES[name]) == needed(tree_path(CURRENT, name)).read_bytes()
+
+
+@pytest.mark.parametrize(("name", "effort"), WHOLE)
+def test_checkpoints_compress_to_the_same_bytes_as_ever(
+    name: str, effort: str, tmp_path: Path
+) -> None:
+    if name.endswith(".pt"):
+        pytest.importorskip("torch")
+    if not same_tools():
+        pytest.skip("another version of zstd")
+    done = tensorcomp.compress(needed(SOURCES / name), tmp_path / "x", effort=effort)
+    assert done.path.read_bytes() == needed(whole_path(CURRENT, name, effort)).read_bytes()
+
+
+def test_every_codec_has_a_golden_file() -> None:
+    used = {codec.id for case in TREES.values() for codec in parse_tree(case.tree).walk()}
+    assert used == set(own_codecs())
+
+
+def test_most_payloads_of_golden_trees_are_coded_and_not_raw() -> None:
+    for name in TREES:
+        with CompressedFile(needed(tree_path(CURRENT, name))) as file:
+            held = [file.blob_bytes(info.name) for info in file.tensors]
+            if name != "raw":
+                assert sum(held) < sum(info.nbytes for info in file.tensors) + 16 * len(held), name
+
+
+def test_golden_files_are_few_and_small() -> None:
+    size = sum(path.stat().st_size for path in HERE.rglob("*.*") if ".py" not in path.suffix)
+    assert size < 200_000

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import tensorcomp
+
+LIGHT = ["tensorcomp", "tensorcomp.codecs", "tensorcomp.container", "tensorcomp.planning"]
+LIGHT += ["tensorcomp.checkpoints", "tensorcomp.files", "tensorcomp.loading", "tensorcomp.saving"]
+LIGHT += ["tensorcomp.testing"]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_importing_needs_neither_torch_nor_numba(module: str) -> None:
+    code = f"import sys, {module}; print({{'torch', 'numba', 'pytest'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import tensorcomp; print(set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = {name for name in eval(done.stdout) if not name.startswith("tensorcomp")}
+    assert not found & {"numpy", "zstandard", "xxhash", "ml_dtypes", "safetensors"}
+
+
+def test_reading_a_header_needs_no_kernels() -> None:
+    code = """
+import io, subprocess, sys, tempfile
+from pathlib import Path
+import tensorcomp
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "x.tc.safetensors"
+    save = "import tensorcomp, numpy, sys; "
+    save += "tensorcomp.save_file({'a': numpy.arange(5)}, sys.argv[1])"
+    subprocess.run([sys.executable, "-c", save, path], check=True)
+    with tensorcomp.safe_open(path) as file:
+        file.keys(), file.metadata()
+print({"torch", "numba"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_public_names_are_documented_and_few() -> None:
+    assert len(tensorcomp.__all__) <= 24
+    assert sorted(tensorcomp.__all__) == tensorcomp.__all__
+    for name in tensorcomp.__all__:
+        value = getattr(tensorcomp, name)
+        assert name in dir(tensorcomp)
+        assert (inspect.getdoc(value) or "").strip(), name
+    with pytest.raises(AttributeError, match="has no attribute 'nonesuch'"):
+        tensorcomp.nonesuch  # noqa: B018 - the access is the test
+
+
+def test_no_public_function_takes_a_positional_boolean() -> None:
+    for name in tensorcomp.__all__:
+        value = getattr(tensorcomp, name)
+        if not inspect.isfunction(value):
+            continue
+        for parameter in inspect.signature(value).parameters.values():
+            if isinstance(parameter.default, bool):
+                assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, (name, parameter.name)
+
+
+def test_every_error_is_a_tensorcomp_error() -> None:
+    errors = [getattr(tensorcomp, name) for name in tensorcomp.__all__ if name.endswith("Error")]
+    assert len(errors) >= 6
+    assert all(issubclass(error, tensorcomp.TensorcompError) for error in errors)
+
+
+@pytest.mark.parametrize("threads", [-1, -7])
+def test_impossible_arguments_are_refused(threads: int) -> None:
+    import numpy as np
+
+    with pytest.raises(ValueError, match="threads is at least 1"):
+        tensorcomp.save({"a": np.zeros(3)}, threads=threads)
+    with pytest.raises(ValueError, match="effort is one of fast, balanced, max"):
+        tensorcomp.save({"a": np.zeros(3)}, effort="best")
