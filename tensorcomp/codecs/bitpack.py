@@ -13,7 +13,6 @@ from tensorcomp.codecs.sections import pack_sections, unpack_sections
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
 
-_BLOCK = 4096  # words a row where the array's own rows are not told apart: fits the first cache
 _SHORTEST_ROW = 16
 _U64 = struct.Struct("<Q")
 
@@ -39,7 +38,7 @@ class Bitpack(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the packed planes."""
-        from tensorcomp.kernels import bitpack as kernel
+        from tensorcomp.kernels.bitpack import pack_array
 
         if array.size == 0:
             return []
@@ -49,24 +48,14 @@ class Bitpack(Serializer):
             least = int(array.min())
             words = words - words.dtype.type(least & ((1 << 8 * array.itemsize) - 1))
         rows = as_rows(words)
-        spans = np.empty((rows.shape[0], 2), np.uint8)
-        union = np.array([kernel.row_spans(rows, spans)], np.uint8)
-        by_row = kernel.packed_bytes(spans, rows.shape[1]) + 2 * len(spans)
-        flat = -(-words.size * int(union[0, 1]) // 8)
-        if rows.shape[1] >= _SHORTEST_ROW and by_row < flat:
-            blocks = [(rows, spans)]
-        else:
-            spans = union
-            blocks = [(block, union.repeat(len(block), 0)) for block in _blocks(words.reshape(-1))]
+        spans, planes = pack_array(rows, rows.shape[1] >= _SHORTEST_ROW)
         side = pack_sections([_U64.pack(least & (2**64 - 1)), spans.tobytes()])
-        return [
-            _U64.pack(len(side)),
-            side,
-            *(_pack(block, block_spans) for block, block_spans in blocks),
-        ]
+        return [_U64.pack(len(side)), side, planes]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
+        from tensorcomp.kernels.bitpack import flat_bytes, packed_bytes, unpack, unpack_flat
+
         if out.size == 0:
             return
         words = as_words(out)
@@ -83,37 +72,16 @@ class Bitpack(Serializer):
         spans = spans.reshape(-1, 2)
         if spans.sum(axis=1, dtype=np.int64).max() > 8 * words.itemsize:
             raise CodecError(f"bitpack: more than the {8 * words.itemsize} bits of a word")
+        planes = data[8 + length :]
         if spans.shape[0] == 1:
-            blocks = [(block, spans.repeat(len(block), 0)) for block in _blocks(words.reshape(-1))]
+            size = flat_bytes(words.size, int(spans[0, 1]))
         else:
-            blocks = [(rows, spans)]
-        _unpack(data[8 + length :], blocks)
+            size = packed_bytes(spans, rows.shape[1])
+        if size != planes.size:
+            raise CodecError(f"bitpack: {planes.size} bytes of planes instead of {size}")
+        if spans.shape[0] == 1:
+            unpack_flat(planes, spans, words.reshape(-1))
+        else:
+            unpack(planes, spans, rows)
         if out.dtype.kind == "i":
             words += words.dtype.type(_U64.unpack(side[0])[0] & ((1 << 8 * words.itemsize) - 1))
-
-
-def _blocks(flat: np.ndarray) -> list[np.ndarray]:
-    """Cut a vector into a matrix of full blocks and one row for the remainder."""
-    whole = flat.size - flat.size % _BLOCK
-    blocks = [flat[:whole].reshape(-1, _BLOCK), flat[whole:].reshape(1, -1)]
-    return [block for block in blocks if block.size]
-
-
-def _pack(rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    from tensorcomp.kernels.bitpack import pack, packed_bytes
-
-    out = np.empty(packed_bytes(spans, rows.shape[1]), np.uint8)
-    pack(rows, spans, out)
-    return out
-
-
-def _unpack(data: np.ndarray, blocks: list[tuple[np.ndarray, np.ndarray]]) -> None:
-    from tensorcomp.kernels.bitpack import packed_bytes, unpack
-
-    sizes = [packed_bytes(spans, rows.shape[1]) for rows, spans in blocks]
-    if sum(sizes) != data.size:
-        raise CodecError(f"bitpack: {data.size} bytes of planes instead of {sum(sizes)}")
-    position = 0
-    for (rows, spans), size in zip(blocks, sizes, strict=True):
-        unpack(data[position : position + size], spans, rows)
-        position += size

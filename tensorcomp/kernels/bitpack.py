@@ -13,6 +13,55 @@ import numpy as np
 from tensorcomp.kernels.bits import U, both, either, leading_zeros, resize, shift_left, shift_right
 from tensorcomp.kernels.jit import jit, quick
 
+BLOCK = 4096  # words a row where an array's own rows are not told apart: fits the first cache
+
+
+@jit
+def pack_array(rows, told_apart):
+    """Return (spans, planes) of `rows` (R, C): a span for each row where that takes fewer bytes.
+
+    Otherwise there is one span, (1, 2), and the words are packed in rows of `BLOCK`. Rows may only
+    be `told_apart` if asked for.
+    """
+    spans = np.empty((rows.shape[0], 2), np.uint8)
+    shift, width = row_spans(rows, spans)
+    by_row = packed_bytes(spans, rows.shape[1])
+    if told_apart and by_row + 2 * rows.shape[0] < (rows.size * np.int64(width) + 7) // 8:
+        planes = np.empty(by_row, np.uint8)
+        pack(rows, spans, planes)
+        return spans, planes
+    flat = rows.reshape(rows.size)
+    blocks, rest = flat.size // BLOCK, flat.size % BLOCK
+    planes = np.empty(flat_bytes(flat.size, np.int64(width)), np.uint8)
+    spans = np.empty((max(blocks, 1), 2), np.uint8)
+    spans[:, 0] = shift
+    spans[:, 1] = width
+    begin = blocks * packed_size(BLOCK, np.int64(width))
+    pack(flat[: flat.size - rest].reshape(blocks, BLOCK), spans, planes[:begin])
+    if rest > 0:
+        pack(flat[flat.size - rest :].reshape(1, rest), spans, planes[begin:])
+    return spans[:1], planes
+
+
+@quick
+def flat_bytes(size, width):
+    """Return the bytes of so many words packed in rows of `BLOCK`."""
+    rest = packed_size(size % BLOCK, width) if size % BLOCK else 0
+    return size // BLOCK * packed_size(BLOCK, width) + rest
+
+
+@jit
+def unpack_flat(planes, span, flat):
+    """Undo `pack_array` with one span, (1, 2), into `flat` (n,); `planes` has the right size."""
+    blocks, rest = flat.size // BLOCK, flat.size % BLOCK
+    spans = np.empty((max(blocks, 1), 2), np.uint8)
+    spans[:, 0] = span[0, 0]
+    spans[:, 1] = span[0, 1]
+    begin = blocks * packed_size(BLOCK, np.int64(span[0, 1]))
+    unpack(planes[:begin], spans, flat[: flat.size - rest].reshape(blocks, BLOCK))
+    if rest > 0:
+        unpack(planes[begin:], spans, flat[flat.size - rest :].reshape(1, rest))
+
 
 @quick
 def packed_size(columns, width):
