@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated, Optional
+
+import typer
 
 from .options import Force, Input, Json, Output, Threads
 
@@ -13,6 +16,14 @@ def decompress(
     out: Output = None,
     threads: Threads = None,
     force: Force = False,
+    max_bytes: Annotated[
+        Optional[int],  # noqa: UP045 - typer reads it at run time
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Restore the checkpoint that was compressed.
@@ -35,7 +46,9 @@ def decompress(
 
     begun = time.perf_counter()
     with progress("decompressing") as shown:
-        restored = files.decompress(source, out, threads=threads, force=force, progress=shown)
+        restored = files.decompress(
+            source, out, threads=threads, force=force, max_bytes=max_bytes, progress=shown
+        )
     seconds = time.perf_counter() - begun
     summary = summarise(source)
     if json:

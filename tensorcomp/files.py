@@ -154,6 +154,7 @@ def decompress(
     *,
     threads: int | None = None,
     force: bool = False,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Restore what `compress` read: a safetensors file byte for byte, others as equal objects.
@@ -166,6 +167,8 @@ def decompress(
         By default beside the input, under the name it had.
     threads, force, progress
         As for `compress`.
+    max_bytes : int, optional
+        What a file's tensors may take once decoded; by default 1 GiB and 1,000 times the file.
 
     Returns
     -------
@@ -182,8 +185,9 @@ def decompress(
     number = threads or available_threads()
     if source.is_dir():
         target = Path(out) if out is not None else _restored_folder(source)
-        return _decompress_folder(source, target, number, progress, force=force)
+        return _decompress_folder(source, target, number, progress, max_bytes, force=force)
     with CompressedFile(source) as file:
+        file.check_expansion(max_bytes)
         target = Path(out) if out is not None else _restored_file(source, file)
         _refuse_itself(source, target)
         _restore_file(file, target, number, progress, force=force)
@@ -273,7 +277,13 @@ def _decode_job(job: tuple[StoredTensor, int]) -> np.ndarray:
 
 
 def _decompress_folder(
-    source: Path, target: Path, threads: int, progress: Progress | None, *, force: bool
+    source: Path,
+    target: Path,
+    threads: int,
+    progress: Progress | None,
+    max_bytes: int | None,
+    *,
+    force: bool,
 ) -> Path:
     _refuse_inside(source, target)
     found = compressed_files(source)
@@ -287,6 +297,7 @@ def _decompress_folder(
                 shutil.copyfile(file, copied)
         for file in found:
             with CompressedFile(file) as opened:
+                opened.check_expansion(max_bytes)
                 name = restored_name(file.name, opened.manifest.recipe.kind)
                 restored = partial / file.relative_to(source).parent / name
                 restored.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,12 @@ _ALIGNMENT = 64
 
 
 def load(
-    data: bytes, framework: str = "np", device: Any = "cpu", *, threads: int | None = None
+    data: bytes,
+    framework: str = "np",
+    device: Any = "cpu",
+    *,
+    threads: int | None = None,
+    max_bytes: int | None = None,
 ) -> dict[str, Any]:
     """Return the tensors of compressed bytes; the counterpart of ``safetensors.numpy.load``.
 
@@ -36,6 +41,8 @@ def load(
         Where torch tensors go.
     threads : int, optional
         All available processors by default.
+    max_bytes : int, optional
+        What the tensors may take in memory; by default 1 GiB and 1,000 times the file.
 
     Returns
     -------
@@ -49,6 +56,7 @@ def load(
         If the bytes are not a compressed checkpoint, or damaged.
     """
     with CompressedFile(data) as file:
+        file.check_expansion(max_bytes)
         return _load_all(file, _converter(framework, device), threads or available_threads())
 
 
@@ -58,6 +66,7 @@ def load_file(
     device: Any = "cpu",
     *,
     threads: int | None = None,
+    max_bytes: int | None = None,
 ) -> dict[str, Any]:
     """Return the tensors of a compressed file; the counterpart of ``safetensors.*.load_file``.
 
@@ -65,7 +74,7 @@ def load_file(
     ----------
     filename : str or path-like
         A file that tensorcomp compressed.
-    framework, device, threads
+    framework, device, threads, max_bytes
         As for `load`.
 
     Returns
@@ -79,6 +88,7 @@ def load_file(
         If the file cannot be read, is not a compressed checkpoint, or is damaged.
     """
     with CompressedFile(Path(filename)) as file:
+        file.check_expansion(max_bytes)
         return _load_all(file, _converter(framework, device), threads or available_threads())
 
 

@@ -29,6 +29,8 @@ from tensorcomp.container.manifest import (
 )
 from tensorcomp.errors import CodecError, FormatError, PlanError, TensorcompError, VerificationError
 
+MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
+
 
 class CompressedFile:
     """A compressed checkpoint, open for reading; a context manager.
@@ -81,6 +83,28 @@ class CompressedFile:
             TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
             for record in self.manifest.tensors.values()
         )
+
+    def check_expansion(self, max_bytes: int | None = None) -> None:
+        """Refuse a file that claims to be far more than it is, before anything is decoded.
+
+        Parameters
+        ----------
+        max_bytes : int, optional
+            What the stored tensors may take once decoded; by default 1 GiB and `MAX_EXPANSION`
+            times the file.
+
+        Raises
+        ------
+        FormatError
+            If they take more.
+        """
+        limit = (1 << 30) + MAX_EXPANSION * self.nbytes if max_bytes is None else max_bytes
+        stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
+        if (claimed := sum(stored)) > limit:
+            raise FormatError(
+                f"{self.where}: {self.nbytes} bytes that claim to be {claimed} once decoded, more "
+                f"than the limit of {limit}; if you trust the file, set max_bytes (--max-bytes)"
+            )
 
     def record(self, name: str) -> TensorRecord:
         """Return what is known of a tensor, under its own name or an alias.
