@@ -24,6 +24,7 @@ from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_r
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
+_LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
 class Source(Protocol):
@@ -179,7 +180,7 @@ class Pipeline:
         draft = Manifest(
             chunk_elements=self.chunk_elements,
             trees=(),
-            tensors=records,
+            tensors=_with_likely_duplicates(source, records),
             recipe=source.recipe(),
             source_bytes=source.nbytes,
             aliases=source.aliases,
@@ -246,6 +247,23 @@ class Pipeline:
                 continue
             for index in range(grid.count):
                 yield _Job(info, grid, prepared, index)
+
+
+def _with_likely_duplicates(
+    source: Source, records: Mapping[str, TensorRecord]
+) -> dict[str, TensorRecord]:
+    """Return the records with tensors that begin and end like an earlier one marked as its equals.
+
+    Only the room set aside for the header depends on it: duplicates need less of it.
+    """
+    first_with: dict[tuple[str, int, bytes], str] = {}
+    marked = {}
+    for name, record in records.items():
+        data = source.read(name)
+        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
+        marked[name] = record if first == name else replace(record, same_as=first)
+    return marked
 
 
 def _encode(job: _Job) -> tuple[bytes, int]:

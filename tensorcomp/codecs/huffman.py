@@ -36,7 +36,7 @@ _LEVEL_BITS = 3  # what the level of a row costs, about
 
 @dataclass(frozen=True)
 class Huffman(Serializer):
-    """Code integers by canonical Huffman codes of at most 11 (up to 14) bits, in eight streams.
+    """Code integers by canonical Huffman codes of at most 11 to 14 bits, in eight streams.
 
     Arrays of 1- and 2-byte elements are coded as such, others as their bytes. With `contexts` above
     1, rows and columns of a matrix are classed by scale and each class has a code of its own; as

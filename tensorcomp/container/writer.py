@@ -110,7 +110,8 @@ def _filled(draft: Manifest) -> Manifest:
 
 
 def _largest_blobs(draft: Manifest) -> dict[str, int]:
-    return {name: record.nbytes + 64 for name, record in draft.tensors.items()}
+    stored = (record for record in draft.tensors.values() if record.same_as is None)
+    return {record.name: record.nbytes + 64 for record in stored}
 
 
 def _move(file: BinaryIO, begin: int, end: int, by: int) -> None:

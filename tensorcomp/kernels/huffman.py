@@ -44,7 +44,7 @@ def encode_array(indices, bits, contexts, level_bits):
     symbols = _present(counters, contexts, bits)
     starts = np.zeros(STREAMS, np.int64)
     used = np.zeros(STREAMS, np.int64)
-    longest = longest_for(symbols.size)
+    longest = longest_for(symbols.size, contexts)
     if longest > LONGEST:
         return np.empty((0, 0), np.uint8), symbols, longest, np.empty(0, np.uint8), starts, used
     counts = np.empty((contexts, symbols.size), np.int64)

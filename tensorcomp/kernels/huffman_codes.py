@@ -173,12 +173,12 @@ def fill_table(lengths, longest, values, table):
 
 
 @quick
-def longest_for(symbols):
-    """Return how long the codes of so many symbols may be."""
+def longest_for(symbols, contexts):
+    """Return how long the codes of so many symbols may be in so many contexts."""
     bits = 0
     while (symbols - 1) >> bits > 0:
         bits += 1
-    return max(_USUAL, bits + 2)
+    return max(_USUAL if contexts > 1 else _USUAL + 1, bits + 2)
 
 
 @quick
