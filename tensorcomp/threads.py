@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -38,7 +38,9 @@ def keep_freed_memory() -> None:
 
 
 class Workers:
-    """A few threads; a context manager. One thread means the caller's own.
+    """A few threads, the caller's own among them; a context manager.
+
+    The caller works while it would wait: waking a thread can take as long as coding a small chunk.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ class Workers:
     def __init__(self, threads: int) -> None:
         keep_freed_memory()
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "tensorcomp") if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads - 1, "tensorcomp") if threads > 1 else None
 
     def __enter__(self) -> Workers:
         """Return self."""
@@ -84,15 +86,14 @@ class Workers:
             for item in items:
                 yield item, function(item)
             return
-        waiting: deque[tuple[Item, Future[Result] | None]] = deque()
+        waiting: deque[_Call[Item, Result]] = deque()
         for item in items:
-            waiting.append((item, None if small(item) else self._pool.submit(function, item)))
-            while len(waiting) > ahead * self._threads or waiting[0][1] is None:
-                yield _due(function, *waiting.popleft())
-                if not waiting:
-                    break
+            future = None if small(item) else self._pool.submit(function, item)
+            waiting.append(_Call(function, item, future))
+            while waiting and (len(waiting) > ahead * self._threads or waiting[0].future is None):
+                yield _first_result(waiting)
         while waiting:
-            yield _due(function, *waiting.popleft())
+            yield _first_result(waiting)
 
     def map_all(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
         """Call a function on every item, in any order; raise the first exception, if any."""
@@ -106,11 +107,40 @@ class Workers:
             for item in shared:
                 function(item)
 
-        for future in [self._pool.submit(drain) for _ in range(self._threads)]:
+        others = [self._pool.submit(drain) for _ in range(self._threads - 1)]
+        drain()
+        for future in others:
             future.result()
 
 
-def _due(
-    function: Callable[[Item], Result], item: Item, future: Future[Result] | None
-) -> tuple[Item, Result]:
-    return item, function(item) if future is None else future.result()
+class _Call(Generic[Item, Result]):
+    """A call that a thread may have taken; without a future, it is left to the caller."""
+
+    def __init__(
+        self, function: Callable[[Item], Result], item: Item, future: Future[Result] | None
+    ) -> None:
+        self.function = function
+        self.item = item
+        self.future = future
+
+    def take(self) -> bool:
+        """Run the call here, unless a thread has begun it; return whether it was run."""
+        if self.future is None or not self.future.cancel():
+            return False
+        self.future = Future()
+        try:
+            self.future.set_result(self.function(self.item))
+        except Exception as error:
+            self.future.set_exception(error)
+        return True
+
+
+def _first_result(waiting: deque[_Call[Item, Result]]) -> tuple[Item, Result]:
+    """Take out the first call and return its result; until that is there, run calls further on."""
+    first = waiting.popleft()
+    if first.future is None:
+        return first.item, first.function(first.item)
+    first.take()
+    while not first.future.done() and any(call.take() for call in waiting):
+        pass
+    return first.item, first.future.result()

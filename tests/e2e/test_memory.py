@@ -70,7 +70,7 @@ import tensorcomp
 tensorcomp.load(tensorcomp.save({"x": __import__("numpy").ones(9)}))
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 try:
-    tensorcomp.load_file(sys.argv[1])
+    tensorcomp.load_file(sys.argv[1], max_bytes=1 << 40)
 except tensorcomp.TensorcompError as error:
     print(error)
 """
