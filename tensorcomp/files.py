@@ -237,7 +237,6 @@ class _Decoder:
     def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
         self.tensors: tuple[TensorInfo, ...] = file.tensors
         self._file = file
-        self._workers = workers
         self._progress = progress
         self._due = iter(file.tensors)
         self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=3)

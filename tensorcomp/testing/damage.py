@@ -33,30 +33,37 @@ _SPARE_MEMORY = 4 << 20
 _MEMORY_FACTOR = 16
 
 
-def check_damaged_payload(node: Node, array: np.ndarray) -> None:
-    """Require that a damaged payload gives a `CodecError` or some array, in bounded memory."""
+def _encoded(node: Node, array: np.ndarray) -> tuple[np.ndarray, Shared, bytes] | None:
+    """Return an array as codecs read it, what is shared, and the payload.
+
+    None for a large array, and for one that the tree has no code for.
+    """
     array = readable(array)
     if array.nbytes > _LARGEST:
-        return
+        return None
     try:
         shared = fit(node, array)
-        payload = join(encode(node, array, shared))
+        return array, shared, join(encode(node, array, shared))
     except NotRepresentable:
+        return None
+
+
+def check_damaged_payload(node: Node, array: np.ndarray) -> None:
+    """Require that a damaged payload gives a `CodecError` or some array, in bounded memory."""
+    encoded = _encoded(node, array)
+    if encoded is None:
         return
+    array, shared, payload = encoded
     for what, damaged in damages(payload):
         expect_error_or_array(node, damaged, spec_of(array), shared, what)
 
 
 def check_damaged_shared(node: Node, array: np.ndarray) -> None:
     """Require the same of a sound payload with damaged shared bytes."""
-    array = readable(array)
-    if array.nbytes > _LARGEST:
+    encoded = _encoded(node, array)
+    if encoded is None:
         return
-    try:
-        shared = fit(node, array)
-        payload = join(encode(node, array, shared))
-    except NotRepresentable:
-        return
+    array, shared, payload = encoded
     for what, damaged in damages(pack_shared(shared)):
 
         def attempt(damaged: bytes = damaged) -> Shared | None:
@@ -73,14 +80,10 @@ def check_damaged_shared(node: Node, array: np.ndarray) -> None:
 
 def check_other_specs(node: Node, array: np.ndarray) -> None:
     """Require the same of a sound payload read as an array of another shape or dtype."""
-    array = readable(array)
-    if array.nbytes > _LARGEST:
+    encoded = _encoded(node, array)
+    if encoded is None:
         return
-    try:
-        shared = fit(node, array)
-        payload = join(encode(node, array, shared))
-    except NotRepresentable:
-        return
+    array, shared, payload = encoded
     shapes = [(), (0,), (1,), (array.size + 1,), (array.size, 1), (1, array.size), (2, array.size)]
     specs = [ArraySpec(shape, array.dtype) for shape in shapes]
     specs += [ArraySpec(array.shape, np.dtype(kind)) for kind in ("u1", "<i2", "<f4", "<f8")]
