@@ -2,6 +2,7 @@
 
 Run it as `python -m benchmarks.lossless` after `pip install -e '.[bench]'`. Everything tensorcomp's
 `save` and `load` do is in its times; every result is complete in new memory when the clock stops.
+Each codec has a process of its own, so that none gains from another's allocator settings.
 """
 
 import json
@@ -46,6 +47,7 @@ def described(peers: Sequence[Peer], rounds: int, threads: int) -> dict[str, str
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {found}" for name, found in packages.items()),
         "threads": f"{threads} for each codec",
+        "processes": "one for each codec, so that none gains from another's allocator settings",
         "rounds": f"median of {rounds}{fewer}, interleaved",
         "notes": "; ".join(f"{peer.name}: {peer.note}" for peer in peers if peer.note),
     }
@@ -130,7 +132,7 @@ def main(
     results: dict[str, dict[str, Measurement]] = {}
     for data in load_available(chosen(inputs, INPUT_NAMES, "input"), notes):
         loaded[data.name] = data
-        results[data.name] = measure(running, data, plan, threads)
+        results[data.name] = measure(running, data.name, plan, threads)
         tell_failures(data, results[data.name], notes)
         if not markdown:
             console.print(tables.result_sheet(data, results[data.name]).rich())

@@ -1,14 +1,12 @@
 """Interleaved timing: every peer runs once a round, so that drift hits all alike."""
 
-import gc
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
-from benchmarks.checkpoints import Input
-from benchmarks.peers import Peer, encoded_size
+from benchmarks.peers import Peer
+from benchmarks.workers import Worker, WorkerError, started
 
 
 @dataclass
@@ -27,59 +25,50 @@ class Measurement:
         return self.error is None and self.exact
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a call took, and its result.
-
-    The result is alive when the clock stops, so that giving memory back costs nobody anything.
-    """
-    start = time.perf_counter()
-    result = call()
-    return time.perf_counter() - start, result
-
-
-def run_once(peer: Peer, data: Input, buffer: bytes, threads: int) -> tuple[float, float, Any, Any]:
-    """Encode and decode once; return both times, the encoding and what was decoded."""
-    source = peer.fresh(data, buffer)
-    encode, blob = timed(lambda: peer.encode(source, data.element, threads))
-    decode, decoded = timed(lambda: peer.decode(blob, data.element, threads))
-    return encode, decode, blob, decoded
-
-
-def warm_up(peer: Peer, data: Input, buffer: bytes, threads: int) -> Measurement:
-    """Run a peer untimed, to load and compile its code, and check its round trip."""
+def warm_up(worker: Worker) -> Measurement:
+    """Run a peer untimed, and tell what its round trip gave."""
     try:
-        _, _, blob, decoded = run_once(peer, data, buffer, threads)
-        return Measurement(encoded_size(blob), peer.exact(decoded, data, buffer))
-    except Exception as error:  # a peer may fail in any way; the others go on
-        return Measurement(error=f"{type(error).__name__}: {error}")
+        found = worker.check()
+    except WorkerError as error:
+        return Measurement(error=str(error))
+    return Measurement(found.size, found.exact)
+
+
+def add_round(worker: Worker, index: int, result: Measurement) -> None:
+    """Run a peer once more, and note its times or its failure."""
+    try:
+        times = worker.take_times()
+    except WorkerError as error:
+        result.error = str(error)
+    else:
+        result.encode[index], result.decode[index] = times.encode, times.decode
+
+
+def takes_part(index: int, wanted: int, total: int) -> bool:
+    """Tell whether a peer runs in a round, so that its rounds are spread evenly over them all."""
+    return (index + 1) * wanted // total > index * wanted // total
 
 
 def measure(
-    peers: Sequence[Peer], data: Input, rounds: Mapping[str, int], threads: int
+    peers: Sequence[Peer], input_name: str, rounds: Mapping[str, int], threads: int
 ) -> dict[str, Measurement]:
     """Measure all peers on one input, `rounds[name]` times each.
 
-    Peers with fewer rounds are spread evenly over the run. Each round starts with another peer, so
-    that nobody always follows the same neighbour.
+    One peer works at a time. Each round starts with another, so that nobody always follows the
+    same neighbour.
     """
-    buffer = data.buffer()
-    results = {peer.name: warm_up(peer, data, buffer, threads) for peer in peers}
-    running = [peer for peer in peers if results[peer.name].valid]
-    total = max((rounds[peer.name] for peer in running), default=0)
-    gc.disable()
-    try:
+    with ExitStack() as stack:
+        workers = {
+            peer.name: stack.enter_context(started(peer, input_name, threads)) for peer in peers
+        }
+        results = {name: warm_up(worker) for name, worker in workers.items()}
+        running = [name for name in workers if results[name].valid]
+        total = max((rounds[name] for name in running), default=0)
         for index in range(total):
             shift = index % len(running)
-            for peer in running[shift:] + running[:shift]:
-                wanted = rounds[peer.name]
-                if (index + 1) * wanted // total == index * wanted // total:
-                    continue
-                result = results[peer.name]
-                encode, decode = run_once(peer, data, buffer, threads)[:2]
-                result.encode[index], result.decode[index] = encode, decode
-            gc.collect()
-    finally:
-        gc.enable()
+            for name in running[shift:] + running[:shift]:
+                if results[name].valid and takes_part(index, rounds[name], total):
+                    add_round(workers[name], index, results[name])
     return results
 
 
