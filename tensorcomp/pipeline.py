@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 import xxhash
 
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.codecs.text import format_tree
-from tensorcomp.codecs.tree import Node, join
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
-from tensorcomp.container.writer import CompressedWriter
+from tensorcomp.container.writer import CompressedWriter, Output, Payload
 from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_rows
 from tensorcomp.threads import Workers
 
@@ -102,7 +102,7 @@ class _Prepared:
     digest: str
     plan: Plan
     coder: ChunkCoder
-    payload: tuple[bytes, int] | None
+    payload: Payload | None
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Pipeline:
                 f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
             )
 
-    def write(self, source: Source, file: BinaryIO, progress: Progress | None = None) -> Report:
+    def write(self, source: Source, file: Output, progress: Progress | None = None) -> Report:
         """Compress a source into an empty file, and say what became of each tensor.
 
         Parameters
@@ -174,6 +174,7 @@ class Pipeline:
                 shape=info.shape,
                 role=classify(info.name, info.dtype, info.shape),
                 nbytes=info.nbytes,
+                digest=_placeholder(info.name),
             )
             for info in source.tensors
         }
@@ -189,18 +190,19 @@ class Pipeline:
         trees = _TreeTable()
         reports = {}
         with Workers(self.threads) as workers:
-            for job, (payload, checksum) in workers.in_order(
+            for job, payload in workers.in_order(
                 _encode, self._jobs(source, workers), small=_is_small, ahead=3
             ):
                 name, prepared = job.info.name, job.prepared
                 if job.same_as is not None:
-                    records[name] = replace(records[name], same_as=job.same_as)
+                    records[name] = replace(records[name], same_as=job.same_as, digest="")
                     reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                     progress.advance(name, job.info.nbytes)
                     continue
                 if job.index == 0:
-                    writer.begin(name, prepared.coder.pack(), job.grid.count)
-                size = writer.write_chunk(payload, checksum)
+                    shared = prepared.coder.pack() if job.grid.count > 1 else b""
+                    writer.begin(name, shared, job.grid.count)
+                size = writer.write_chunk(payload)
                 progress.advance(name, job.nbytes)
                 if size:
                     used = [trees.add(tree, prepared.plan.why) for tree in prepared.coder.trees]
@@ -230,11 +232,14 @@ class Pipeline:
             array = data.view(grid.dtype).reshape(grid.shape)
             plan = plan_lossless(array, self.effort)
             trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
-            coder = ChunkCoder.learn(trees, sample_rows(array))
+            if grid.count == 1:
+                coder = ChunkCoder.alone(trees)
+            else:
+                coder = ChunkCoder.learn(trees, sample_rows(array))
             digest = xxhash.xxh3_128_hexdigest(data)
             payload = None
             if grid.count == 1 and (info.dtype, info.nbytes, digest) not in first_with:
-                payload = _payload(coder, array)  # one task for most tensors
+                payload = Payload.of(coder.encode(array))  # one task for most tensors
             return _Prepared(array, digest, plan, coder, payload)
 
         for info, prepared in workers.in_order(
@@ -247,6 +252,11 @@ class Pipeline:
                 continue
             for index in range(grid.count):
                 yield _Job(info, grid, prepared, index)
+
+
+def _placeholder(name: str) -> str:
+    """Return a digest to reckon with until there is one: as long, and compressed as little."""
+    return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
 
 
 def _with_likely_duplicates(
@@ -266,19 +276,14 @@ def _with_likely_duplicates(
     return marked
 
 
-def _encode(job: _Job) -> tuple[bytes, int]:
-    """Return a chunk's payload and its checksum."""
+def _encode(job: _Job) -> Payload:
+    """Return a chunk's payload."""
     if job.index < 0:
-        return b"", 0
+        return Payload((), 0)
     if job.prepared.payload is not None:
         return job.prepared.payload
     start, stop = job.grid.bounds(job.index)
-    return _payload(job.prepared.coder, job.prepared.array[start:stop])
-
-
-def _payload(coder: ChunkCoder, array: np.ndarray) -> tuple[bytes, int]:
-    payload = join(coder.encode(array))
-    return payload, xxhash.xxh3_64_intdigest(payload)
+    return Payload.of(job.prepared.coder.encode(job.prepared.array[start:stop]))
 
 
 def _is_small(job: _Job) -> bool:

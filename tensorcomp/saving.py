@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header
 from tensorcomp.container.atomic import atomic_file
+from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline import Pipeline, Report
 from tensorcomp.threads import available_threads
@@ -116,10 +116,11 @@ def save(
     >>> load(data)["weight"].shape
     (2, 3)
     """
-    file = io.BytesIO()
+    source = MemorySource(tensors, metadata)
+    file = MemoryFile(source.nbytes)
     pipeline = Pipeline(effort=effort, threads=threads or available_threads())
-    pipeline.write(MemorySource(tensors, metadata), file)
-    return file.getvalue()
+    pipeline.write(source, file)
+    return file.to_bytes()
 
 
 def save_file(

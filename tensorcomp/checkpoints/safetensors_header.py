@@ -221,52 +221,59 @@ def _checked_metadata(value: Any, where: str) -> dict[str, str] | None:
 
 def _checked_entry(name: str, entry: Any, where: str) -> tuple[TensorInfo, int, int]:
     """Return a tensor and its range; its size is the product of its shape, counted exactly."""
-    at = f"{where}: tensor {shown(name)}"
+    fault = _entry_fault(name, entry)
+    if fault is not None:
+        raise CheckpointError(f"{where}: tensor {shown(name)}: {fault}")
+    begin, stop = entry["data_offsets"]
+    return TensorInfo(name, entry["dtype"], tuple(entry["shape"]), stop - begin), begin, stop
+
+
+def _entry_fault(name: str, entry: Any) -> str | None:
+    """Return what is wrong with a tensor's header entry, if anything."""
     if not _is_unicode(name):
-        raise CheckpointError(f"{at}: the name is not valid Unicode")
+        return "the name is not valid Unicode"
     if not isinstance(entry, dict):
-        raise CheckpointError(f"{at}: its header entry is not a JSON object")
-    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+        return "its header entry is not a JSON object"
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or not _is_unicode(dtype):
-        raise CheckpointError(f"{at}: has no dtype")
-    if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
-        raise CheckpointError(f"{at}: its shape is not a list of sizes")
+        return "has no dtype"
+    if not isinstance(shape, list) or not all(map(_is_size, shape)):
+        return "its shape is not a list of sizes"
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise CheckpointError(f"{at}: its data_offsets are not a begin and an end")
+        return "its data_offsets are not a begin and an end"
     begin, stop = offsets
     if stop < begin:
-        raise CheckpointError(f"{at}: its data end at {stop}, before they begin at {begin}")
+        return f"its data end at {stop}, before they begin at {begin}"
 
     elements = 1
     for size in shape:
         # Zeros are left out of the check: NumPy, too, refuses (2**62, 8, 0).
         elements *= size or 1
         if elements > _INT64_MAX:
-            raise CheckpointError(f"{at}: its shape overflows 64 bits")
+            return "its shape overflows 64 bits"
     if 0 in shape:
         elements = 0
     bits = dtype_bits(dtype)
     if bits is not None and elements * bits != (stop - begin) * 8:
-        raise CheckpointError(
-            f"{at}: {dtype} of shape {_shape_text(shape)} takes {elements * bits / 8:.15g} bytes, "
+        return (
+            f"{dtype} of shape {_shape_text(shape)} takes {elements * bits / 8:.15g} bytes, "
             f"but its data_offsets span {stop - begin}"
         )
-    return TensorInfo(name, dtype, tuple(shape), stop - begin), begin, stop
+    return None
 
 
 def _check_layout(spans: list[tuple[TensorInfo, int, int]], available: int, where: str) -> None:
     """Require that the ranges follow each other without a gap and fill the file."""
     expected = 0
-    previous = "the header"
-    for info, begin, stop in spans:
+    for number, (info, begin, stop) in enumerate(spans):
         if begin != expected:
             fault = "overlaps" if begin < expected else "leaves a hole after"
+            previous = shown(spans[number - 1][0].name) if number else "the header"
             raise CheckpointError(
                 f"{where}: tensor {shown(info.name)} begins at {begin}, not {expected}, and "
                 f"{fault} {previous}"
             )
         expected = stop
-        previous = shown(info.name)
     if expected < available:
         raise CheckpointError(
             f"{where}: {available - expected} bytes follow the last tensor and belong to none"
@@ -287,6 +294,8 @@ def _is_size(value: Any) -> bool:
 
 def _is_unicode(text: str) -> bool:
     """Return whether text can be written as UTF-8; JSON can spell halves of surrogate pairs."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

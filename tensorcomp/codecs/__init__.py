@@ -10,6 +10,7 @@ from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Serializer, Transfo
 from tensorcomp.codecs.bitpack import Bitpack
 from tensorcomp.codecs.constant import Constant
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.floats import Floats
 from tensorcomp.codecs.gaps import Gaps
 from tensorcomp.codecs.grid import Grid
 from tensorcomp.codecs.huffman import Huffman
@@ -27,6 +28,7 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     Bitpack,
     Constant,
     Fields,
+    Floats,
     Gaps,
     Grid,
     Huffman,

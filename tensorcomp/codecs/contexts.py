@@ -107,7 +107,7 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
     row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
     width, column_levels = 0, np.empty(columns, np.uint8)
     if shared:
-        width, levels = _unpack_columns(shared, columns)
+        width, levels = unpack_columns(shared, columns)
         column_levels[:] = levels  # writable: kernels are compiled for one kind of array
     find_model(
         matrix, _is_signed(array), LEVELS, width, contexts, row_levels, column_levels, context_of
@@ -124,7 +124,14 @@ def _integers(array: np.ndarray) -> np.ndarray:
     return as_rows(array if array.dtype.kind in "iub" else as_words(array))
 
 
-def _unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
+def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
+    """Read what `learn_columns` gave: the width of a level, and the columns' levels.
+
+    Raises
+    ------
+    CodecError
+        If a level is out of range, or their number is not the columns'.
+    """
     width, levels = unpack_sections(shared, 2, 8 + columns)
     if len(width) != 8:
         raise CodecError("the width of a level has not 8 bytes")
@@ -171,5 +178,5 @@ def unpack_model(
     if own:
         column_levels = _checked_levels(sections[1][rows:], columns, "column")
     else:
-        column_levels = _unpack_columns(shared, columns)[1]
+        column_levels = unpack_columns(shared, columns)[1]
     return ContextModel(row_levels, column_levels, context_of, own)

@@ -57,39 +57,63 @@ class Fields(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the unsigned parts, as narrow as their bits allow."""
-        high, low = self._bits(spec.dtype)
+        cut = self.cut(spec.dtype)
         return {
-            "exponent": ArraySpec(spec.shape, _narrowest(high)),
-            "mantissa": ArraySpec(spec.shape, _narrowest(low + 1)),
+            "exponent": ArraySpec(spec.shape, cut.high),
+            "mantissa": ArraySpec(spec.shape, cut.rest),
         }
 
-    def _bits(self, dtype: np.dtype) -> tuple[int, int]:
-        """Return the bits of the exponent part, and those of the mantissa part below the sign."""
-        total = 8 * word_dtype(dtype).itemsize - 1
-        exponent = _EXPONENT_BITS.get(dtype, _USUAL_EXPONENT_BITS[dtype.itemsize])
-        high = min(exponent + self.mantissa_bits, total)
-        return high, total - high
+    def cut(self, dtype: np.dtype) -> Cut:
+        """Return where an element of a dtype is cut."""
+        return _cut(dtype, self.mantissa_bits)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return exponent and mantissa."""
         from tensorcomp.kernels.fields import split
 
-        high_bits, low_bits = self._bits(array.dtype)
-        high = np.empty(array.shape, _narrowest(high_bits))
-        rest = np.empty(array.shape, _narrowest(low_bits + 1))
-        words = as_words(array)
-        split(words.reshape(-1), low_bits, (1 << high_bits) - 1, high.reshape(-1), rest.reshape(-1))
+        cut = self.cut(array.dtype)
+        high = np.empty(array.shape, cut.high)
+        rest = np.empty(array.shape, cut.rest)
+        split(as_words(array).reshape(-1), cut.low, cut.mask, high.reshape(-1), rest.reshape(-1))
         return {"exponent": high, "mantissa": rest}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the fields together again."""
         from tensorcomp.kernels.fields import merge
 
-        low_bits = self._bits(out.dtype)[1]
         words = as_words(out).reshape(-1)
-        merge(parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1), low_bits, words)
+        low = self.cut(out.dtype).low
+        merge(parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1), low, words)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the elements of a dtype are cut.
+
+    Parameters
+    ----------
+    low : int
+        Bits below the exponent part.
+    mask : int
+        The exponent part's bits, moved down.
+    high, rest : numpy.dtype
+        Unsigned, of the exponent part and of the other bits with the sign above them.
+    """
+
+    low: int
+    mask: int
+    high: np.dtype
+    rest: np.dtype
 
 
 @functools.cache
+def _cut(dtype: np.dtype, mantissa_bits: int) -> Cut:
+    total = 8 * word_dtype(dtype).itemsize - 1
+    exponent = _EXPONENT_BITS.get(dtype, _USUAL_EXPONENT_BITS[dtype.itemsize])
+    bits = min(exponent + mantissa_bits, total)
+    low = total - bits
+    return Cut(low, (1 << bits) - 1, _narrowest(bits), _narrowest(low + 1))
+
+
 def _narrowest(bits: int) -> np.dtype:
     return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= bits)}")

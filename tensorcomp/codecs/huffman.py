@@ -29,7 +29,6 @@ from tensorcomp.codecs.streams import PADDING, compact, split_side, stream_start
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _HEAD = struct.Struct("<10Q")
-_STREAMS = 8
 _LONGEST = 14
 _LEVEL_BITS = 3  # what the level of a row costs, about
 
@@ -127,9 +126,9 @@ class Huffman(Serializer):
         model = unpack_model(packed_model, number, out, shared)
         starts = stream_starts(bits, stream.size)
         bases = None if model is None else model.expand(longest).reshape(-1)
-        ends = np.empty(_STREAMS, np.int64)
-        decode_array(stream, starts, lengths, longest, alphabet, bases, symbols, ends)
-        if (ends != 8 * starts + bits).any():
+        positions = 8 * starts
+        decode_array(stream, positions, lengths, longest, alphabet, bases, symbols)
+        if (positions != 8 * starts + bits).any():
             raise CodecError("huffman: a stream does not end where it should")
 
 

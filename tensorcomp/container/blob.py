@@ -7,6 +7,9 @@
     then for each chunk
     uint64  bytes of its payload                  uint64  its XXH3-64
 
+A blob of a single chunk shares nothing, and its index is the payload's XXH3-64 alone (in format 1,
+it had an index like all others).
+
 The index comes last so that a blob can be written as a stream. How many chunks there are follows
 from the tensor's shape, so it cannot be claimed.
 """
@@ -27,6 +30,8 @@ from tensorcomp.errors import FormatError
 CHUNK_ELEMENTS = 1 << 20  # a megabyte of exponents: second-level cache, and enough for any table
 MAX_CHUNK_ELEMENTS = 1 << 22
 _ENTRY = struct.Struct("<QQ")
+_CHECKSUM = struct.Struct("<Q")
+_OF_NOTHING = xxhash.xxh3_64_intdigest(b"")
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,29 @@ def chunk_grid(
 
 
 def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
-    """Return a blob's index: `payloads` are the size and checksum of each chunk."""
+    """Return a blob's index: `payloads` are the size and checksum of each chunk.
+
+    Raises
+    ------
+    ValueError
+        If a single chunk shares something with itself.
+    """
+    if len(payloads) == 1:
+        if shared:
+            raise ValueError("a blob of one chunk shares nothing")
+        return _CHECKSUM.pack(payloads[0][1])
     entries = [(len(shared), xxhash.xxh3_64_intdigest(shared)), *payloads]
     return b"".join(_ENTRY.pack(*entry) for entry in entries)
 
 
-def index_bytes(chunks: int) -> int:
-    """Return the bytes of the index of a blob of so many chunks."""
-    return _ENTRY.size * (chunks + 1)
+def index_bytes(chunks: int, version: int = 2) -> int:
+    """Return the bytes of the index of a blob of so many chunks in a format version."""
+    return _CHECKSUM.size if is_short(chunks, version) else _ENTRY.size * (chunks + 1)
+
+
+def is_short(chunks: int, version: int = 2) -> bool:
+    """Return whether the index of such a blob is a checksum and nothing else."""
+    return chunks == 1 and version > 1
 
 
 @dataclass(frozen=True)
@@ -114,45 +134,52 @@ class Blob:
     ----------
     data : numpy.ndarray
         The blob, flat uint8.
-    offsets : numpy.ndarray
-        (chunks + 2,) int64: where what is shared, and then each payload, starts and stops.
-    checksums : numpy.ndarray
-        (chunks + 1,) uint64.
+    parts : tuple of (int, int, int)
+        Where what is shared, and then each payload, starts and stops, and its checksum.
     name : str
         The tensor's name, for error messages.
     """
 
     data: np.ndarray
-    offsets: np.ndarray
-    checksums: np.ndarray
+    parts: tuple[tuple[int, int, int], ...]
     name: str
 
     @classmethod
-    def open(cls, data: np.ndarray, chunks: int, name: str) -> Blob:
-        """Check a blob's index against its size.
+    def open(cls, data: np.ndarray, chunks: int, name: str, version: int = 2) -> Blob:
+        """Check a blob's index, as a format version has it, against its size.
 
         Raises
         ------
         FormatError
             If the parts' sizes do not add up to the blob's.
         """
-        end = data.size - index_bytes(chunks)
+        end = data.size - index_bytes(chunks, version)
         if end < 0:
             raise FormatError(
                 f"tensor {name!r}: {data.size} bytes cannot hold an index of {chunks} chunks"
             )
-        index = np.frombuffer(data[end:].tobytes(), "<u8").reshape(-1, 2)
-        if index[:, 0].max() > data.size:
-            raise FormatError(f"tensor {name!r}: a chunk claims {index[:, 0].max()} bytes")
-        offsets = np.concatenate([[0], np.cumsum(index[:, 0].astype(np.int64))])
-        if offsets[-1] != end:
+        if is_short(chunks, version):
+            checksum = _CHECKSUM.unpack(data[end:].tobytes())[0]
+            return cls(data, ((0, 0, _OF_NOTHING), (0, end, checksum)), name)
+        parts = []
+        start = 0
+        for size, checksum in _ENTRY.iter_unpack(data[end:].tobytes()):
+            parts.append((start, start + size, checksum))
+            start += size
+        if start != end:
             raise FormatError(
-                f"tensor {name!r}: its chunks take {offsets[-1]} bytes, its blob has {end} for them"
+                f"tensor {name!r}: its chunks take {start} bytes, its blob has {end} for them"
             )
-        return cls(data, offsets, index[:, 1], name)
+        return cls(data, tuple(parts), name)
 
     def shared(self) -> bytes:
-        """Return what the chunks share."""
+        """Return what the chunks share.
+
+        Raises
+        ------
+        FormatError
+            If its checksum is wrong.
+        """
         return self._checked(0).tobytes()
 
     def payload(self, chunk: int) -> np.ndarray:
@@ -166,8 +193,9 @@ class Blob:
         return self._checked(chunk + 1)
 
     def _checked(self, part: int) -> np.ndarray:
-        data = self.data[self.offsets[part] : self.offsets[part + 1]]
-        if xxhash.xxh3_64_intdigest(data) != int(self.checksums[part]):
+        start, stop, checksum = self.parts[part]
+        data = self.data[start:stop]
+        if xxhash.xxh3_64_intdigest(data) != checksum:
             which = f"chunk {part - 1}" if part else "what its chunks share"
             raise FormatError(
                 f"tensor {self.name!r}: the checksum of {which} is wrong; it is damaged"

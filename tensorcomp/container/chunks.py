@@ -19,6 +19,7 @@ from tensorcomp.codecs.tree import (
     decode,
     encode,
     fit,
+    nothing_shared,
     pack_shared,
     raw_payload,
     readable,
@@ -54,6 +55,11 @@ class ChunkCoder:
             if len(trees) == 1:
                 raise
             return cls.learn(trees[1:], sample)
+
+    @classmethod
+    def alone(cls, trees: tuple[Node, ...]) -> ChunkCoder:
+        """Return the coder of a tensor's only chunk, which shares nothing."""
+        return cls(trees, tuple(nothing_shared(tree) for tree in trees))
 
     @classmethod
     def unpack(cls, trees: tuple[Node, ...], data: bytes) -> ChunkCoder:

@@ -18,6 +18,8 @@ bf16 model.)
 
 ``tensors`` has the source's order. A digest is the first 16 hexadecimal digits of XXH3-128.
 ``attachments`` are base64.
+
+Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 METADATA_KEY = "tensorcomp"
 DIGEST_DIGITS = 16
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
@@ -98,6 +100,8 @@ class Manifest:
         What rebuilds the source file.
     source_bytes : int
         Size of the source file.
+    version : int
+        Of the format in which the file was written.
     """
 
     chunk_elements: int
@@ -106,6 +110,7 @@ class Manifest:
     recipe: Recipe
     source_bytes: int
     aliases: Mapping[str, str] = field(default_factory=dict)
+    version: int = FORMAT_VERSION
 
     def stored(self, name: str) -> TensorRecord:
         """Return the record of the tensor whose blob holds this name's data."""
@@ -165,8 +170,9 @@ def manifest_from_text(text: str, where: str) -> Manifest:
         If it is of another format version, or damaged.
     """
     try:
-        plain = _unpacked(json.loads(text), where)
-        return _from_json(json.loads(plain))
+        envelope = json.loads(text)
+        plain = _unpacked(envelope, where)
+        return _from_json(json.loads(plain), envelope["format"])
     except FormatError as error:
         raise FormatError(str(error) if where in str(error) else f"{where}: {error}") from error
     except (
@@ -198,7 +204,7 @@ def _unpacked(envelope: Any, where: str) -> bytes:
     return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
-def _from_json(value: Any) -> Manifest:
+def _from_json(value: Any, version: int) -> Manifest:
     source = value["source"]
     tensors = {name: _record_from_json(name, item) for name, item in value["tensors"].items()}
     manifest = Manifest(
@@ -215,6 +221,7 @@ def _from_json(value: Any) -> Manifest:
             },
         ),
         source_bytes=_natural(source["nbytes"]),
+        version=version,
     )
     _check(manifest)
     return manifest

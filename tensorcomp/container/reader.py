@@ -133,7 +133,8 @@ class CompressedFile:
         begin, end = self._header.offsets[stored.name]
         start = self._header.data_start
         with _located(self.where, stored.name):
-            blob = Blob.open(self._data[start + begin : start + end], grid.count, stored.name)
+            data = self._data[start + begin : start + end]
+            blob = Blob.open(data, grid.count, stored.name, self.manifest.version)
         return StoredTensor(self.where, stored, grid, blob, self._trees(stored))
 
     def _trees(self, record: TensorRecord) -> tuple[Node, ...]:
@@ -194,7 +195,8 @@ class StoredTensor:
         self.record = record
         self.grid = grid
         with _located(where, record.name):
-            self._coder = ChunkCoder.unpack(trees, blob.shared())
+            shared = blob.shared()
+            self._coder = ChunkCoder.unpack(trees, shared) if shared else ChunkCoder.alone(trees)
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return chunk `index`, decoded into `out` if given.

@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import BinaryIO
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp.codecs.base import Pieces
+from tensorcomp.codecs.tree import byte_count, join
 from tensorcomp.container.blob import blob_index
-from tensorcomp.container.manifest import METADATA_KEY, Manifest, TensorRecord, manifest_to_text
+from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
 
 _BLOCK = 1 << 24
+_SMALL = 1 << 16  # bytes that are sooner joined than written piece by piece
 _MARGIN = 512  # bytes of the header for trees, which the draft does not know
+
+
+class Output(Protocol):
+    """The part of a binary file that a writer uses."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes at the position; return how many."""
+        ...
+
+    def seek(self, position: int, /) -> int:
+        """Move to a position, maybe behind the end."""
+        ...
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most so many bytes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A chunk's payload, in the pieces that its tree gave, and its checksum.
+
+    Parameters
+    ----------
+    pieces : sequence of bytes-like
+    checksum : int
+        XXH3-64 of all pieces.
+    """
+
+    pieces: Sequence[np.ndarray | bytes | memoryview]
+    checksum: int
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> Payload:
+        """Take pieces and their checksum."""
+        digest = xxhash.xxh3_64()
+        for piece in pieces:
+            digest.update(piece)
+        return cls(pieces, digest.intdigest())
 
 
 @dataclass
@@ -36,13 +80,14 @@ class CompressedWriter:
     file : binary file
         Seekable, readable and empty.
     draft : Manifest
-        With every tensor that may be stored, in order; digests and sizes are filled in later.
+        With every tensor that may be stored, in order; trees and sizes are filled in later, and
+        digests, which must be as incompressible as the real ones will be.
     """
 
-    def __init__(self, file: BinaryIO, draft: Manifest) -> None:
+    def __init__(self, file: Output, draft: Manifest) -> None:
         self._file = file
         self._blobs: dict[str, int] = {}
-        draft_header = _header(_filled(draft), _largest_blobs(draft))
+        draft_header = _header(draft, _largest_blobs(draft))
         self._start = len(draft_header) + _MARGIN + 8 * (len(draft.tensors) // 4)
         self._position = self._start
         file.seek(self._start)
@@ -51,12 +96,11 @@ class CompressedWriter:
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
         self._open = _OpenBlob(name, self._position, shared, chunks)
-        self._write(shared)
+        if shared:
+            self._write(shared)
 
-    def write_chunk(self, payload: bytes, checksum: int) -> int:
+    def write_chunk(self, payload: Payload) -> int:
         """Write the next chunk's payload; after a blob's last one return the blob's bytes, else 0.
-
-        `checksum` is the payload's XXH3-64.
 
         Raises
         ------
@@ -66,17 +110,23 @@ class CompressedWriter:
         blob = self._open
         if blob is None:
             raise ValueError("there is no blob to write a chunk to")
-        blob.entries.append((len(payload), checksum))
-        self._write(payload)
-        if len(blob.entries) < blob.chunks:
+        pieces = list(payload.pieces)
+        blob.entries.append((byte_count(pieces), payload.checksum))
+        whole = len(blob.entries) == blob.chunks
+        if whole:
+            pieces.append(blob_index(blob.shared, blob.entries))
+        if byte_count(pieces) < _SMALL:
+            pieces = [join(pieces)]
+        for piece in pieces:
+            self._write(piece)
+        if not whole:
             return 0
-        self._write(blob_index(blob.shared, blob.entries))
         size = self._position - blob.begin
         self._blobs[blob.name] = size
         self._open = None
         return size
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: np.ndarray | bytes | memoryview) -> None:
         self._position += len(data)
         _write_all(self._file, data)
 
@@ -100,21 +150,12 @@ def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:
     return build_header(infos, {METADATA_KEY: manifest_to_text(manifest)})
 
 
-def _filled(draft: Manifest) -> Manifest:
-    """Return the draft with digests as incompressible as the real ones will be."""
-    numbers = random.Random(0)
-    fill: Callable[[TensorRecord], TensorRecord] = lambda record: replace(  # noqa: E731
-        record, digest=f"{numbers.getrandbits(64):016x}"
-    )
-    return replace(draft, tensors={name: fill(record) for name, record in draft.tensors.items()})
-
-
 def _largest_blobs(draft: Manifest) -> dict[str, int]:
     stored = (record for record in draft.tensors.values() if record.same_as is None)
     return {record.name: record.nbytes + 64 for record in stored}
 
 
-def _move(file: BinaryIO, begin: int, end: int, by: int) -> None:
+def _move(file: Output, begin: int, end: int, by: int) -> None:
     """Shift bytes towards the end of the file, last block first."""
     position = end
     while position > begin:
@@ -126,14 +167,14 @@ def _move(file: BinaryIO, begin: int, end: int, by: int) -> None:
         _write_all(file, block)
 
 
-def _write_all(file: BinaryIO, data: bytes) -> None:
+def _write_all(file: Output, data: np.ndarray | bytes | memoryview) -> None:
     """Write all bytes: an unbuffered file may take fewer at a time, on a full disk say."""
     written = file.write(data)
     while written < len(data):
         written += file.write(memoryview(data)[written:])
 
 
-def _read_all(file: BinaryIO, size: int) -> bytes:
+def _read_all(file: Output, size: int) -> bytes:
     block = file.read(size)
     while len(block) < size:
         more = file.read(size - len(block))

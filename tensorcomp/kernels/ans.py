@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensorcomp.kernels.bit_io import bit_length
 from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
-from tensorcomp.kernels.frequencies import bit_length
 from tensorcomp.kernels.jit import jit, quick
 
 STREAMS = 4

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, both, either, leading_zeros, resize, shift_left, shift_right
-from tensorcomp.kernels.jit import jit, quick
+from tensorcomp.kernels.jit import inlined, jit, quick
 
 BLOCK = 4096  # words a row where an array's own rows are not told apart: fits the first cache
 
@@ -26,21 +26,33 @@ def pack_array(rows, told_apart):
     spans = np.empty((rows.shape[0], 2), np.uint8)
     shift, width = row_spans(rows, spans)
     by_row = packed_bytes(spans, rows.shape[1])
-    if told_apart and by_row + 2 * rows.shape[0] < (rows.size * np.int64(width) + 7) // 8:
+    if (
+        told_apart
+        and rows.shape[0] > 1
+        and by_row + 2 * rows.shape[0] < (rows.size * np.int64(width) + 7) // 8
+    ):
         planes = np.empty(by_row, np.uint8)
         pack(rows, spans, planes)
         return spans, planes
-    flat = rows.reshape(rows.size)
+    planes = np.empty(flat_bytes(rows.size, np.int64(width)), np.uint8)
+    pack_flat(rows.reshape(rows.size), shift, width, planes)
+    spans = np.empty((1, 2), np.uint8)
+    spans[0, 0] = shift
+    spans[0, 1] = width
+    return spans, planes
+
+
+@jit
+def pack_flat(flat, shift, width, out):
+    """Pack words (n,) of one span in rows of `BLOCK`, the last one shorter."""
     blocks, rest = flat.size // BLOCK, flat.size % BLOCK
-    planes = np.empty(flat_bytes(flat.size, np.int64(width)), np.uint8)
     spans = np.empty((max(blocks, 1), 2), np.uint8)
     spans[:, 0] = shift
     spans[:, 1] = width
-    begin = blocks * packed_size(BLOCK, np.int64(width))
-    pack(flat[: flat.size - rest].reshape(blocks, BLOCK), spans, planes[:begin])
+    pack(flat[: flat.size - rest].reshape(blocks, BLOCK), spans, out)
     if rest > 0:
-        pack(flat[flat.size - rest :].reshape(1, rest), spans, planes[begin:])
-    return spans[:1], planes
+        begin = blocks * packed_size(BLOCK, np.int64(width))
+        pack(flat[flat.size - rest :].reshape(1, rest), spans, out[begin:])
 
 
 @quick
@@ -161,32 +173,56 @@ def unpack(data, spans, words):
     columns = words.shape[1]
     left = np.empty(columns, np.uint8)
     for r in range(words.shape[0]):
-        row = words[r]
-        shift = U(spans[r, 0])
         width = np.int64(spans[r, 1])
-        whole = width // 8
-        start = position + whole * columns
-        if width & 7:
-            used = U(0)
-            for bits in (4, 2, 1):
-                if width & bits:
-                    size = (columns * bits + 7) // 8
-                    _unpack_plane(data[start : start + size], bits, used, left)
-                    used += U(bits)
-                    start += size
-            high = shift + U(8 * whole)
-            for c in range(columns):
-                row[c] = shift_left(resize(left[c], row[c]), high)
-        else:
-            for c in range(columns):
-                row[c] = 0
-        for _ in range(whole):
-            plane = data[position : position + columns]
-            for c in range(columns):
-                row[c] = either(row[c], shift_left(resize(plane[c], row[c]), shift))
-            position += columns
-            shift += U(8)
-        position = start
+        size = packed_size(columns, width)
+        _unpack_row(data[position : position + size], U(spans[r, 0]), width, left, words[r])
+        position += size
+
+
+@inlined
+def _unpack_row(data, shift, width, left, row):
+    """Undo `pack` for one row; as few passes over it as its width allows."""
+    columns = row.size
+    whole = width // 8
+    if width & 7:
+        _unpack_left(data[whole * columns :], width & 7, left)
+    else:
+        left[:] = 0
+    high = (shift + U(8 * whole)) & U(8 * row.itemsize - 1)  # nothing is left at a whole width
+    if whole == 0:
+        for c in range(columns):
+            row[c] = shift_left(resize(left[c], row[c]), high)
+        return
+    first = data[:columns]
+    if whole == 1:
+        for c in range(columns):
+            below = shift_left(resize(first[c], row[c]), shift)
+            row[c] = either(below, shift_left(resize(left[c], row[c]), high))
+        return
+    second = data[columns : 2 * columns]
+    next_shift = shift + U(8)
+    for c in range(columns):
+        below = shift_left(resize(first[c], row[c]), shift)
+        below = either(below, shift_left(resize(second[c], row[c]), next_shift))
+        row[c] = either(below, shift_left(resize(left[c], row[c]), high))
+    for k in range(2, whole):
+        plane = data[k * columns : (k + 1) * columns]
+        next_shift = shift + U(8 * k)
+        for c in range(columns):
+            row[c] = either(row[c], shift_left(resize(plane[c], row[c]), next_shift))
+
+
+@inlined
+def _unpack_left(data, width, left):
+    """Set `left` to the bits, fewer than 8, that whole byte planes leave of each word."""
+    used = U(0)
+    start = 0
+    for bits in (4, 2, 1):
+        if width & bits:
+            size = (left.size * bits + 7) // 8
+            _unpack_plane(data[start : start + size], bits, used, left)
+            used += U(bits)
+            start += size
 
 
 @jit

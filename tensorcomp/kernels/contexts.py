@@ -98,13 +98,20 @@ def _cut(values, low, high, levels, width, out):
 @jit
 def cut_sums(row_levels, column_levels, levels, contexts, context_of):
     """Set `context_of` (2 × levels - 1,) uint8: equal steps between the 2nd and 98th percentile."""
+    low, span = find_sums(row_levels, column_levels, levels)
+    fill_steps(low, span, contexts, context_of)
+
+
+@jit
+def find_sums(row_levels, column_levels, levels):
+    """Return the 2nd percentile of the sums of two levels, and the span from there to the 98th."""
     by_row = np.zeros(levels, np.int64)
     by_column = np.zeros(levels, np.int64)
     for r in range(row_levels.size):
         by_row[row_levels[r]] += 1
     for c in range(column_levels.size):
         by_column[column_levels[c]] += 1
-    counts = np.zeros(context_of.size, np.int64)
+    counts = np.zeros(2 * levels - 1, np.int64)
     for i in range(levels):
         for j in range(levels):
             counts[i + j] += by_row[i] * by_column[j]
@@ -114,14 +121,40 @@ def cut_sums(row_levels, column_levels, levels, contexts, context_of):
     while below <= tail:
         low += 1
         below += counts[low]
-    high = context_of.size - 1
+    high = counts.size - 1
     above = counts[high]
     while above <= tail:
         high -= 1
         above += counts[high]
-    span = max(high - low + 1, 1)
+    return low, max(high - low + 1, 1)
+
+
+@jit
+def fill_steps(low, span, contexts, context_of):
+    """Set `context_of` to `contexts` equal steps over the `span` sums from `low` on."""
     for i in range(context_of.size):
         context_of[i] = min(max((i - low) * contexts // span, 0), contexts - 1)
+
+
+@jit
+def level_patterns(row_levels, column_levels, levels, value_of):
+    """Return the row of patterns of each level, and patterns (S, C): value_of[level + column's].
+
+    levels is how many there are. There are as many patterns as rows have levels, so that they take
+    no more than the chunk.
+    """
+    slots = np.full(levels, -1, np.int64)
+    used = 0
+    for r in range(row_levels.size):
+        if slots[row_levels[r]] < 0:
+            slots[row_levels[r]] = used
+            used += 1
+    patterns = np.empty((used, column_levels.size), np.uint16)
+    for level in range(levels):
+        if slots[level] >= 0:
+            for c in range(column_levels.size):
+                patterns[slots[level], c] = value_of[level + np.int64(column_levels[c])]
+    return slots, patterns
 
 
 @jit

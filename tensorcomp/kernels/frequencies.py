@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U, load64, store64
+from tensorcomp.kernels.bit_io import bit_length, get_bits, put_bits
+from tensorcomp.kernels.bits import U
 from tensorcomp.kernels.jit import jit, quick
 
 LONGEST_CODE = 30  # bits of a frequency at most: 16 ones, then 14 bits
@@ -85,15 +86,6 @@ def _least_loss(row, chosen, log2):
     return best, least
 
 
-@jit
-def bit_length(value):
-    """Return the bits of a number that is not negative."""
-    length = np.int64(0)
-    while value >> length > 0:
-        length += 1
-    return length
-
-
 @quick
 def _predict(frequencies, context, a):
     """Return the LOCO-I prediction and the class of activity around a frequency."""
@@ -132,21 +124,6 @@ def _learn(sums, numbers, activity, value):
     if numbers[activity] >= _MEMORY:
         sums[activity] >>= 1
         numbers[activity] >>= 1
-
-
-@jit
-def put_bits(out, position, value, count):
-    """Put the low `count` bits, at most 32, of `value` at bit `position`; return the next one."""
-    byte = np.int64(position >> 3)
-    store64(out, byte, load64(out, byte) | (U(value) << U(position & 7)))
-    return position + count
-
-
-@jit
-def get_bits(data, position, count):
-    """Return `count` bits, at most 32, from bit `position`, as int64."""
-    word = load64(data, np.int64(position >> 3)) >> U(position & 7)
-    return np.int64(word & ((U(1) << U(count)) - U(1)))
 
 
 @quick

@@ -15,7 +15,9 @@ import numpy as np
 from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
 from tensorcomp.kernels.contexts import histogram
 from tensorcomp.kernels.huffman_codes import (
+    LENGTH_BITS,
     LONGEST,
+    NARROW,
     cheapest_lengths,
     fill_codes,
     fill_table,
@@ -28,7 +30,6 @@ UNROLL = 4  # symbols a 64-bit word must hold at any bit offset: 7 + 4 × 14 bit
 BATCH = STREAMS * UNROLL
 MARK = U(1 << 63)
 _PADDING = 8  # a stream's last store reaches so far behind it
-_NARROW = 1 << 12  # symbols below it fit a table of uint16
 
 
 @jit
@@ -84,17 +85,17 @@ def _present(counters, contexts, bits):
 
 
 @jit
-def decode_array(stream, starts, lengths, longest, symbols, bases, out, ends):
+def decode_array(stream, positions, lengths, longest, symbols, bases, out):
     """Decode (n,) symbols into `out`; see `decode`. lengths and symbols as from `encode_array`."""
     size = lengths.shape[0] << longest
-    if symbols[symbols.size - 1] < _NARROW:
+    if symbols[symbols.size - 1] < NARROW:
         narrow = np.empty(size, np.uint16)
         fill_table(lengths, longest, symbols, narrow)
-        decode(stream, starts, narrow, longest, bases, out, ends)
+        decode(stream, positions, narrow, longest, bases, out)
     else:
         wide = np.empty(size, np.uint32)
         fill_table(lengths, longest, symbols, wide)
-        decode(stream, starts, wide, longest, bases, out, ends)
+        decode(stream, positions, wide, longest, bases, out)
 
 
 @jit
@@ -175,31 +176,20 @@ def _look_up(table, bases, i, bits):
 
 
 @jit
-def decode(stream, starts, table, longest, bases, out, ends):
-    """Read eight streams from the byte positions `starts`; set `ends` to the bits reached.
+def decode(stream, positions, table, longest, bases, out):
+    """Read eight streams from the bit `positions` (8,) int64 on, and move these to the next ones.
 
     stream uint8 with 8 bytes behind the last code; table as `fill_table` makes it; bases (n,)
-    uint16, each element's context << longest, or None for a single context; out (n,). Damaged bytes
-    give wrong symbols but never an access out of bounds.
+    uint16, each element's context << longest, or None for a single context; out (n,), where n is
+    a multiple of 8 unless nothing follows. Damaged bytes give wrong symbols but never an access out
+    of bounds.
     """
     n = U(out.size)
     stop = n - n % U(BATCH)
     mask = (U(1) << U(longest)) - U(1)
-    above = U(12) if table.itemsize == 2 else U(16)
-    value = (U(1) << above) - U(1)
     limit = U(stream.size - 8)
-    p0, p1, p2, p3 = (
-        U(starts[0]) * U(8),
-        U(starts[1]) * U(8),
-        U(starts[2]) * U(8),
-        U(starts[3]) * U(8),
-    )
-    p4, p5, p6, p7 = (
-        U(starts[4]) * U(8),
-        U(starts[5]) * U(8),
-        U(starts[6]) * U(8),
-        U(starts[7]) * U(8),
-    )
+    p0, p1, p2, p3 = U(positions[0]), U(positions[1]), U(positions[2]), U(positions[3])
+    p4, p5, p6, p7 = U(positions[4]), U(positions[5]), U(positions[6]), U(positions[7])
     for i in range(U(0), stop, U(BATCH)):
         w0 = _refill(stream, p0, limit)
         w1 = _refill(stream, p1, limit)
@@ -212,29 +202,29 @@ def decode(stream, starts, table, longest, bases, out, ends):
         for k in range(UNROLL):
             at = i + U(k) * U(STREAMS)
             entry = _look_up(table, bases, at, w0 & mask)
-            out[at] = entry & value
-            w0 >>= entry >> above
+            out[at] = entry >> U(LENGTH_BITS)
+            w0 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(1), w1 & mask)
-            out[at + U(1)] = entry & value
-            w1 >>= entry >> above
+            out[at + U(1)] = entry >> U(LENGTH_BITS)
+            w1 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(2), w2 & mask)
-            out[at + U(2)] = entry & value
-            w2 >>= entry >> above
+            out[at + U(2)] = entry >> U(LENGTH_BITS)
+            w2 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(3), w3 & mask)
-            out[at + U(3)] = entry & value
-            w3 >>= entry >> above
+            out[at + U(3)] = entry >> U(LENGTH_BITS)
+            w3 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(4), w4 & mask)
-            out[at + U(4)] = entry & value
-            w4 >>= entry >> above
+            out[at + U(4)] = entry >> U(LENGTH_BITS)
+            w4 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(5), w5 & mask)
-            out[at + U(5)] = entry & value
-            w5 >>= entry >> above
+            out[at + U(5)] = entry >> U(LENGTH_BITS)
+            w5 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(6), w6 & mask)
-            out[at + U(6)] = entry & value
-            w6 >>= entry >> above
+            out[at + U(6)] = entry >> U(LENGTH_BITS)
+            w6 >>= entry & U(63)
             entry = _look_up(table, bases, at + U(7), w7 & mask)
-            out[at + U(7)] = entry & value
-            w7 >>= entry >> above
+            out[at + U(7)] = entry >> U(LENGTH_BITS)
+            w7 >>= entry & U(63)
         p0 += leading_zeros(w0)
         p1 += leading_zeros(w1)
         p2 += leading_zeros(w2)
@@ -243,10 +233,10 @@ def decode(stream, starts, table, longest, bases, out, ends):
         p5 += leading_zeros(w5)
         p6 += leading_zeros(w6)
         p7 += leading_zeros(w7)
-    ends[0], ends[1], ends[2], ends[3] = p0, p1, p2, p3
-    ends[4], ends[5], ends[6], ends[7] = p4, p5, p6, p7
+    positions[0], positions[1], positions[2], positions[3] = p0, p1, p2, p3
+    positions[4], positions[5], positions[6], positions[7] = p4, p5, p6, p7
     for i in range(stop, n):
         j = i & U(STREAMS - 1)
-        entry = _look_up(table, bases, i, _refill(stream, U(ends[j]), limit) & mask)
-        out[i] = entry & value
-        ends[j] += np.int64(entry >> above)
+        entry = _look_up(table, bases, i, _refill(stream, U(positions[j]), limit) & mask)
+        out[i] = entry >> U(LENGTH_BITS)
+        positions[j] += np.int64(entry & U(63))

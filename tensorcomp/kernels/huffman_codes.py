@@ -10,6 +10,8 @@ import numpy as np
 from tensorcomp.kernels.jit import quick
 
 LONGEST = 14
+LENGTH_BITS = 6  # of a decoder's entry: as many as a 64-bit shift looks at
+NARROW = 1 << (16 - LENGTH_BITS)
 _USUAL = 11  # tables of eight contexts then fit the first-level cache
 _TABLE_BITS = 16  # of an index into all contexts' tables
 
@@ -144,14 +146,13 @@ def fill_codes(lengths, longest, symbols, shift, codes):
 
 @quick
 def fill_table(lengths, longest, values, table):
-    """Set table[context << longest | bits] = length << 3/4 of the width | value, for all bits.
+    """Set table[context << longest | bits] = value << `LENGTH_BITS` | length, for all bits.
 
-    A uint16 table, for values below 4096, stays in the first-level cache; a uint32 one takes any
-    value. Bits that no code starts with get length 0: a damaged stream then stands still, and the
-    check of the end positions finds it.
+    A uint16 table, for values below `NARROW`, stays in the first-level cache; a uint32 one takes
+    any value. Bits that no code starts with get length 0: a damaged stream then stands still, and
+    the check of the end positions finds it.
     """
     contexts, alphabet = lengths.shape
-    above = 12 if table.itemsize == 2 else 16
     for context in range(contexts):
         base = context << longest
         code = 0
@@ -161,11 +162,11 @@ def fill_table(lengths, longest, values, table):
                 complete += 1 << (longest - np.int64(lengths[context, a]))
         if complete < 1 << longest:
             for bits in range(1 << longest):
-                table[base + bits] = values[0]
+                table[base + bits] = np.int64(values[0]) << LENGTH_BITS
         for length in range(1, longest + 1):
             for a in range(alphabet):
                 if lengths[context, a] == length:
-                    entry = (length << above) | np.int64(values[a])
+                    entry = (np.int64(values[a]) << LENGTH_BITS) | length
                     for bits in range(_reverse(code, length), 1 << longest, 1 << length):
                         table[base + bits] = entry
                     code += 1

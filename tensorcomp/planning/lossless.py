@@ -55,7 +55,7 @@ class _Candidate:
     why: str
 
 
-# How the exponents of ordinary floats, and integers, are coded.
+# How integers are coded: in contexts of row and column scale, and without.
 _CODES = {
     "fast": "huffman",
     "balanced": "huffman(contexts=8)",
@@ -64,7 +64,7 @@ _CODES = {
 _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"}
 
 
-def _fields(dtype: np.dtype, codes: str) -> str:
+def _usual(dtype: np.dtype, effort: str) -> str:
     """Return the tree of ordinary floats.
 
     The top bits of the mantissa that join the exponent were measured on trained layers: two are
@@ -72,7 +72,14 @@ def _fields(dtype: np.dtype, codes: str) -> str:
     a float16 are whole bytes.
     """
     bits = 3 if dtype == np.float16 else 2
-    return f"fields({bits}, exponent={codes}, mantissa=bitpack)"
+    if effort == "max":
+        return f"fields({bits}, exponent={_CODES[effort]}, mantissa=bitpack)"
+    return f"floats({bits})" if effort == "balanced" else _flat(dtype)
+
+
+def _flat(dtype: np.dtype) -> str:
+    """Return the tree of floats without rows and columns to tell apart."""
+    return f"floats({3 if dtype == np.float16 else 2}, contexts=1)"
 
 
 def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
@@ -102,59 +109,52 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
         return Plan(parse_tree("constant"), "all elements are equal")
     is_float = array.dtype.kind in _FLOATS
     if array.size < _SMALL:
-        return _small(array, effort) if is_float else Plan(parse_tree("raw(bytes=zstd)"), "small")
-    probe = _probe(words)
-    candidates = list(_floats(array, probe, effort) if is_float else _others(array, probe, effort))
+        return _small(array) if is_float else Plan(parse_tree("raw(bytes=zstd)"), "small")
+    zeros, distinct = _look(words)
+    if is_float:
+        candidates = list(_floats(array, zeros, distinct, effort))
+    else:
+        candidates = list(_others(array, distinct, effort))
     if len(candidates) == 1:
         return Plan(parse_tree(candidates[0].text), candidates[0].why)
-    fallback = parse_tree(_fields(array.dtype, _CODES[effort]) if is_float else "raw(bytes=zstd)")
+    fallback = parse_tree(_usual(array.dtype, effort) if is_float else "raw(bytes=zstd)")
     return _smallest(sample_rows(array, _SAMPLE[effort]), candidates, fallback)
 
 
-def _small(array: np.ndarray, effort: str) -> Plan:
-    """Return the tree of a vector of floats: tables of its own would cost more than they save."""
+def _small(array: np.ndarray) -> Plan:
+    """Return the tree of a few floats: more than one table would cost more than it saves."""
     if array.size < _TINY:
         return Plan(parse_tree("raw"), "tiny")
-    if effort == "max":
-        return Plan(parse_tree(_fields(array.dtype, _FLAT_CODES[effort])), "small")
-    return Plan(parse_tree("fields(exponent=raw(bytes=zstd), mantissa=bitpack)"), "small")
+    return Plan(parse_tree(_flat(array.dtype)), "small")
+
+
+def _look(words: np.ndarray) -> tuple[float, int]:
+    """Return the share of zeros and the number of distinct words in a thousand of a tensor."""
+    from tensorcomp.kernels.survey import survey
+
+    zeros, distinct = survey(words.reshape(-1))
+    return float(zeros), int(distinct)
 
 
 def _is_constant(words: np.ndarray) -> bool:
-    flat = words.reshape(-1)
-    first = flat[0]
-    # From coarse to fine: nearly every tensor fails at once.
-    return bool((flat[: 1 << 10] == first).all() and (flat == first).all())
+    from tensorcomp.kernels.survey import all_equal
+
+    return bool(all_equal(words.reshape(-1)))
 
 
-def _probe(words: np.ndarray) -> np.ndarray:
-    """Return a thousand elements, in runs of 64 spread over the tensor."""
-    flat = words.reshape(-1)
-    runs = _PROBE // 64
-    step = (flat.size - 64) // (runs - 1)
-    return np.concatenate([flat[i * step : i * step + 64] for i in range(runs)])
-
-
-def _distinct(probe: np.ndarray) -> int:
-    ordered = np.sort(probe)
-    return int((ordered[1:] != ordered[:-1]).sum()) + 1
-
-
-def _floats(array: np.ndarray, probe: np.ndarray, effort: str) -> Iterator[_Candidate]:
+def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iterator[_Candidate]:
     """Yield what may suit floats; more than the usual tree only where the probe shows why."""
     codes = _CODES[effort]
-    usual = _fields(array.dtype, codes)
-    yield _Candidate(usual, "floats: exponents by row and column scale")
+    yield _Candidate(_usual(array.dtype, effort), "floats: exponents by row and column scale")
     if array.itemsize == 1:
         yield _Candidate(_FLAT_CODES[effort], "floats of a byte, coded whole")
-    zeros = float((probe == 0).mean())
     if zeros > _MANY_ZEROS:
-        values = _fields(array.dtype, _FLAT_CODES[effort])
+        values = _flat(array.dtype)
         for mask in ("bitpack", codes, "gaps"):
             yield _Candidate(
                 f"sparse(mask={mask}, values={values})", f"{zeros:.0%} of a probe are zero"
             )
-    if array.itemsize > 1 and (distinct := _distinct(probe)) <= _FEW_DISTINCT:
+    if array.itemsize > 1 and distinct <= _FEW_DISTINCT:
         yield _Candidate(
             f"palette(table=raw(bytes=zstd), codes={codes})", f"few values: {distinct} in a probe"
         )
@@ -177,7 +177,7 @@ def _is_grid(array: np.ndarray) -> bool:
     return True
 
 
-def _others(array: np.ndarray, probe: np.ndarray, effort: str) -> Iterator[_Candidate]:
+def _others(array: np.ndarray, distinct: int, effort: str) -> Iterator[_Candidate]:
     """Yield what may suit integers and opaque bytes."""
     yield _Candidate("raw", "incompressible")
     yield _Candidate("raw(bytes=zstd)", "bytes that repeat")
@@ -185,7 +185,7 @@ def _others(array: np.ndarray, probe: np.ndarray, effort: str) -> Iterator[_Cand
     yield _Candidate("runlength", "runs of equal values")
     if array.itemsize <= 2:
         yield _Candidate(_CODES[effort], "integers coded by frequency")
-    if array.itemsize > 1 and _distinct(probe) <= _FEW_DISTINCT:
+    if array.itemsize > 1 and distinct <= _FEW_DISTINCT:
         yield _Candidate(f"palette(table=raw(bytes=zstd), codes={_CODES[effort]})", "few values")
 
 

@@ -13,6 +13,7 @@ import zstandard
 import tensorcomp
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header, parse_header
+from tensorcomp.container.manifest import FORMAT_VERSION
 
 KEY = "tensorcomp"
 
@@ -50,7 +51,7 @@ def manifest_of(data: bytes) -> dict[str, Any]:
     return value
 
 
-def pack_manifest(value: object, version: object = 1) -> str:
+def pack_manifest(value: object, version: object = FORMAT_VERSION) -> str:
     """Return the text of a manifest that holds any JSON value."""
     plain = value if isinstance(value, bytes) else json.dumps(value).encode()
     packed = zstandard.ZstdCompressor().compress(plain)

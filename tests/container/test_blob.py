@@ -95,15 +95,27 @@ def test_a_damaged_chunk_is_named_and_the_others_are_whole() -> None:
         blob.shared()
 
 
-@given(st.binary(max_size=200), st.integers(1, 9))
-def test_no_bytes_make_a_blob_that_reads_outside_itself(data: bytes, chunks: int) -> None:
+def test_a_single_chunk_shares_nothing_and_is_indexed_by_its_checksum() -> None:
+    data = blob_of(b"", b"only")
+    assert data.size == 4 + index_bytes(1) == 12
+    assert Blob.open(data, 1, "x").payload(0).tobytes() == b"only"
+    assert Blob.open(data, 1, "x").shared() == b""
+    with pytest.raises(ValueError, match="shares nothing"):
+        blob_of(b"shared", b"only")
+
+
+@given(st.binary(max_size=200), st.integers(1, 9), st.sampled_from([1, 2]))
+def test_no_bytes_make_a_blob_that_reads_outside_itself(
+    data: bytes, chunks: int, version: int
+) -> None:
     try:
-        blob = Blob.open(np.frombuffer(data, np.uint8), chunks, "x")
+        blob = Blob.open(np.frombuffer(data, np.uint8), chunks, "x", version)
     except FormatError:
         return
-    assert blob.offsets[0] == 0
-    assert (np.diff(blob.offsets) >= 0).all()
-    assert blob.offsets[-1] == len(data) - index_bytes(chunks)
+    starts, stops = zip(*((start, stop) for start, stop, _ in blob.parts), strict=True)
+    assert starts == (0, *stops[:-1])
+    assert all(start <= stop for start, stop in zip(starts, stops, strict=True))
+    assert stops[-1] == len(data) - index_bytes(chunks, version)
 
 
 GRID = np.rint(np.arange(-3000, 3000) / 30).astype(np.float32).reshape(60, 100) / 8

@@ -16,6 +16,7 @@ TREES: dict[str, tuple[str, ...]] = {
         "fields(2, exponent=ans(contexts=16, states=12), mantissa=raw(bytes=zstd))",
         "fields(4, exponent=palette, mantissa=sparse)",
     ),
+    "floats": ("floats", "floats(0, contexts=1)", "floats(4, contexts=32)"),
     "gaps": ("gaps", "sparse(mask=gaps)"),
     "grid": ("grid", "grid(8, scales=raw, codes=ans(contexts=4))"),
     "huffman": ("huffman", "huffman(contexts=8)", "huffman(contexts=32)"),

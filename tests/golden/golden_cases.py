@@ -15,7 +15,6 @@ import xxhash
 
 from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.codecs import parse_tree
-from tensorcomp.codecs.tree import join
 from tensorcomp.container.blob import chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import (
@@ -24,7 +23,7 @@ from tensorcomp.container.manifest import (
     PlannedTree,
     TensorRecord,
 )
-from tensorcomp.container.writer import CompressedWriter
+from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
 
 
@@ -70,6 +69,7 @@ class Case:
     tensors: Callable[[], Mapping[str, np.ndarray]]
     fallback: str | None = None
     chunk_elements: int = 1024
+    since: int = 1  # the format version that brought its codec
 
 
 def floats() -> dict[str, np.ndarray]:
@@ -84,6 +84,17 @@ def floats() -> dict[str, np.ndarray]:
         "scalar": np.array(-0.0, np.float32),
         "empty": np.empty((0, 3), np.float32),
     }
+
+
+def many_floats() -> dict[str, np.ndarray]:
+    matrix = weights(65, 256, 27)
+    small = matrix[:17].copy()
+    small[5:12] = small[5:12].astype(ml_dtypes.bfloat16)  # rows of fewer bits
+    return {"fp8": matrix.astype(ml_dtypes.float8_e5m2), "bf16 rows in fp32": small}
+
+
+def long_floats() -> dict[str, np.ndarray]:
+    return {"long": weights(8, 4100, 28).astype(ml_dtypes.float8_e5m2)}
 
 
 def integers() -> dict[str, np.ndarray]:
@@ -180,6 +191,9 @@ TREES: dict[str, Case] = {
     "constant": Case("constant", constants),
     "fields": Case("fields", floats),
     "fields_max": Case("fields(2, exponent=ans(contexts=16, states=12), mantissa=bitpack)", floats),
+    "floats": Case("floats", floats, since=2),
+    "floats_contexts": Case("floats(1, contexts=2)", many_floats, chunk_elements=1 << 16, since=2),
+    "floats_long_rows": Case("floats(contexts=2)", long_floats, chunk_elements=16_500, since=2),
     "gaps": Case("gaps", index_sets),
     "grid": Case("grid", grids),
     "grid_fallback": Case("grid", mixed, fallback="fields"),
@@ -226,11 +240,11 @@ def file_of(case: Case) -> bytes:
     for name, array in tensors.items():
         grid = chunk_grid(records[name].dtype, array.shape, array.nbytes, case.chunk_elements)
         seen = np.frombuffer(array.tobytes(), grid.dtype).reshape(grid.shape)
-        coder = ChunkCoder.learn(trees, seen)
-        writer.begin(name, coder.pack(), grid.count)
+        alone = grid.count == 1
+        coder = ChunkCoder.alone(trees) if alone else ChunkCoder.learn(trees, seen)
+        writer.begin(name, b"" if alone else coder.pack(), grid.count)
         for index in range(grid.count):
-            payload = join(coder.encode(seen[slice(*grid.bounds(index))]))
-            writer.write_chunk(payload, xxhash.xxh3_64_intdigest(payload))
+            writer.write_chunk(Payload.of(coder.encode(seen[slice(*grid.bounds(index))])))
     writer.finish(manifest)
     return file.getvalue()
 

@@ -1,0 +1,121 @@
+"""Floats as bytes in one step: what `fields(huffman, bitpack)` does, without the parts between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
+from tensorcomp.codecs.contexts import learn_columns, shares_columns, unpack_columns
+from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.words import as_rows, as_words
+from tensorcomp.errors import CodecError, NotRepresentable
+
+_SHORTEST_ROW = 16  # a level or a span for a row costs 3 bits or so: shorter rows cannot earn it
+_TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
+_FEWEST = 1 << 13  # elements of a context
+PADDING = 8  # bytes behind the last stream at least, planes or zeros
+_NO_COLUMNS = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class Floats(Serializer):
+    """Code exponents by Huffman codes in contexts of row and column scale, all else as bit planes.
+
+    It stores what ``fields(mantissa_bits, exponent=huffman(contexts), mantissa=bitpack)`` stores,
+    with less side information and in less time.
+
+    Layout: side information and eight bit streams (see `kernels.float_side` and
+    `kernels.float_encoder`), then planes (see `kernels.bitpack`), followed by zeros if they have
+    less than 8 bytes, since the decoder loads whole words. What chunks of long rows share: the
+    columns' levels.
+
+    Lossless: bits are moved, never interpreted. Cost: O(n), about 1 ns an element each way. Not for
+    integers, nor where few distinct values occur (`palette`, `grid`, `sparse`).
+
+    Parameters
+    ----------
+    mantissa_bits : int
+        Top bits of the mantissa, 0 to 4, that are coded with the exponent.
+    contexts : int
+        How many there may be, a power of two up to 32; 1 decodes fastest.
+
+    References
+    ----------
+    Exponents coded apart: Hershcovitch et al. 2024, "ZipNN"; Zhang et al. 2025, "DFloat11".
+    """
+
+    id: ClassVar[str] = "floats"
+    mantissa_bits: int = 2
+    contexts: int = 8
+
+    def __post_init__(self) -> None:
+        if not (type(self.mantissa_bits) is int and 0 <= self.mantissa_bits <= 4):
+            raise ValueError(f"mantissa_bits is a number from 0 to 4; got {self.mantissa_bits!r}")
+        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
+            raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
+
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return whether rows are so long that chunks share the columns' levels."""
+        return self.contexts > 1 and shares_columns(spec)
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Learn the columns' levels."""
+        if not self.shares(spec_of(array)):
+            return b""
+        return learn_columns(Fields(self.mantissa_bits).encode(array)["exponent"])
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
+        """Return the coded bytes."""
+        from tensorcomp.kernels.bitpack import pack_array
+        from tensorcomp.kernels.fields import split
+        from tensorcomp.kernels.float_encoder import encode_symbols
+
+        if array.size == 0:
+            return []
+        rows = _matrix(as_words(array))
+        cut = Fields(self.mantissa_bits).cut(array.dtype)
+        symbols, rest = np.empty(rows.shape, np.uint16), np.empty(rows.shape, cut.rest)
+        split(rows.reshape(-1), cut.low, cut.mask, symbols.reshape(-1), rest.reshape(-1))
+        spans, planes = pack_array(rest, array.size >= _TOLD_APART)
+        width, columns = _shared_columns(shared, rows.shape)
+        contexts = self._affordable(array.size) if rows.shape[0] > 1 or shared else 1
+        coded = encode_symbols(symbols, contexts, width, columns, spans, array.nbytes - planes.size)
+        if not coded.size:
+            raise NotRepresentable("floats: no code makes these exponents smaller")
+        return [coded, planes, bytes(max(0, PADDING - planes.size))]
+
+    def _affordable(self, elements: int) -> int:
+        """Return how many contexts are worth trying: a power of two of enough elements each."""
+        return min(self.contexts, 1 << max(elements // _FEWEST, 1).bit_length() - 1)
+
+    def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`."""
+        from tensorcomp.kernels.float_decoder import SHORTEST, WRONG, decode_symbols, merge_planes
+
+        if out.size == 0:
+            return
+        if data.size < SHORTEST:
+            raise CodecError("floats: the coded bytes are cut short")
+        rows = _matrix(as_words(out))
+        _, columns = _shared_columns(shared, rows.shape)
+        cut = Fields(self.mantissa_bits).cut(out.dtype)
+        symbols, spans = np.empty(rows.shape, np.uint16), np.empty((rows.shape[0], 2), np.uint8)
+        begin, apart = decode_symbols(data, columns, cut.low + 1, spans, symbols)
+        if begin < 0:
+            raise CodecError(f"floats: {WRONG[begin]}")
+        part = np.empty(0, cut.rest)
+        merge_planes(symbols, data[begin:], spans, apart, cut.low, part, rows)
+
+
+def _matrix(words: np.ndarray) -> np.ndarray:
+    """Return rows of words; a single one where they are too short to be told apart."""
+    rows = as_rows(words)
+    return rows if rows.shape[1] >= _SHORTEST_ROW else rows.reshape(1, -1)
+
+
+def _shared_columns(shared: bytes, shape: tuple[int, ...]) -> tuple[int, np.ndarray]:
+    """Return the width of a level and the columns' levels that chunks share, or (0, none)."""
+    return unpack_columns(shared, shape[1]) if shared else (0, _NO_COLUMNS)

@@ -1,0 +1,46 @@
+"""A quick look at a tensor's words, to tell what kind of data they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorcomp.kernels.bits import U
+from tensorcomp.kernels.jit import jit
+
+_RUNS, _RUN = 16, 64  # looked at, spread over the tensor
+_SLOTS = 4096  # of the hash table: a quarter full at most
+_GOLDEN = 0x9E3779B97F4A7C15  # Fibonacci hashing (Knuth, TAOCP 6.4)
+
+
+@jit
+def all_equal(words):
+    """Return whether all words (n,), at least one, are equal."""
+    same = 1
+    while same < words.size and words[same] == words[0]:
+        same += 1
+    return same == words.size
+
+
+@jit
+def survey(words):
+    """Return the share of zeros, and the number of distinct words, in a thousand of (n,).
+
+    n is 1,024 at least.
+    """
+    table = np.zeros(_SLOTS, np.uint64)
+    zeros = 0
+    distinct = 0
+    step = (words.size - _RUN) // (_RUNS - 1)
+    for run in range(_RUNS):
+        for i in range(run * step, run * step + _RUN):
+            word = U(words[i])
+            if word == U(0):
+                zeros += 1
+                continue
+            slot = (word * U(_GOLDEN)) >> U(52)
+            while table[slot] != U(0) and table[slot] != word:
+                slot = (slot + U(1)) & U(_SLOTS - 1)
+            if table[slot] == U(0):
+                table[slot] = word
+                distinct += 1
+    return zeros / (_RUNS * _RUN), distinct + (1 if zeros > 0 else 0)

@@ -1,0 +1,27 @@
+"""The quick look at a tensor counts right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tensorcomp.kernels.survey import all_equal, survey
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_a_survey_of_a_thousand_words_is_exact(dtype: type[np.unsignedinteger]) -> None:
+    random = np.random.default_rng(0)
+    for most in (1, 2, 250, np.iinfo(dtype).max):
+        words = random.integers(0, most, 1024, dtype=dtype, endpoint=True)
+        zeros, distinct = survey(words)
+        assert zeros == (words == 0).mean()
+        assert distinct == np.unique(words).size
+
+
+def test_one_other_word_is_found_wherever_it_is() -> None:
+    for place in range(70):
+        words = np.full(70, 5, np.uint32)
+        assert all_equal(words)
+        words[place] = 6
+        assert not all_equal(words)
+    assert all_equal(np.zeros(1, np.uint8))
