@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels.bits import U, both, either, leading_zeros, resize, shift_left, shift_right
-from tensorcomp.kernels.jit import inlined, jit, quick
+from tensorcomp.kernels.jit import jit, quick
 
 BLOCK = 4096  # words a row where an array's own rows are not told apart: fits the first cache
 
@@ -179,7 +179,7 @@ def unpack(data, spans, words):
         position += size
 
 
-@inlined
+@jit
 def _unpack_row(data, shift, width, left, row):
     """Undo `pack` for one row; as few passes over it as its width allows."""
     columns = row.size
@@ -212,7 +212,7 @@ def _unpack_row(data, shift, width, left, row):
             row[c] = either(row[c], shift_left(resize(plane[c], row[c]), next_shift))
 
 
-@inlined
+@jit
 def _unpack_left(data, width, left):
     """Set `left` to the bits, fewer than 8, that whole byte planes leave of each word."""
     used = U(0)

@@ -21,7 +21,7 @@ from tensorcomp.kernels.contexts import (
 from tensorcomp.kernels.float_side import LEVELS, PADDING, SUMS
 from tensorcomp.kernels.huffman import STREAMS, encode
 from tensorcomp.kernels.huffman_codes import NARROW, cheapest_lengths, fill_codes, longest_for
-from tensorcomp.kernels.jit import inlined, jit
+from tensorcomp.kernels.jit import jit
 
 _LEVEL_BITS = 3  # what the level of a row or column costs, about
 _TILE = 1 << 13  # elements handled together, so that they stay in the nearest cache
@@ -86,7 +86,7 @@ def encode_symbols(symbols, contexts, width, columns, spans, most):
     return out
 
 
-@inlined
+@jit
 def _range(symbols):
     least = most = symbols[0]
     for i in range(symbols.size):
@@ -119,7 +119,7 @@ def _to_indices(symbols, least, bits, row_levels, column_levels, context_of, con
         histogram(symbols[first * columns : stop * columns], counters)
 
 
-@inlined
+@jit
 def _alphabet(counters, contexts, bits):
     """Return the symbols that occur, (A,) uint16, and their counts (contexts, A) int64."""
     size = 1 << bits
@@ -142,7 +142,7 @@ def _alphabet(counters, contexts, bits):
     return symbols[:found].copy(), counts
 
 
-@inlined
+@jit
 def _coded_bits(counts, lengths):
     """Return the bits of all codes; each context of `lengths` stands for as many of `counts`."""
     step = counts.shape[0] // lengths.shape[0]
@@ -153,7 +153,7 @@ def _coded_bits(counts, lengths):
     return bits
 
 
-@inlined
+@jit
 def _codes(lengths, longest, alphabet, contexts, bits):
     """Return code << 8 | length at context << bits | symbol; joined contexts have one code."""
     step = contexts // lengths.shape[0]
@@ -164,7 +164,7 @@ def _codes(lengths, longest, alphabet, contexts, bits):
     return codes
 
 
-@inlined
+@jit
 def _encode_streams(indices, codes, longest):
     """Return a buffer with eight streams, where each starts, and the bits of each."""
     room = (indices.size // STREAMS + 1) * longest // 8 + PADDING + 1

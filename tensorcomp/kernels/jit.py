@@ -25,16 +25,6 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a part of a kernel a function of its own, compiled with the kernel and never alone.
-
-    What is compiled by itself is optimized there and once more in each caller: in a deep kernel
-    that takes longer than all else. For kernels' parts only, and not for those with many callers.
-    """
-    compiled: Callable[..., Any] = numba.njit(inline="always", error_model="numpy")(function)
-    return compiled
-
-
 class _CompileListener(event.Listener):
     """Calls back once, at the first kernel that is compiled and not loaded from the cache."""
 
