@@ -239,7 +239,7 @@ class _Decoder:
         self._file = file
         self._progress = progress
         self._due = iter(file.tensors)
-        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=3)
+        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
 
     def _jobs(self) -> Iterator[tuple[StoredTensor, int]]:
         for info in self.tensors:

@@ -24,6 +24,8 @@ from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_r
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
+_CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
+_TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
@@ -191,7 +193,7 @@ class Pipeline:
         reports = {}
         with Workers(self.threads) as workers:
             for job, payload in workers.in_order(
-                _encode, self._jobs(source, workers), small=_is_small, ahead=3
+                _encode, self._jobs(source, workers), small=_is_small, ahead=_CHUNKS_AHEAD
             ):
                 name, prepared = job.info.name, job.prepared
                 if job.same_as is not None:
@@ -243,7 +245,10 @@ class Pipeline:
             return _Prepared(array, digest, plan, coder, payload)
 
         for info, prepared in workers.in_order(
-            prepare, source.tensors, small=lambda info: info.nbytes < _SMALL_BYTES
+            prepare,
+            source.tensors,
+            small=lambda info: info.nbytes < _SMALL_BYTES,
+            ahead=_TENSORS_AHEAD,
         ):
             grid = grids[info.name]
             first = first_with.setdefault((info.dtype, info.nbytes, prepared.digest), info.name)

@@ -68,7 +68,7 @@ class Workers:
         items: Iterable[Item],
         *,
         small: Callable[[Item], bool] = lambda _item: False,
-        ahead: int = 2,
+        ahead: int = 0,
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, function(item)) in the order of `items`.
 
@@ -77,7 +77,7 @@ class Workers:
         function : callable
             Called on a thread; its exception is raised where its result is due.
         items : iterable
-            Taken as room appears: at most `ahead` a thread are under way.
+            Taken as room appears: at most `ahead`, or two a thread, are under way.
         small : callable, optional
             Whether handing an item to a thread costs more than the call itself.
         ahead : int, optional
@@ -87,10 +87,11 @@ class Workers:
                 yield item, function(item)
             return
         waiting: deque[_Call[Item, Result]] = deque()
+        most = max(ahead, 2 * self._threads)
         for item in items:
             future = None if small(item) else self._pool.submit(function, item)
             waiting.append(_Call(function, item, future))
-            while waiting and (len(waiting) > ahead * self._threads or waiting[0].future is None):
+            while waiting and (len(waiting) > most or waiting[0].future is None):
                 yield _first_result(waiting)
         while waiting:
             yield _first_result(waiting)
