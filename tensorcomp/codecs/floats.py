@@ -16,7 +16,6 @@ from tensorcomp.errors import CodecError, NotRepresentable
 _SHORTEST_ROW = 16  # a level or a span for a row costs 3 bits or so: shorter rows cannot earn it
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = 1 << 13  # elements of a context
-PADDING = 8  # bytes behind the last stream at least, planes or zeros
 _NO_COLUMNS = np.empty(0, np.uint8)
 
 
@@ -72,6 +71,7 @@ class Floats(Serializer):
         from tensorcomp.kernels.bitpack import pack_array
         from tensorcomp.kernels.fields import split
         from tensorcomp.kernels.float_encoder import encode_symbols
+        from tensorcomp.kernels.float_side import PADDING
 
         if array.size == 0:
             return []

@@ -24,6 +24,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import FormatError
 
@@ -116,12 +117,12 @@ def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
     return b"".join(_ENTRY.pack(*entry) for entry in entries)
 
 
-def index_bytes(chunks: int, version: int = 2) -> int:
+def index_bytes(chunks: int, version: int = FORMAT_VERSION) -> int:
     """Return the bytes of the index of a blob of so many chunks in a format version."""
     return _CHECKSUM.size if is_short(chunks, version) else _ENTRY.size * (chunks + 1)
 
 
-def is_short(chunks: int, version: int = 2) -> bool:
+def is_short(chunks: int, version: int = FORMAT_VERSION) -> bool:
     """Return whether the index of such a blob is a checksum and nothing else."""
     return chunks == 1 and version > 1
 
@@ -145,7 +146,7 @@ class Blob:
     name: str
 
     @classmethod
-    def open(cls, data: np.ndarray, chunks: int, name: str, version: int = 2) -> Blob:
+    def open(cls, data: np.ndarray, chunks: int, name: str, version: int = FORMAT_VERSION) -> Blob:
         """Check a blob's index, as a format version has it, against its size.
 
         Raises
