@@ -101,6 +101,8 @@ def main(
     columns = ("GB", "ratio", "compress s/GB", "MB", "decompress s/GB", "MB", "equal SHA-256")
     table = Table(*columns)
     for size in map(float, sizes.split(",")):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             source = Path(scratch, "model.safetensors")
             packed, restored = Path(scratch, "m.tc.safetensors"), Path(scratch, "r.safetensors")
