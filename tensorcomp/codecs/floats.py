@@ -10,6 +10,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import learn_columns, shares_columns, unpack_columns
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -51,10 +52,7 @@ class Floats(Serializer):
     contexts: int = 8
 
     def __post_init__(self) -> None:
-        if not (type(self.mantissa_bits) is int and 0 <= self.mantissa_bits <= 4):
-            raise ValueError(f"mantissa_bits is a number from 0 to 4; got {self.mantissa_bits!r}")
-        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
+        Fields(self.mantissa_bits), Huffman(self.contexts)  # which know their limits
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether rows are so long that chunks share the columns' levels."""

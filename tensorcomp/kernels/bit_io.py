@@ -7,8 +7,6 @@ import numpy as np
 from tensorcomp.kernels.bits import U, load64, store64
 from tensorcomp.kernels.jit import jit
 
-_GAMMA_BITS = 6  # of the length of a gamma code
-
 
 @jit
 def bit_length(value):

@@ -44,6 +44,7 @@ def decode_symbols(data, columns, most, spans, symbols):
     at = side.get_spans(data, at, spans if apart else spans[:1], most)
     lengths = np.empty((number, alphabet.size), np.uint8)
     at = side.get_lengths(data, at, longest, lengths)
+    starts = np.empty(STREAMS + 1, np.int64)
     if at < 0 or longest == 0 or longest > LONGEST or number << longest > 1 << 16:
         position = np.int64(DAMAGED_SIDE)
     elif not valid_lengths(lengths, longest):
@@ -53,40 +54,39 @@ def decode_symbols(data, columns, most, spans, symbols):
             plane_bytes = packed_bytes(spans, row)
         else:
             plane_bytes = flat_bytes(symbols.size, np.int64(spans[0, 1]))
-        position = _check_sizes(data.size, (at + 7) // 8, used, plane_bytes)
+        starts = _starts((at + 7) // 8, used)
+        fits = starts[STREAMS] + plane_bytes + max(0, PADDING - plane_bytes) == data.size
+        position = starts[STREAMS] if fits else np.int64(WRONG_SIZE)
     if position >= 0:
         value_of = np.empty(SUMS, np.uint16)
         for i in range(SUMS):
             value_of[i] = np.uint16(context_of[i]) << np.uint16(longest)
-        ended = _decode_streams(
-            data, (at + 7) // 8, used, lengths, longest, alphabet, row_levels, column_levels,
-            value_of, symbols.reshape(symbols.size),
+        positions = 8 * starts[:STREAMS]
+        stops = positions + used
+        _decode_streams(
+            data, positions, lengths, longest, alphabet, row_levels, column_levels, value_of,
+            symbols.reshape(symbols.size),
         )  # fmt: skip
-        if not ended:
+        if (positions != stops).any():
             position = np.int64(WRONG_END)
     return position, apart
 
 
 @jit
-def _check_sizes(size, begin, used, plane_bytes):
-    """Return where the planes begin; `WRONG_SIZE` if streams, planes and padding do not fit."""
-    position = begin
-    for j in range(STREAMS):
-        position += (used[j] + 7) // 8
-    fits = position + plane_bytes + max(0, PADDING - plane_bytes) == size
-    return position if fits else np.int64(WRONG_SIZE)
+def _starts(begin, used):
+    """Return the byte where each stream of so many bits starts, and where the last one ends."""
+    starts = np.empty(used.size + 1, np.int64)
+    starts[0] = begin
+    for j in range(used.size):
+        starts[j + 1] = starts[j] + (used[j] + 7) // 8
+    return starts
 
 
 @jit
 def _decode_streams(
-    data, begin, used, lengths, longest, alphabet, row_levels, column_levels, value_of, out
+    data, positions, lengths, longest, alphabet, row_levels, column_levels, value_of, out
 ):
-    """Decode the streams from byte `begin` on; return whether each ends where it should."""
-    positions = np.empty(STREAMS, np.int64)
-    position = begin
-    for j in range(STREAMS):
-        positions[j] = 8 * position
-        position += (used[j] + 7) // 8
+    """Decode the streams from the bit `positions` on, and move these to where each ends."""
     table = np.empty(lengths.shape[0] << longest, np.uint16)
     values = np.empty(alphabet.size, np.uint16)
     for a in range(values.size):  # the table gives places in the alphabet, if that is too wide
@@ -99,12 +99,6 @@ def _decode_streams(
     if alphabet[-1] >= NARROW:
         for i in range(out.size):
             out[i] = alphabet[out[i]]
-    ended = True
-    position = begin
-    for j in range(STREAMS):
-        ended &= positions[j] == 8 * position + used[j]
-        position += (used[j] + 7) // 8
-    return ended
 
 
 @jit

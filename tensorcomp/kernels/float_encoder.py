@@ -18,9 +18,9 @@ from tensorcomp.kernels.contexts import (
     histogram,
     level_patterns,
 )
-from tensorcomp.kernels.float_side import LEVELS, PADDING, SUMS
-from tensorcomp.kernels.huffman import STREAMS, encode
-from tensorcomp.kernels.huffman_codes import NARROW, cheapest_lengths, fill_codes, longest_for
+from tensorcomp.kernels.float_side import LEVELS, SUMS
+from tensorcomp.kernels.huffman import STREAMS, count_symbols, encode_streams, spread_codes
+from tensorcomp.kernels.huffman_codes import NARROW, cheapest_lengths, longest_for
 from tensorcomp.kernels.jit import jit
 
 _LEVEL_BITS = 3  # what the level of a row or column costs, about
@@ -52,7 +52,7 @@ def encode_symbols(symbols, contexts, width, columns, spans, most):
         fill_steps(lowest, span, contexts, context_of)
     counters = np.zeros((2, contexts << bits), np.uint32)
     _to_indices(flat, least, bits, row_levels, column_levels, context_of, contexts, counters)
-    alphabet, counts = _alphabet(counters, contexts, bits)
+    alphabet, counts = count_symbols(counters, contexts, bits)
     if alphabet.size > NARROW:
         return np.empty(0, np.uint8)
     longest = longest_for(alphabet.size, contexts)
@@ -62,8 +62,8 @@ def encode_symbols(symbols, contexts, width, columns, spans, most):
     number = lengths.shape[0]
     if _coded_bits(counts, lengths) // 8 > most:
         return np.empty(0, np.uint8)
-    codes = _codes(lengths, longest, alphabet, contexts, bits)
-    streams, starts, used = _encode_streams(flat, codes, longest)
+    codes = spread_codes(lengths, longest, alphabet, contexts, bits)
+    streams, starts, used = encode_streams(flat, codes, longest)
 
     size = side.most_bytes(rows, row, lengths.size, alphabet.size, spans.shape[0])
     head = np.zeros(size, np.uint8)
@@ -120,29 +120,6 @@ def _to_indices(symbols, least, bits, row_levels, column_levels, context_of, con
 
 
 @jit
-def _alphabet(counters, contexts, bits):
-    """Return the symbols that occur, (A,) uint16, and their counts (contexts, A) int64."""
-    size = 1 << bits
-    symbols = np.empty(size, np.uint16)
-    table = np.zeros((contexts, size), np.int64)
-    found = 0
-    for symbol in range(size):
-        occurs = np.int64(0)
-        for k in range(contexts):
-            at = (k << bits) | symbol
-            count = np.int64(counters[0, at]) + np.int64(counters[1, at])
-            table[k, found] = count
-            occurs += count
-        if occurs > 0:
-            symbols[found] = symbol
-            found += 1
-    counts = np.empty((contexts, found), np.int64)
-    for k in range(contexts):
-        counts[k] = table[k, :found]
-    return symbols[:found].copy(), counts
-
-
-@jit
 def _coded_bits(counts, lengths):
     """Return the bits of all codes; each context of `lengths` stands for as many of `counts`."""
     step = counts.shape[0] // lengths.shape[0]
@@ -151,25 +128,3 @@ def _coded_bits(counts, lengths):
         for a in range(counts.shape[1]):
             bits += counts[k, a] * np.int64(lengths[k // step, a])
     return bits
-
-
-@jit
-def _codes(lengths, longest, alphabet, contexts, bits):
-    """Return code << 8 | length at context << bits | symbol; joined contexts have one code."""
-    step = contexts // lengths.shape[0]
-    codes = np.zeros(contexts << bits, np.uint32)
-    for k in range(contexts):
-        first = k // step
-        fill_codes(lengths[first : first + 1], longest, alphabet, bits, codes[k << bits :])
-    return codes
-
-
-@jit
-def _encode_streams(indices, codes, longest):
-    """Return a buffer with eight streams, where each starts, and the bits of each."""
-    room = (indices.size // STREAMS + 1) * longest // 8 + PADDING + 1
-    streams = np.empty(STREAMS * room, np.uint8)
-    starts = room * np.arange(STREAMS)
-    used = np.empty(STREAMS, np.int64)
-    encode(indices, codes, streams, starts, used)
-    return streams, starts, used - 8 * starts

@@ -42,46 +42,60 @@ def encode_array(indices, bits, contexts, level_bits):
     """
     counters = np.zeros((2, contexts << bits), np.uint32)
     histogram(indices, counters)
-    symbols = _present(counters, contexts, bits)
-    starts = np.zeros(STREAMS, np.int64)
-    used = np.zeros(STREAMS, np.int64)
+    symbols, counts = count_symbols(counters, contexts, bits)
     longest = longest_for(symbols.size, contexts)
     if longest > LONGEST:
-        return np.empty((0, 0), np.uint8), symbols, longest, np.empty(0, np.uint8), starts, used
-    counts = np.empty((contexts, symbols.size), np.int64)
-    for k in range(contexts):
-        for a in range(symbols.size):
-            at = (k << bits) | np.int64(symbols[a])
-            counts[k, a] = np.int64(counters[0, at]) + np.int64(counters[1, at])
+        nothing = np.zeros(STREAMS, np.int64)
+        return np.empty((0, 0), np.uint8), symbols, longest, np.empty(0, np.uint8), nothing, nothing
     lengths = cheapest_lengths(counts, longest, level_bits)
-    step = contexts // lengths.shape[0]
-    codes = np.zeros(contexts << bits, np.uint32)
-    for k in range(contexts):  # joined contexts have one code, under the indices of each
-        first = k // step
-        fill_codes(lengths[first : first + 1], longest, symbols, bits, codes[k << bits :])
-    room = (indices.size // STREAMS + 1) * longest // 8 + _PADDING + 1
-    out = np.empty(STREAMS * room, np.uint8)
-    for j in range(STREAMS):
-        starts[j] = j * room
-    encode(indices, codes, out, starts, used)
-    for j in range(STREAMS):
-        used[j] -= 8 * starts[j]
+    codes = spread_codes(lengths, longest, symbols, contexts, bits)
+    out, starts, used = encode_streams(indices, codes, longest)
     return lengths, symbols, longest, out, starts, used
 
 
 @jit
-def _present(counters, contexts, bits):
-    """Return the symbols that occur in any context, ascending, uint16."""
-    symbols = np.empty(1 << bits, np.uint16)
+def count_symbols(counters, contexts, bits):
+    """Return the symbols that occur, (A,) uint16, and their counts (contexts, A) int64."""
+    size = 1 << bits
+    symbols = np.empty(size, np.uint16)
+    table = np.zeros((contexts, size), np.int64)
     found = 0
-    for symbol in range(1 << bits):
+    for symbol in range(size):
+        occurs = np.int64(0)
         for k in range(contexts):
             at = (k << bits) | symbol
-            if counters[0, at] + counters[1, at] > 0:
-                symbols[found] = symbol
-                found += 1
-                break
-    return symbols[:found].copy()
+            count = np.int64(counters[0, at]) + np.int64(counters[1, at])
+            table[k, found] = count
+            occurs += count
+        if occurs > 0:
+            symbols[found] = symbol
+            found += 1
+    counts = np.empty((contexts, found), np.int64)
+    for k in range(contexts):
+        counts[k] = table[k, :found]
+    return symbols[:found].copy(), counts
+
+
+@jit
+def spread_codes(lengths, longest, symbols, contexts, bits):
+    """Return code << 8 | length at context << bits | symbol; joined contexts have one code."""
+    step = contexts // lengths.shape[0]
+    codes = np.zeros(contexts << bits, np.uint32)
+    for k in range(contexts):
+        first = k // step
+        fill_codes(lengths[first : first + 1], longest, symbols, bits, codes[k << bits :])
+    return codes
+
+
+@jit
+def encode_streams(indices, codes, longest):
+    """Return a buffer with eight streams, where each starts, and the bits of each."""
+    room = (indices.size // STREAMS + 1) * longest // 8 + _PADDING + 1
+    streams = np.empty(STREAMS * room, np.uint8)
+    starts = room * np.arange(STREAMS)
+    used = np.empty(STREAMS, np.int64)
+    encode(indices, codes, streams, starts, used)
+    return streams, starts, used - 8 * starts
 
 
 @jit

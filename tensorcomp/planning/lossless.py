@@ -65,13 +65,8 @@ _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"
 
 
 def _usual(dtype: np.dtype, effort: str) -> str:
-    """Return the tree of ordinary floats.
-
-    The top bits of the mantissa that join the exponent were measured on trained layers: two are
-    worth 0.07 bit a weight and their symbols still fit codes of 11 bits. With three, both parts of
-    a float16 are whole bytes.
-    """
-    bits = 3 if dtype == np.float16 else 2
+    """Return the tree of ordinary floats."""
+    bits = _mantissa_bits(dtype)
     if effort == "max":
         return f"fields({bits}, exponent={_CODES[effort]}, mantissa=bitpack)"
     return f"floats({bits})" if effort == "balanced" else _flat(dtype)
@@ -79,7 +74,16 @@ def _usual(dtype: np.dtype, effort: str) -> str:
 
 def _flat(dtype: np.dtype) -> str:
     """Return the tree of floats without rows and columns to tell apart."""
-    return f"floats({3 if dtype == np.float16 else 2}, contexts=1)"
+    return f"floats({_mantissa_bits(dtype)}, contexts=1)"
+
+
+def _mantissa_bits(dtype: np.dtype) -> int:
+    """Return how many top bits of the mantissa join the exponent.
+
+    Measured on trained layers, two are worth 0.07 bit a weight and their symbols still fit codes of
+    11 bits. With three, both parts of a float16 are whole bytes.
+    """
+    return 3 if dtype == np.float16 else 2
 
 
 def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
