@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
@@ -81,6 +81,15 @@ class Codec(ABC):
     def fit(self, array: np.ndarray) -> bytes:
         """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
         return b""
+
+    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
+        """Return the codecs that encode the chunks of a tensor; this codec decodes what they give.
+
+        Asked of the root of a tree only, before the chunks ``array[start:stop]`` are encoded. A
+        codec that must see the whole tensor, to select among all its elements say, says here what
+        that means for each chunk.
+        """
+        return [self] * len(bounds)
 
 
 class Transform(Codec):

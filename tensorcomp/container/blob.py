@@ -30,6 +30,7 @@ from tensorcomp.errors import FormatError
 
 CHUNK_ELEMENTS = 1 << 20  # a megabyte of exponents: second-level cache, and enough for any table
 MAX_CHUNK_ELEMENTS = 1 << 22
+_MOST_AXES = 8  # a tensor of more is seen as a matrix: NumPy's own limit differs between versions
 _ENTRY = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<Q")
 _OF_NOTHING = xxhash.xxh3_64_intdigest(b"")
@@ -42,7 +43,7 @@ class ChunkGrid:
     Parameters
     ----------
     shape : tuple of int
-        The array that codecs see: (rows, row length), or (elements,).
+        The array that codecs see: the tensor's shape, or (elements,) where a row is too long.
     dtype : numpy.dtype
     chunk : int
         Rows of a chunk, or its elements where `shape` has one axis.
@@ -97,7 +98,8 @@ def chunk_grid(
     total = math.prod(shape)
     row = math.prod(shape[1:])
     if len(shape) > 1 and 0 < row <= elements:
-        return ChunkGrid((shape[0], row), numpy_type, elements // row)
+        axes = shape if len(shape) <= _MOST_AXES else (shape[0], row)
+        return ChunkGrid(axes, numpy_type, elements // row)
     return ChunkGrid((total,), numpy_type, elements)
 
 

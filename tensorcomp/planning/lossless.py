@@ -7,6 +7,7 @@ no floats at all) do trees compete, by the bytes that each makes of the sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -91,7 +92,7 @@ def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
 
     At least 64 rows where there are as many, so that columns can be told apart.
     """
-    row = array.shape[1] if array.ndim > 1 else 1
+    row = math.prod(array.shape[1:])
     wanted = max(elements // max(row, 1), _SAMPLE_ROWS)
     return array[:: max(1, array.shape[0] // wanted)]
 
@@ -102,7 +103,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
     Parameters
     ----------
     array : numpy.ndarray
-        The whole tensor as codecs see it, (rows, row length) or (elements,).
+        The whole tensor as codecs see it, its own shape or (elements,).
     effort : str
         ``fast``, ``balanced`` or ``max``.
     """

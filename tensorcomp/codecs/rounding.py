@@ -1,0 +1,70 @@
+"""What lossy codecs share: floats widened to compute with, and results rounded to the output's type.
+
+Everything that decides a byte or a decoded value is IEEE arithmetic in a fixed order, so that equal
+inputs give equal results on every machine.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import ml_dtypes
+import numpy as np
+
+from tensorcomp.errors import NotRepresentable
+
+
+def widened(array: np.ndarray, codec: str) -> np.ndarray:
+    """Return a float array's values as float32 (float64 for float64), C-contiguous, read-only.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+    codec : str
+        The id of the codec that asks, for the message.
+
+    Raises
+    ------
+    NotRepresentable
+        If the array holds no floats, or NaN or infinity.
+    """
+    if not is_float(array.dtype):
+        raise NotRepresentable(f"{codec}: {array.dtype} is no float type")
+    wide = array if array.dtype.kind == "f" and array.itemsize >= 4 else array.astype(np.float32)
+    if not np.isfinite(wide).all():
+        raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
+    wide = np.ascontiguousarray(wide).view()
+    wide.flags.writeable = False
+    return wide
+
+
+@functools.cache
+def is_float(dtype: np.dtype) -> bool:
+    """Return whether a dtype is a float type of NumPy or of ml_dtypes."""
+    if dtype.kind == "f":
+        return True
+    try:
+        ml_dtypes.finfo(dtype)
+    except ValueError:
+        return False
+    return dtype.kind == "V"
+
+
+def work_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which values of a float dtype are computed."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+@functools.cache
+def largest(dtype: np.dtype) -> float:
+    """Return the largest finite number of a float dtype."""
+    return float(ml_dtypes.finfo(dtype).max)
+
+
+def store(values: np.ndarray, out: np.ndarray) -> None:
+    """Round values into `out`; what would overflow its type becomes its largest number."""
+    limit = largest(out.dtype)
+    if limit < largest(values.dtype):
+        values = np.clip(values, -limit, limit)
+    with np.errstate(all="ignore"):
+        out[...] = values.astype(out.dtype)
