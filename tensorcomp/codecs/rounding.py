@@ -1,4 +1,4 @@
-"""What lossy codecs share: floats widened to compute with, and results rounded to the output's type.
+"""What lossy codecs share: floats widened to compute with, results rounded to the output's type.
 
 Everything that decides a byte or a decoded value is IEEE arithmetic in a fixed order, so that equal
 inputs give equal results on every machine.

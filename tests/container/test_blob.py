@@ -48,7 +48,7 @@ def test_chunks_cover_a_tensor_once_and_in_order(
 
 def test_chunks_end_with_rows_where_a_row_fits() -> None:
     grid = chunk_grid("F32", (10, 3, 4), 480, 30)
-    assert grid.shape == (10, 12)
+    assert grid.shape == (10, 3, 4)
     assert [grid.bounds(index) for index in range(grid.count)] == [
         (0, 2),
         (2, 4),
