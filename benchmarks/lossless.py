@@ -6,7 +6,6 @@ Each codec has a process of its own, so that none gains from another's allocator
 """
 
 import json
-import os
 import platform
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from rich.console import Console
 
 from benchmarks import tables
 from benchmarks.checkpoints import CHECKPOINT_NAMES, INPUT_NAMES, STRUCTURED_NAMES, Input, load
+from benchmarks.machine import machine
 from benchmarks.peers import PEERS, Peer
 from benchmarks.targets import Inputs, Results
 from benchmarks.timing import Measurement, measure
@@ -27,23 +27,13 @@ QUICK_ROUNDS = 3
 WIDTH_WITHOUT_TERMINAL = 110
 
 
-def cpu_model() -> str:
-    """Return the processor's name, as well as the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def described(peers: Sequence[Peer], rounds: int, threads: int) -> dict[str, str]:
     """Tell what the figures were taken on and with."""
     packages = {peer.package: peer.version() for peer in peers}
     slow = ", ".join(peer.name for peer in peers if peer.slow)
     fewer = f" ({min(rounds, SLOW_ROUNDS)} of {slow})" if slow else ""
     return {
-        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": machine(),
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {found}" for name, found in packages.items()),
         "threads": f"{threads} for each codec",

@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Optional
 
 import typer
 
-from .options import Effort, Force, Input, Json, Output, Threads
+from .lossy_options import (
+    BitsPerWeight,
+    Codec,
+    Importance,
+    MaxAbsError,
+    MaxRelL2,
+    MinSnr,
+    OptionalEffort,
+    Profile,
+    TargetRatio,
+    TargetSize,
+    budget_of,
+)
+from .options import Force, Input, Json, Output, Threads, path
 
 
 def compress(
     source: Input,
     *,
     out: Output = None,
+    profile: Profile = None,
+    max_rel_l2: MaxRelL2 = None,
+    min_snr: MinSnr = None,
+    max_abs_error: MaxAbsError = None,
+    bits_per_weight: BitsPerWeight = None,
+    target_ratio: TargetRatio = None,
+    target_size: TargetSize = None,
+    codec: Codec = None,
+    importance: Importance = None,
+    plan: Annotated[
+        Optional[Path],  # noqa: UP045 - typer reads it at run time
+        typer.Option(parser=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote."),
+    ] = None,
+    effort: OptionalEffort = None,
     threads: Threads = None,
-    effort: Annotated[Effort, typer.Option(help="What size is worth in time.")] = Effort.BALANCED,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Make a checkpoint smaller without losing a bit.
+    """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
     INPUT is a .safetensors, .pt, .pth, .bin or .npz file, or a folder of such files. Without -o,
     model.safetensors becomes model.tc.safetensors beside it, and a folder NAME becomes NAME.tc.
 
+    A budget is one limit: --max-rel-l2, --min-snr and --max-abs-error hold for each tensor as it is
+    decoded; --bits-per-weight, --target-ratio and --target-size hold for the file. A profile brings
+    its own budget, which another replaces.
+
     \b
-    Example:
+    Examples:
       tensorcomp compress model.safetensors --effort max
+      tensorcomp compress model.safetensors --profile transformer --min-snr 30
+      tensorcomp compress model.safetensors --bits-per-weight 4
+      tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp import files
     from tensorcomp.reports import cost_table, to_json, totals
@@ -37,9 +71,27 @@ def compress(
     from .summaries import summarise
 
     begun = time.perf_counter()
+    budget = budget_of(
+        max_rel_l2=max_rel_l2,
+        min_snr=min_snr,
+        max_abs_error=max_abs_error,
+        bits_per_weight=bits_per_weight,
+        target_ratio=target_ratio,
+        target_size=target_size,
+    )
     with progress("compressing") as shown:
         result = files.compress(
-            source, out, effort=effort.value, threads=threads, force=force, progress=shown
+            source,
+            out,
+            effort=None if effort is None else effort.value,
+            profile=profile,
+            budget=budget,
+            codecs=codec or (),
+            importance=importance,
+            plan=plan,
+            threads=threads,
+            force=force,
+            progress=shown,
         )
     seconds = time.perf_counter() - begun
     summary = summarise(result.path)

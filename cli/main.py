@@ -14,10 +14,12 @@ import typer
 
 import tensorcomp
 
+from .compare import compare
 from .compress import compress
 from .decompress import decompress
 from .exits import explain, say, signals_stop
 from .inspect import inspect
+from .plan import plan
 from .verify import verify
 
 app = typer.Typer(
@@ -46,7 +48,7 @@ def _root(
         bool, typer.Option("--debug", help="Print a traceback with an error.")
     ] = False,
 ) -> None:
-    """Make neural-network checkpoints small without losing a bit.
+    """Make neural-network checkpoints small, at an error that is proved or none at all.
 
     \b
     Example:
@@ -59,7 +61,7 @@ def _root(
         context.obj["debug"] = debug
 
 
-for _verb in (compress, decompress, inspect, verify):
+for _verb in (compress, decompress, plan, inspect, verify, compare):
     app.command()(_verb)
 
 

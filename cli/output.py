@@ -25,6 +25,11 @@ def show(lines: Iterable[str]) -> None:
         raise
 
 
+def show_text(text: str) -> None:
+    """Print a text of several lines."""
+    show(text.splitlines())
+
+
 def show_json(value: dict[str, Any]) -> None:
     """Print one JSON object, in ASCII, so that it is the same in every locale."""
     show([json.dumps(value, allow_nan=False)])

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from tensorcomp.files import compress, decompress
     from tensorcomp.loading import load, load_file, safe_open
     from tensorcomp.pipeline import Pipeline, Progress
+    from tensorcomp.planning import Budget
     from tensorcomp.saving import save, save_file
     from tensorcomp.verification import verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Budget": "planning",
     "CheckpointError": "errors",
     "CodecError": "errors",
     "FormatError": "errors",
@@ -48,6 +50,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Budget",
     "CheckpointError",
     "CodecError",
     "FormatError",

@@ -5,9 +5,12 @@ A folder of shards becomes a folder of compressed shards beside its other files,
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import operator
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +26,21 @@ from tensorcomp.checkpoints import (
 )
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.container.reader import CompressedFile, StoredTensor
-from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.pipeline import Pipeline, Progress, Report
+from tensorcomp.errors import CheckpointError, FormatError, PlanError
+from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.planning import (
+    Budget,
+    CheckpointPlan,
+    Draft,
+    Planner,
+    Profile,
+    Rule,
+    check_names,
+    make_planner,
+    plan_from_json,
+)
+from tensorcomp.reports.outcome import Report
+from tensorcomp.sizing import write_within
 from tensorcomp.threads import Workers, available_threads
 
 COMPRESSED = ".tc.safetensors"
@@ -52,12 +68,18 @@ def compress(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
-    effort: str = "balanced",
+    effort: str | None = None,
+    profile: str | Profile | None = None,
+    budget: Budget | None = None,
+    codecs: Iterable[str | Rule] = (),
+    bounds: Mapping[str, Budget] | None = None,
+    importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    plan: str | os.PathLike[str] | CheckpointPlan | None = None,
     threads: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Compressed:
-    """Compress a checkpoint file, or a folder of shards, without losing a bit.
+    """Compress a checkpoint file, or a folder of shards; without losing a bit, unless told to.
 
     Parameters
     ----------
@@ -66,8 +88,22 @@ def compress(
     out : str or path-like, optional
         By default beside the input: ``model.tc.safetensors`` for ``model.safetensors``,
         ``model.pt.tc.safetensors`` for ``model.pt``, ``NAME.tc`` for a folder.
-    effort : {"balanced", "fast", "max"}
-        What size is worth in time.
+    effort : {"balanced", "fast", "max"}, optional
+        What size is worth in time; by default the profile's, or balanced.
+    profile : str or Profile, optional
+        ``lossless``, ``transformer``, ``cnn``, ``mlp``, ``memory``, ``speed``, or the path of a
+        TOML file. By default ``lossless``; ``transformer`` where a budget is given and no tree.
+    budget : Budget, optional
+        The largest error of each tensor, or the size of the file; by default the profile's.
+    codecs : iterable of str or Rule
+        ``SELECTOR=TREE``: trees for tensors by role, by name or for ``all``.
+    bounds : mapping of str to Budget, optional
+        Bounds of single tensors, by name, in place of the budget.
+    importance : path or mapping of str to float, optional
+        What a unit of squared error costs in each tensor, under a size: a safetensors file of one
+        positive array or scalar a tensor, of which the mean counts.
+    plan : path or CheckpointPlan, optional
+        What is to become of each tensor, as `plan` returns it; in place of all the above.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
     force : bool
@@ -79,16 +115,53 @@ def compress(
     CheckpointError
         If the input cannot be read, or the output exists or cannot be written. The output is then
         as it was.
+    PlanError
+        If the budget cannot be kept, or what is asked for does not go together.
     """
     source = Path(path)
-    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    obeyed = load_plan(plan) if plan is not None else None
+    if obeyed is not None:
+        if profile is not None or budget is not None or tuple(codecs) or bounds or importance:
+            raise PlanError("a plan says everything: give no profile, budget or trees beside it")
+        pipeline = _pipeline(None, effort or obeyed.effort, threads)
+    else:
+        planner = make_planner(
+            profile=profile,
+            budget=budget,
+            codecs=codecs,
+            bounds=bounds,
+            importance=importance,
+            effort=effort,
+        )
+        pipeline = _pipeline(planner, planner.effort, threads)
     target = Path(out) if out is not None else default_output(source)
     if source.is_dir():
-        return _compress_folder(source, target, pipeline, progress, force=force)
+        return _compress_folder(source, target, pipeline, progress, obeyed, force=force)
     _refuse_itself(source, target)
     refuse_existing(target, force=force)
-    report = _compress_file(source, target, pipeline, progress, force=force)
+    report = _compress_file(source, target, pipeline, progress, obeyed, force=force)
     return Compressed(target, {Path(source.name): report})
+
+
+def _pipeline(planner: Planner | None, effort: str, threads: int | None) -> Pipeline:
+    return Pipeline(effort=effort, threads=threads or available_threads(), planner=planner)
+
+
+def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
+    """Return a plan, read from a file if need be.
+
+    Raises
+    ------
+    PlanError
+        If the file cannot be read or is no plan.
+    """
+    if isinstance(plan, CheckpointPlan):
+        return plan
+    try:
+        text = Path(plan).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{plan}: cannot be read ({error})") from error
+    return plan_from_json(text, str(plan))
 
 
 def default_output(source: Path) -> Path:
@@ -104,13 +177,31 @@ def compressed_name(name: str) -> str:
 
 
 def _compress_file(
-    source: Path, target: Path, pipeline: Pipeline, progress: Progress | None, *, force: bool
+    source: Path,
+    target: Path,
+    pipeline: Pipeline,
+    progress: Progress | None,
+    plan: CheckpointPlan | None,
+    *,
+    force: bool,
 ) -> Report:
-    with open_checkpoint(source) as checkpoint:
+    with open_original(source) as checkpoint, atomic_file(target, force=force) as file:
+        return pipeline.write(checkpoint, file, progress, plan)
+
+
+@contextlib.contextmanager
+def open_original(path: Path) -> Iterator[Checkpoint]:
+    """Open a checkpoint that is not compressed.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be read, or is compressed.
+    """
+    with open_checkpoint(path) as checkpoint:
         if is_compressed(checkpoint):
-            raise CheckpointError(f"{source}: tensorcomp has compressed it already")
-        with atomic_file(target, force=force) as file:
-            return pipeline.write(checkpoint, file, progress)
+            raise CheckpointError(f"{path}: tensorcomp has compressed it already")
+        yield checkpoint
 
 
 def is_compressed(checkpoint: Checkpoint) -> bool:
@@ -125,22 +216,76 @@ def _refuse_itself(source: Path, target: Path) -> None:
 
 
 def _compress_folder(
-    source: Path, target: Path, pipeline: Pipeline, progress: Progress | None, *, force: bool
+    source: Path,
+    target: Path,
+    pipeline: Pipeline,
+    progress: Progress | None,
+    plan: CheckpointPlan | None,
+    *,
+    force: bool,
 ) -> Compressed:
     folder = scan_folder(source)
     _refuse_inside(source, target)
     if progress is not None:
         progress.begin_folder(sum((source / name).stat().st_size for name in folder.weights))
-    reports = {}
+    paths = {weights: source / weights for weights in folder.weights}
     with atomic_folder(target, force=force) as partial:
         copy_others(folder, partial)
-        for weights in folder.weights:
-            written = partial / weights.parent / compressed_name(weights.name)
-            written.parent.mkdir(parents=True, exist_ok=True)
-            reports[weights] = _compress_file(
-                source / weights, written, pipeline, progress, force=False
-            )
-    return Compressed(target, reports)
+
+        def write(plan: CheckpointPlan | None) -> list[Report]:
+            return [
+                _compress_shard(path, partial / weights, pipeline, progress, plan)
+                for weights, path in paths.items()
+            ]
+
+        if plan is not None:
+            check_names(plan, _names(paths.values()), "the plan")
+        if plan is not None or pipeline.planner is None or pipeline.planner.is_lossless:
+            reports = write(plan)
+        else:
+            draft, nbytes = draft_files(pipeline, paths.values())
+            reports = write_within(draft, draft.most_bytes(nbytes), _names(paths.values()), write)
+    return Compressed(target, dict(zip(paths, reports, strict=True)))
+
+
+def _compress_shard(
+    source: Path,
+    target: Path,
+    pipeline: Pipeline,
+    progress: Progress | None,
+    plan: CheckpointPlan | None,
+) -> Report:
+    written = target.with_name(compressed_name(target.name))
+    written.parent.mkdir(parents=True, exist_ok=True)
+    own = None if plan is None else plan.of(_names([source]))
+    return _compress_file(source, written, pipeline, progress, own, force=True)
+
+
+def _names(paths: Iterable[Path]) -> list[str]:
+    """Return the names of all tensors of some files."""
+    found = []
+    for path in paths:
+        with open_original(path) as checkpoint:
+            found += [info.name for info in checkpoint.tensors]
+    return found
+
+
+def draft_files(pipeline: Pipeline, paths: Iterable[Path]) -> tuple[Draft, int]:
+    """Return the draft of some files together, and their bytes.
+
+    Raises
+    ------
+    PlanError
+        If what was asked for is not for these tensors.
+    """
+    drafts, nbytes = [], 0
+    for path in paths:
+        with open_original(path) as checkpoint:
+            drafts.append(pipeline.draft(checkpoint))
+            nbytes += checkpoint.nbytes
+    draft = functools.reduce(operator.add, drafts)
+    draft.check_rules()
+    return draft, nbytes
 
 
 def _refuse_inside(source: Path, target: Path) -> None:

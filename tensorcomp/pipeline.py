@@ -17,10 +17,23 @@ from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
-from tensorcomp.container.writer import CompressedWriter, Output, Payload
-from tensorcomp.planning import EFFORTS, Plan, classify, plan_lossless, sample_rows
+from tensorcomp.container.writer import CompressedWriter, Output, Payload, header_bytes
+from tensorcomp.encoding import Encoded, TensorCoder, again, planned_coder
+from tensorcomp.planning import (
+    EFFORTS,
+    CheckpointPlan,
+    Draft,
+    Planner,
+    Tensor,
+    TensorPlan,
+    bound_to_json,
+    check_names,
+    classify_all,
+)
+from tensorcomp.reports.errors import ErrorSums
+from tensorcomp.reports.outcome import Report, TensorReport
+from tensorcomp.sizing import write_within
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
@@ -45,44 +58,6 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class TensorReport:
-    """What became of one tensor.
-
-    Parameters
-    ----------
-    record : TensorRecord
-    tree : str
-        Text of its tree; empty for a duplicate.
-    why : str
-        Why that tree.
-    nbytes : int
-        Bytes of its blob; 0 for a duplicate.
-    """
-
-    record: TensorRecord
-    tree: str
-    why: str
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of a checkpoint.
-
-    Parameters
-    ----------
-    input_bytes, output_bytes : int
-        Sizes of the files, every byte counted.
-    tensors : tuple of TensorReport
-        In the source's order.
-    """
-
-    input_bytes: int
-    output_bytes: int
-    tensors: tuple[TensorReport, ...]
-
-
 class Progress:
     """Told how far a long job is; does nothing here, a subclass shows it."""
 
@@ -102,9 +77,8 @@ class _Prepared:
 
     array: np.ndarray
     digest: str
-    plan: Plan
-    coder: ChunkCoder
-    payload: Payload | None
+    coder: TensorCoder
+    encoded: Encoded | None
 
 
 @dataclass(frozen=True)
@@ -134,6 +108,8 @@ class Pipeline:
         What size is worth in time. ``fast`` decodes fastest, ``max`` may take five times as long.
     threads : int
         Threads that encode, at least 1. The bytes written do not depend on it.
+    planner : Planner, optional
+        What may be lost, and where; nothing by default.
     chunk_elements : int
         Elements of a chunk at most: what a slice must decode, and what a thread holds.
 
@@ -145,6 +121,7 @@ class Pipeline:
 
     effort: str = "balanced"
     threads: int = 1
+    planner: Planner | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
 
     def __post_init__(self) -> None:
@@ -157,30 +134,96 @@ class Pipeline:
                 f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
             )
 
-    def write(self, source: Source, file: Output, progress: Progress | None = None) -> Report:
-        """Compress a source into an empty file, and say what became of each tensor.
+    def plan(self, source: Source) -> CheckpointPlan:
+        """Return what is to become of each tensor, as far as samples tell.
+
+        Raises
+        ------
+        PlanError
+            If the budget cannot be kept, or a rule selects nothing.
+        """
+        names = [info.name for info in source.tensors]
+        if self.planner is None or self.planner.is_lossless:
+            return CheckpointPlan(dict.fromkeys(names, TensorPlan()), effort=self.effort)
+        draft = self.draft(source)
+        draft.check_rules()
+        return draft.settle(draft.most_bytes(source.nbytes), names)
+
+    def draft(self, source: Source) -> Draft:
+        """Return the plan of a source as far as it does not depend on a size."""
+        assert self.planner is not None
+        roles = classify_all(source.tensors)
+
+        def tensors() -> Iterator[Tensor]:
+            for info in source.tensors:
+                grid = self._grid(info)
+                array = source.read(info.name).view(grid.dtype).reshape(grid.shape)
+                yield Tensor(info, roles[info.name].role, array)
+
+        overhead = header_bytes(self._manifest(source, self._records(source)))
+        with Workers(self.threads) as workers:
+            return self.planner.plan(tensors(), workers, overhead)
+
+    def write(
+        self,
+        source: Source,
+        file: Output,
+        progress: Progress | None = None,
+        plan: CheckpointPlan | None = None,
+    ) -> Report:
+        """Compress a source into a file, and say what became of each tensor.
 
         Parameters
         ----------
         source : Source
         file : binary file
-            Seekable, readable, writable and empty.
+            Seekable, readable and writable; what is in it is replaced.
         progress : Progress, optional
+        plan : CheckpointPlan, optional
+            What is to become of each tensor; made by the planner if it is not given. One for a
+            size is corrected by what the tensors really take, until the file keeps the size.
+
+        Raises
+        ------
+        PlanError
+            If the budget cannot be kept, or the plan is not for these tensors.
         """
         progress = progress or Progress()
-        progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
-        records = {
+        names = [info.name for info in source.tensors]
+        if plan is not None:
+            check_names(plan, names, "the plan")
+        with Workers(self.threads) as workers:
+            if plan is not None or self.planner is None or self.planner.is_lossless:
+                return self._write_once(source, file, progress, plan, workers)
+            draft = self.draft(source)
+            draft.check_rules()
+            return write_within(
+                draft,
+                draft.most_bytes(source.nbytes),
+                names,
+                lambda plan: [self._write_once(source, file, progress, plan, workers)],
+            )[0]
+
+    def _grid(self, info: TensorInfo) -> ChunkGrid:
+        return chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
+
+    def _records(self, source: Source) -> dict[str, TensorRecord]:
+        """Return the records of all tensors, as far as they are known beforehand."""
+        roles = classify_all(source.tensors)
+        return {
             info.name: TensorRecord(
                 name=info.name,
                 dtype=info.dtype,
                 shape=info.shape,
-                role=classify(info.name, info.dtype, info.shape),
+                role=roles[info.name].role,
                 nbytes=info.nbytes,
                 digest=_placeholder(info.name),
             )
             for info in source.tensors
         }
-        draft = Manifest(
+
+    def _manifest(self, source: Source, records: Mapping[str, TensorRecord]) -> Manifest:
+        return Manifest(
             chunk_elements=self.chunk_elements,
             trees=(),
             tensors=_with_likely_duplicates(source, records),
@@ -188,61 +231,77 @@ class Pipeline:
             source_bytes=source.nbytes,
             aliases=source.aliases,
         )
+
+    def _write_once(
+        self,
+        source: Source,
+        file: Output,
+        progress: Progress,
+        plan: CheckpointPlan | None,
+        workers: Workers,
+    ) -> Report:
+        progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
+        records = self._records(source)
+        draft = self._manifest(source, records)
         writer = CompressedWriter(file, draft)
         trees = _TreeTable()
         reports = {}
-        with Workers(self.threads) as workers:
-            for job, payload in workers.in_order(
-                _encode, self._jobs(source, workers), small=_is_small, ahead=_CHUNKS_AHEAD
-            ):
-                name, prepared = job.info.name, job.prepared
-                if job.same_as is not None:
-                    records[name] = replace(records[name], same_as=job.same_as, digest="")
-                    reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
-                    progress.advance(name, job.info.nbytes)
-                    continue
-                if job.index == 0:
-                    shared = prepared.coder.pack() if job.grid.count > 1 else b""
-                    writer.begin(name, shared, job.grid.count)
-                size = writer.write_chunk(payload)
-                progress.advance(name, job.nbytes)
-                if size:
-                    used = [trees.add(tree, prepared.plan.why) for tree in prepared.coder.trees]
-                    records[name] = replace(
-                        records[name],
-                        tree=used[0],
-                        fallback=used[1] if len(used) > 1 else None,
-                        digest=prepared.digest[:DIGEST_DIGITS],
-                    )
-                    planned = trees.planned[used[0]]
-                    reports[name] = TensorReport(records[name], planned.tree, planned.why, size)
+        blob: _Blob | None = None
+        for job, encoded in workers.in_order(
+            _encode, self._jobs(source, plan, workers), small=_is_small, ahead=_CHUNKS_AHEAD
+        ):
+            name = job.info.name
+            progress.advance(name, job.nbytes)
+            if job.same_as is not None:
+                records[name] = replace(records[name], same_as=job.same_as, digest="")
+                reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
+                continue
+            if job.index == 0:
+                blob = _Blob(writer, job.info.name, job.grid, job.prepared.coder)
+            assert blob is not None
+            if not blob.add(encoded):
+                continue
+            blob = self._kept(blob, job, workers)
+            used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
+            records[name] = blob.record(records[name], job.prepared.digest, used)
+            planned = trees.planned[used[0]]
+            reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size)
         output_bytes = writer.finish(replace(draft, trees=tuple(trees.planned), tensors=records))
         ordered = tuple(reports[info.name] for info in source.tensors)
         return Report(source.nbytes, output_bytes, ordered)
 
-    def _jobs(self, source: Source, workers: Workers) -> Iterator[_Job]:
+    def _kept(self, blob: _Blob, job: _Job, workers: Workers) -> _Blob:
+        """Return the blob if it keeps its bound, or else one that does, written in its place."""
+        array, grid = job.prepared.array, job.grid
+        while (coder := again(blob.coder, blob.errors, array, grid, self.effort)) is not None:
+            blob.writer.rewind()
+            blob = _Blob(blob.writer, blob.name, grid, coder)
+            tensor = _Prepared(array, job.prepared.digest, coder, None)
+            jobs = (_Job(job.info, grid, tensor, index) for index in range(grid.count))
+            for _, encoded in workers.in_order(_encode, jobs):
+                blob.add(encoded)
+        return blob
+
+    def _jobs(
+        self, source: Source, plan: CheckpointPlan | None, workers: Workers
+    ) -> Iterator[_Job]:
         """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
-        first_with: dict[tuple[str, int, str], str] = {}
-        grids = {
-            info.name: chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
-            for info in source.tensors
-        }
+        first_with: dict[tuple[str, int, TensorPlan | None, str], str] = {}
+        grids = {info.name: self._grid(info) for info in source.tensors}
+
+        def plan_of(info: TensorInfo) -> TensorPlan | None:
+            return None if plan is None else plan.tensors[info.name]
 
         def prepare(info: TensorInfo) -> _Prepared:
             grid = grids[info.name]
             data = source.read(info.name)
             array = data.view(grid.dtype).reshape(grid.shape)
-            plan = plan_lossless(array, self.effort)
-            trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
-            if grid.count == 1:
-                coder = ChunkCoder.alone(trees)
-            else:
-                coder = ChunkCoder.learn(trees, sample_rows(array))
             digest = xxhash.xxh3_128_hexdigest(data)
-            payload = None
-            if grid.count == 1 and (info.dtype, info.nbytes, digest) not in first_with:
-                payload = Payload.of(coder.encode(array))  # one task for most tensors
-            return _Prepared(array, digest, plan, coder, payload)
+            coder = planned_coder(array, grid, plan_of(info), self.effort)
+            encoded = None
+            if grid.count == 1 and (*_key(info, plan_of(info)), digest) not in first_with:
+                encoded = coder.encode(array, 0)  # one task for most tensors
+            return _Prepared(array, digest, coder, encoded)
 
         for info, prepared in workers.in_order(
             prepare,
@@ -251,12 +310,58 @@ class Pipeline:
             ahead=_TENSORS_AHEAD,
         ):
             grid = grids[info.name]
-            first = first_with.setdefault((info.dtype, info.nbytes, prepared.digest), info.name)
+            key = (*_key(info, plan_of(info)), prepared.digest)
+            first = first_with.setdefault(key, info.name)
             if first != info.name and np.array_equal(source.read(first), source.read(info.name)):
                 yield _Job(info, grid, prepared, -1, same_as=first)
                 continue
             for index in range(grid.count):
                 yield _Job(info, grid, prepared, index)
+
+
+class _Blob:
+    """One tensor's blob while it is written, and the errors of what it decodes to."""
+
+    def __init__(
+        self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorCoder
+    ) -> None:
+        self.writer, self.name, self.coder = writer, name, coder
+        self.errors = ErrorSums()
+        self.size = 0
+        self._digest = xxhash.xxh3_128()
+        writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
+
+    def add(self, encoded: Encoded) -> bool:
+        """Write the next chunk; return whether it was the last."""
+        self.size = self.writer.write_chunk(encoded.payload)
+        if encoded.decoded is not None:
+            self.errors += encoded.errors
+            self._digest.update(encoded.decoded)
+        return self.size > 0
+
+    def record(self, record: TensorRecord, digest: str, trees: list[int]) -> TensorRecord:
+        """Return the tensor's record; `digest` is that of the tensor as it was."""
+        coder = self.coder
+        bound = {} if coder.bound is None else bound_to_json(coder.bound)
+        return replace(
+            record,
+            tree=trees[0],
+            fallback=trees[1] if len(trees) > 1 else None,
+            digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
+            rel_l2=_six_digits(self.errors.rel_l2),
+            max_abs_error=_six_digits(self.errors.max_abs),
+            bound=bound,
+        )
+
+
+def _key(info: TensorInfo, plan: TensorPlan | None) -> tuple[str, int, TensorPlan | None]:
+    """Return what equal tensors must share besides their bytes to be stored once."""
+    lossy = plan is not None and plan.tree is not None
+    return info.dtype, info.nbytes, replace(plan, why="") if lossy else None  # type: ignore[type-var]
+
+
+def _six_digits(error: float) -> float:
+    return float(f"{min(error, 1e300):.6g}")
 
 
 def _placeholder(name: str) -> str:
@@ -281,18 +386,18 @@ def _with_likely_duplicates(
     return marked
 
 
-def _encode(job: _Job) -> Payload:
-    """Return a chunk's payload."""
+def _encode(job: _Job) -> Encoded:
+    """Return what a chunk becomes."""
     if job.index < 0:
-        return Payload((), 0)
-    if job.prepared.payload is not None:
-        return job.prepared.payload
+        return Encoded(Payload((), 0))
+    if job.prepared.encoded is not None:
+        return job.prepared.encoded
     start, stop = job.grid.bounds(job.index)
-    return Payload.of(job.prepared.coder.encode(job.prepared.array[start:stop]))
+    return job.prepared.coder.encode(job.prepared.array[start:stop], job.index)
 
 
 def _is_small(job: _Job) -> bool:
-    return job.index < 0 or job.prepared.payload is not None or job.nbytes < _SMALL_BYTES
+    return job.index < 0 or job.prepared.encoded is not None or job.nbytes < _SMALL_BYTES
 
 
 class _TreeTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from tensorcomp.checkpoints.safetensors_header import build_header
 from tensorcomp.container.atomic import atomic_file
 from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.pipeline import Pipeline, Report
+from tensorcomp.pipeline import Pipeline
+from tensorcomp.planning import Budget, Profile, Rule, make_planner
+from tensorcomp.reports.outcome import Report
 from tensorcomp.threads import available_threads
 
 
@@ -82,10 +84,15 @@ def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
     *,
-    effort: str = "balanced",
+    effort: str | None = None,
+    profile: str | Profile | None = None,
+    budget: Budget | None = None,
+    codecs: Iterable[str | Rule] = (),
+    bounds: Mapping[str, Budget] | None = None,
+    importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
     threads: int | None = None,
 ) -> bytes:
-    """Compress tensors into bytes, losslessly; the counterpart of ``safetensors.numpy.save``.
+    """Compress tensors into bytes; the counterpart of ``safetensors.numpy.save``.
 
     Parameters
     ----------
@@ -93,8 +100,10 @@ def save(
         Not changed.
     metadata : mapping of str to str, optional
         Kept, and restored by `decompress`.
-    effort : {"balanced", "fast", "max"}
+    effort : {"balanced", "fast", "max"}, optional
         What size is worth in time.
+    profile, budget, codecs, bounds, importance : optional
+        What may be lost, as for `compress`; nothing by default.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
 
@@ -107,6 +116,8 @@ def save(
     ------
     TypeError
         If a value is no array, or its dtype has no safetensors equal.
+    PlanError
+        If the budget cannot be kept.
 
     Examples
     --------
@@ -118,7 +129,15 @@ def save(
     """
     source = MemorySource(tensors, metadata)
     file = MemoryFile(source.nbytes)
-    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    planner = make_planner(
+        profile=profile,
+        budget=budget,
+        codecs=codecs,
+        bounds=bounds,
+        importance=importance,
+        effort=effort,
+    )
+    pipeline = Pipeline(planner.effort, threads or available_threads(), planner)
     pipeline.write(source, file)
     return file.to_bytes()
 
@@ -128,16 +147,21 @@ def save_file(
     filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
     *,
-    effort: str = "balanced",
+    effort: str | None = None,
+    profile: str | Profile | None = None,
+    budget: Budget | None = None,
+    codecs: Iterable[str | Rule] = (),
+    bounds: Mapping[str, Budget] | None = None,
+    importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
     threads: int | None = None,
 ) -> Report:
-    """Compress tensors into a file, losslessly; the counterpart of ``safetensors.*.save_file``.
+    """Compress tensors into a file; the counterpart of ``safetensors.*.save_file``.
 
     The file appears complete or not at all; one of that name is replaced.
 
     Parameters
     ----------
-    tensors, metadata, effort, threads
+    tensors, metadata, effort, profile, budget, codecs, bounds, importance, threads
         As for `save`.
     filename : str or path-like
         By convention ``*.tc.safetensors``.
@@ -155,6 +179,14 @@ def save_file(
         If the file cannot be written.
     """
     source = MemorySource(tensors, metadata)
-    pipeline = Pipeline(effort=effort, threads=threads or available_threads())
+    planner = make_planner(
+        profile=profile,
+        budget=budget,
+        codecs=codecs,
+        bounds=bounds,
+        importance=importance,
+        effort=effort,
+    )
+    pipeline = Pipeline(planner.effort, threads or available_threads(), planner)
     with atomic_file(Path(filename), force=True) as file:
         return pipeline.write(source, file)

@@ -12,11 +12,16 @@ import numpy as np
 
 from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint
 from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.manifest import TensorRecord
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.files import compressed_files, decoded_bytes, restored_name
 from tensorcomp.pipeline import Progress
+from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.threads import Workers, available_threads
+
+_ROUNDING = 1e-5  # errors are told in six digits
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ def verify(
     ----------
     path : str or path-like
     against : str or path-like, optional
-        The original; every tensor, and what rebuilds the file, is then compared with it too.
+        The original; every tensor, and what rebuilds the file, is then compared with it too. Of a
+        lossy tensor the errors must be those that the file tells, and keep its bound.
     threads : int, optional
     progress : Progress, optional
 
@@ -124,13 +130,35 @@ def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) ->
 def _check_tensor(
     file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
 ) -> None:
+    record = file.manifest.stored(info.name)
+    lossy = record.rel_l2 > 0 or record.max_abs_error > 0
     wanted = None if read is None else read(info.name)
-    position = 0
+    position, errors = 0, ErrorSums()
     for data in file.iter_bytes(info.name):
-        if wanted is not None and not np.array_equal(
-            data, wanted[position : position + data.nbytes]
-        ):
-            raise VerificationError(
-                f"{file.where}: tensor {shown(info.name)} differs from the original"
-            )
+        if wanted is not None:
+            original = wanted[position : position + data.nbytes]
+            if lossy:
+                dtype = numpy_dtype(record.dtype)
+                errors += measure(original.view(dtype), data.view(dtype))
+            elif not np.array_equal(data, original):
+                raise VerificationError(
+                    f"{file.where}: tensor {shown(info.name)} differs from the original"
+                )
         position += data.nbytes
+    if wanted is not None and lossy:
+        _check_errors(f"{file.where}: tensor {shown(info.name)}", record, errors)
+
+
+def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+    """Require that a tensor's errors are those of the manifest, and keep its bound."""
+    limits = {"max_rel_l2": errors.rel_l2, "max_abs_error": errors.max_abs}
+    for limit, error in limits.items():
+        bound = record.bound.get(limit)
+        if bound is not None and error > bound:
+            raise VerificationError(f"{where} has {limit} {error:.6g}, {bound:.6g} is promised")
+    told = record.rel_l2, record.max_abs_error
+    for found, expected in zip(limits.values(), told, strict=True):
+        if abs(found - expected) > _ROUNDING * expected:
+            raise VerificationError(
+                f"{where} differs from the original by {found:.6g}, and not by {expected:.6g}"
+            )

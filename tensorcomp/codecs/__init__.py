@@ -5,37 +5,73 @@ Pure: no files, no models, no threads. Importing this package does not import th
 
 from __future__ import annotations
 
+from tensorcomp.codecs.affine import Affine
 from tensorcomp.codecs.ans import Ans
 from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Serializer, Transform
 from tensorcomp.codecs.bitpack import Bitpack
+from tensorcomp.codecs.block import Block
+from tensorcomp.codecs.cast import Cast
+from tensorcomp.codecs.channel import Channel
 from tensorcomp.codecs.constant import Constant
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.filter import FilterRows
 from tensorcomp.codecs.floats import Floats
 from tensorcomp.codecs.gaps import Gaps
 from tensorcomp.codecs.grid import Grid
 from tensorcomp.codecs.huffman import Huffman
+from tensorcomp.codecs.kmeans import Kmeans
+from tensorcomp.codecs.magnitude import Magnitude
+from tensorcomp.codecs.nf4 import Nf4
+from tensorcomp.codecs.nm import NM
 from tensorcomp.codecs.palette import Palette
+from tensorcomp.codecs.pq import Pq
+from tensorcomp.codecs.randomk import RandomK
 from tensorcomp.codecs.raw import Raw
 from tensorcomp.codecs.registry import codec_class, codec_ids
 from tensorcomp.codecs.runlength import Runlength
+from tensorcomp.codecs.sign import Sign
 from tensorcomp.codecs.sparse import Sparse
+from tensorcomp.codecs.svd import Svd
+from tensorcomp.codecs.ternary import Ternary
 from tensorcomp.codecs.text import format_tree, parse_tree, tree_from_json, tree_to_json
+from tensorcomp.codecs.threshold import Threshold
+from tensorcomp.codecs.topk import TopK
 from tensorcomp.codecs.tree import Node, decode, encode, fit
+from tensorcomp.codecs.trellis import Trellis
+from tensorcomp.codecs.uniform import Uniform
 from tensorcomp.codecs.zstd import Zstd
 
 OWN_CODECS: tuple[type[Codec], ...] = (
+    Affine,
     Ans,
     Bitpack,
+    Block,
+    Cast,
+    Channel,
     Constant,
     Fields,
+    FilterRows,
     Floats,
     Gaps,
     Grid,
     Huffman,
+    Kmeans,
+    Magnitude,
+    Nf4,
+    NM,
     Palette,
+    Pq,
+    RandomK,
     Raw,
     Runlength,
+    Sign,
     Sparse,
+    Svd,
+    Ternary,
+    Threshold,
+    TopK,
+    Trellis,
+    Uniform,
     Zstd,
 )
 

@@ -33,7 +33,7 @@ class ArraySpec:
     Parameters
     ----------
     shape : tuple of int
-        A single -1 in a one-dimensional shape stands for a length that the data decide.
+        At most one length is -1, which stands for a length that the data decide.
     dtype : numpy.dtype
     """
 
@@ -107,7 +107,8 @@ class Transform(Codec):
     def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:
         """Return each part's spec, in the order in which they are stored, from the input's spec.
 
-        A length that the data decide is -1; it never exceeds the number of input elements.
+        A length that the data decide is -1: one axis of a part at most. It is 0 where the part's
+        other axes have no elements, and the part never has more elements than the input.
         """
 
     @abstractmethod

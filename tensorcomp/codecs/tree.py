@@ -10,6 +10,7 @@ both lengths are little-endian uint64.
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -102,7 +103,12 @@ def fit(node: Node, array: np.ndarray) -> Shared:
     if isinstance(codec, Transform):
         own = codec.fit(array)
         parts = codec.encode(array, own)
-        return own, tuple(fit(child, parts[name]) for name, child in node.children)
+        specs = codec.parts(spec_of(array))
+        return own, tuple(
+            # Columns whose number the data decide are not the same in all chunks.
+            nothing_shared(child) if -1 in specs[name].shape[1:] else fit(child, parts[name])
+            for name, child in node.children
+        )
     return cast(Serializer, codec).fit(array), ()
 
 
@@ -341,7 +347,7 @@ def _decode_parts(
         shape = specs[name].shape
         if -1 in shape:
             size, position = _read_size(data, position, out.size, name)
-            shape = (size,)
+            shape = _completed(shape, size, name)
         length, position = _read_size(data, position, data.size - position - 8, name)
         part = np.empty(shape, specs[name].dtype)
         _decode(child, data[position : position + length], part, child_shared)
@@ -351,6 +357,15 @@ def _decode_parts(
     if position != data.size:
         raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
     codec.decode(parts, out, own)
+
+
+def _completed(shape: tuple[int, ...], size: int, name: str) -> tuple[int, ...]:
+    """Return a shape with its open axis as long as so many elements make it."""
+    others = math.prod(length for length in shape if length != -1)
+    axis, left = divmod(size, others) if others else (0, size)
+    if left:
+        raise CodecError(f"part {name!r}: {size} elements do not fill the shape {shape}")
+    return tuple(axis if length == -1 else length for length in shape)
 
 
 def _read_size(data: np.ndarray, position: int, most: int, name: str) -> tuple[int, int]:

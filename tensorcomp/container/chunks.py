@@ -83,10 +83,17 @@ class ChunkCoder:
         packed = [pack_shared(shared) for shared in self.shared]
         return packed[0] if len(packed) == 1 else _U64.pack(len(packed[0])) + packed[0] + packed[1]
 
-    def encode(self, array: np.ndarray) -> Pieces:
-        """Return the payload of a chunk; at most two bytes more than the chunk has."""
+    def encode(self, array: np.ndarray, tree: Node | None = None) -> Pieces:
+        """Return the payload of a chunk; at most two bytes more than the chunk has.
+
+        Parameters
+        ----------
+        array : numpy.ndarray
+        tree : Node, optional
+            To encode with in place of the first tree, which decodes what it gives.
+        """
         try:
-            return encode(self.trees[0], array, self.shared[0])
+            return encode(self.trees[0] if tree is None else tree, array, self.shared[0])
         except NotRepresentable:
             if len(self.trees) == 1:
                 return raw_payload(readable(array))

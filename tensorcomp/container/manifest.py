@@ -19,7 +19,11 @@ bf16 model.)
 ``tensors`` has the source's order. A digest is the first 16 hexadecimal digits of XXH3-128.
 ``attachments`` are base64.
 
-Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`).
+A tensor that lost anything has ``"error": [rel-L2, max |x - x̂|]`` too, measured on what is decoded,
+and ``"bound": {"max_rel_l2": …}`` where one was promised; its digest is that of the decoded bytes.
+
+Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
+3, lossy codecs, errors and bounds.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 METADATA_KEY = "tensorcomp"
 DIGEST_DIGITS = 16
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
@@ -70,6 +74,10 @@ class TensorRecord:
         Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate.
     same_as : str or None
         The tensor, stored under its own name, that this one equals bit for bit.
+    rel_l2, max_abs_error : float
+        Measured errors, in six significant digits; 0 if exact.
+    bound : mapping of str to float
+        What the errors keep: ``max_rel_l2`` or ``max_abs_error``.
     """
 
     name: str
@@ -81,6 +89,9 @@ class TensorRecord:
     fallback: int | None = None
     digest: str = ""
     same_as: str | None = None
+    rel_l2: float = 0.0
+    max_abs_error: float = 0.0
+    bound: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,10 @@ def _record_to_json(record: TensorRecord) -> dict[str, Any]:
     value["tree"] = record.tree
     if record.fallback is not None:
         value["fallback"] = record.fallback
+    if record.rel_l2 or record.max_abs_error:
+        value["error"] = [record.rel_l2, record.max_abs_error]
+    if record.bound:
+        value["bound"] = dict(record.bound)
     return {**value, "digest": record.digest}
 
 
@@ -243,7 +258,21 @@ def _record_from_json(name: str, value: Any) -> TensorRecord:
     int(digest, 16)
     fallback = _natural(value["fallback"]) if "fallback" in value else None
     tree = _natural(value["tree"])
-    return TensorRecord(name, dtype, shape, _text(value["role"]), nbytes, tree, fallback, digest)
+    rel_l2, max_abs_error = (_error(error) for error in value.get("error", (0, 0)))
+    bound = {_text(limit): _error(error) for limit, error in value.get("bound", {}).items()}
+    return TensorRecord(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        role=_text(value["role"]),
+        nbytes=nbytes,
+        tree=tree,
+        fallback=fallback,
+        digest=digest,
+        rel_l2=rel_l2,
+        max_abs_error=max_abs_error,
+        bound=bound,
+    )
 
 
 def _check(manifest: Manifest) -> None:
@@ -273,6 +302,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise FormatError(f"expected text in the manifest, found {str(value)[:40]!r}")
     return value
+
+
+def _error(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise FormatError(f"expected an error in the manifest, found {str(value)[:40]!r}")
+    return float(value)
 
 
 def _natural(value: Any) -> int:

@@ -71,6 +71,11 @@ class MemoryFile:
         self._position = position
         return position
 
+    def truncate(self, size: int) -> int:
+        """Cut the content after so many bytes; return them. It is never made longer."""
+        self._end = min(self._end, size)
+        return size
+
     def read(self, size: int) -> bytes:
         """Return at most `size` bytes from the position."""
         data = self._bytes[self._position : min(self._position + size, self._end)].tobytes()

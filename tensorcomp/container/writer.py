@@ -36,6 +36,10 @@ class Output(Protocol):
         """Return at most so many bytes."""
         ...
 
+    def truncate(self, size: int, /) -> int:
+        """Cut the file after so many bytes."""
+        ...
+
 
 @dataclass(frozen=True)
 class Payload:
@@ -78,7 +82,7 @@ class CompressedWriter:
     Parameters
     ----------
     file : binary file
-        Seekable, readable and empty.
+        Seekable and readable; what is in it is dropped.
     draft : Manifest
         With every tensor that may be stored, in order; trees and sizes are filled in later, and
         digests, which must be as incompressible as the real ones will be.
@@ -90,12 +94,14 @@ class CompressedWriter:
         draft_header = _header(draft, _largest_blobs(draft))
         self._start = len(draft_header) + _MARGIN + 8 * (len(draft.tensors) // 4)
         self._position = self._start
+        file.truncate(0)
         file.seek(self._start)
         self._open: _OpenBlob | None = None
+        self._last: _OpenBlob | None = None
 
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
-        self._open = _OpenBlob(name, self._position, shared, chunks)
+        self._open = self._last = _OpenBlob(name, self._position, shared, chunks)
         if shared:
             self._write(shared)
 
@@ -126,6 +132,15 @@ class CompressedWriter:
         self._open = None
         return size
 
+    def rewind(self) -> None:
+        """Take back a tensor's blob, the open one or the last."""
+        assert self._last is not None
+        self._position = self._last.begin
+        self._blobs.pop(self._last.name, None)
+        self._open = None
+        self._file.seek(self._position)
+        self._file.truncate(self._position)
+
     def _write(self, data: np.ndarray | bytes | memoryview) -> None:
         self._position += len(data)
         _write_all(self._file, data)
@@ -143,6 +158,11 @@ class CompressedWriter:
         self._file.seek(0)
         self._write(length.to_bytes(8, "little") + header[8:] + b" " * padding)
         return end
+
+
+def header_bytes(draft: Manifest) -> int:
+    """Return the bytes of a header, about, from a draft of the manifest."""
+    return len(_header(draft, _largest_blobs(draft)))
 
 
 def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:

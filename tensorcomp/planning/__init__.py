@@ -1,6 +1,45 @@
 """Which tree for which tensor."""
 
-from tensorcomp.planning.lossless import EFFORTS, Plan, plan_lossless, sample_rows
-from tensorcomp.planning.roles import classify
+from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.checkpoint_plan import (
+    CheckpointPlan,
+    TensorPlan,
+    bound_to_json,
+    check_names,
+    plan_from_json,
+    plan_to_json,
+)
+from tensorcomp.planning.lossless import EFFORTS, Plan, any_tree, plan_lossless, sample_rows
+from tensorcomp.planning.planner import Draft, Planner, Tensor
+from tensorcomp.planning.profiles import PROFILES, Profile, load_profile
+from tensorcomp.planning.requests import make_planner
+from tensorcomp.planning.roles import RoleDecision, classify, classify_all
+from tensorcomp.planning.rules import Rule, parse_rule
 
-__all__ = ["EFFORTS", "Plan", "classify", "plan_lossless", "sample_rows"]
+__all__ = [
+    "EFFORTS",
+    "PROFILES",
+    "Bound",
+    "Budget",
+    "CheckpointPlan",
+    "Draft",
+    "Plan",
+    "Planner",
+    "Profile",
+    "RoleDecision",
+    "Rule",
+    "Tensor",
+    "TensorPlan",
+    "any_tree",
+    "bound_to_json",
+    "check_names",
+    "classify",
+    "classify_all",
+    "load_profile",
+    "make_planner",
+    "parse_rule",
+    "plan_from_json",
+    "plan_lossless",
+    "plan_to_json",
+    "sample_rows",
+]

@@ -78,6 +78,12 @@ def _flat(dtype: np.dtype) -> str:
     return f"floats({_mantissa_bits(dtype)}, contexts=1)"
 
 
+def any_tree(dtype: np.dtype, effort: str) -> Node:
+    """Return a lossless tree that can represent any array of a dtype."""
+    is_float = dtype.kind in _FLOATS and dtype.itemsize <= 8
+    return parse_tree(_usual(dtype, effort) if is_float else "raw(bytes=zstd)")
+
+
 def _mantissa_bits(dtype: np.dtype) -> int:
     """Return how many top bits of the mantissa join the exponent.
 
@@ -122,7 +128,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
         candidates = list(_others(array, distinct, effort))
     if len(candidates) == 1:
         return Plan(parse_tree(candidates[0].text), candidates[0].why)
-    fallback = parse_tree(_usual(array.dtype, effort) if is_float else "raw(bytes=zstd)")
+    fallback = any_tree(array.dtype, effort)
     return _smallest(sample_rows(array, _SAMPLE[effort]), candidates, fallback)
 
 

@@ -1,37 +1,90 @@
-"""What a tensor is for, told from its name, shape and type."""
+"""What a tensor is for: told from its type, its name, its shape and the tensors beside it.
+
+The roles, and the selectors that stand for several of them in profiles and on the command line:
+
+==================  ==============================================================================
+role                what it is
+==================  ==============================================================================
+attention.q k v o   projections to queries, keys and values, and back; attention.qkv: several fused
+attention           other matrices of attention modules
+mlp                 matrices of feed-forward layers, experts included
+conv                kernels of convolutions, patch embeddings included
+recurrent           matrices of LSTM, GRU and RNN cells
+head                output layers: lm_head, classifiers, pooler, projections out of the model
+embedding           tables of tokens, and single learned tokens
+position            tables of positions, rotary frequencies, relative position biases
+router              what chooses among experts
+norm                weight, bias and statistics of normalisations
+scale               factors: layer scale, quantization scales, temperatures
+bias                what is added
+mask                constant patterns of attention
+moment.first        running means of an optimizer: exp_avg, momentum_buffer
+moment.second       running means of squares: exp_avg_sq, square_avg
+step                counts of steps
+optimizer           other state of an optimizer
+matrix, vector      two axes, one, none: no rule knows the name
+scalar, other
+integer, boolean    by type, whatever the name
+complex, opaque
+==================  ==============================================================================
+
+==================  ==============================================================================
+selector            roles
+==================  ==============================================================================
+any role            itself and those below it: attention selects attention.q
+linear              attention, mlp, recurrent, head and matrix
+all                 every role
+==================  ==============================================================================
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import PlanError
+from tensorcomp.planning.role_rules import Neighbours, Place
+from tensorcomp.planning.role_table import RULES, first_rule
 
-_FLOATS = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+if TYPE_CHECKING:
+    from tensorcomp.checkpoints import TensorInfo
 
-# The first pattern found in the name decides; names are those of the usual model libraries.
-_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("optimizer", r"exp_avg|momentum_buffer|max_exp_avg|\bstate\.\d+\.|optimizer"),
-    ("norm", r"norm|\bln_?\d*\b|layer_?norm|\bbn\d*\b|batch_?norm|running_(mean|var)|rms"),
-    ("router", r"router|gate\.(wg|weight)$|gating"),
-    ("bias", r"bias$|(^|[._])beta$"),
-    ("scale", r"scales?$|(^|[._])gamma$|zero_?points?$"),
-    ("embedding", r"embed|\bwte\b|\bwpe\b|lm_head|shared\.weight"),
-    ("attention", r"attn|attention|\b[qkvo]_proj\b|\bc_attn\b|query|key|value"),
-    ("mlp", r"mlp|ffn|feed_?forward|intermediate|(gate|up|down)_proj|\bfc\d*\b|experts?\b"),
-    ("head", r"classifier|head|pooler|score"),
+_GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
+_LONGEST = 250  # characters looked at: patterns take longer than in proportion
+_BY_TYPE = ("integer", "boolean", "complex", "opaque")
+_KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
+
+ROLES: tuple[str, ...] = (*dict.fromkeys(rule.role for rule in RULES), *_BY_TYPE)
+SELECTORS: tuple[str, ...] = (
+    *dict.fromkeys(above for role in ROLES for above in (role.partition(".")[0], role)),
+    *_GROUPS,
+    "all",
 )
 
 
-def _is_router(shape: tuple[int, ...]) -> bool:
-    """Return whether a gate may choose among experts: it has fewer rows than columns.
+@dataclass(frozen=True)
+class RoleDecision:
+    """What a tensor is for, and how that is known.
 
-    The gate of a gated feed-forward layer, which some models call by the same name, has more.
+    Parameters
+    ----------
+    role : str
+    why : str
+        The rule, in a few words.
+    transposed : bool
+        Whether rows of the matrix are inputs and columns outputs, as in GPT-2 and in Flax; False
+        where nothing tells.
     """
-    return len(shape) != 2 or shape[0] < shape[1]
+
+    role: str
+    why: str = ""
+    transposed: bool = False
 
 
 def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
-    """Return the role of a tensor.
+    """Return the role of a tensor of which nothing else is known.
 
     Parameters
     ----------
@@ -44,18 +97,105 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     Returns
     -------
     str
-        ``opaque`` (a type without known values), ``integer``, ``boolean``, or for floats
-        ``optimizer``, ``norm``, ``router``, ``bias``, ``scale``, ``embedding``, ``attention``,
-        ``mlp``, ``head``, ``convolution``, ``matrix``, ``vector`` or ``scalar``.
+        One of `ROLES`.
     """
-    if dtype == "BOOL":
-        return "boolean"
-    if numpy_dtype(dtype) is None:
-        return "opaque"
-    if dtype not in _FLOATS:
-        return "integer"
-    lowered = name.lower()
-    for role, pattern in _PATTERNS:
-        if re.search(pattern, lowered) and (role != "router" or _is_router(shape)):
-            return role
-    return ("scalar", "vector", "matrix")[len(shape)] if len(shape) < 3 else "convolution"
+    return _decide(Place(_spelled(name), shape), dtype).role
+
+
+def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
+    """Return the role of every tensor of a checkpoint; a tensor's neighbours help to tell it.
+
+    Parameters
+    ----------
+    infos : iterable of TensorInfo
+
+    Returns
+    -------
+    dict of str to RoleDecision
+        By name, in the order of `infos`.
+    """
+    tensors = list(infos)
+    shapes = {_spelled(info.name): info.shape for info in tensors}
+
+    def embeddings() -> Iterator[tuple[int, ...]]:
+        for name, shape in shapes.items():
+            if first_rule(Place(name, shape))[0].role == "embedding":
+                yield shape
+
+    neighbours = Neighbours(shapes, embeddings)
+    places = [Place(_spelled(info.name), info.shape, neighbours) for info in tensors]
+    columns_out = any(_is_transposed(place) for place in places if _is_conv1d(place))
+    decisions = {}
+    for info, place in zip(tensors, places, strict=True):
+        found = _decide(place, info.dtype)
+        square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
+        transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
+        decisions[info.name] = RoleDecision(found.role, found.why, transposed)
+    return decisions
+
+
+def _spelled(name: str) -> str:
+    return name[-_LONGEST:].lower().replace("/", ".")
+
+
+def _decide(place: Place, dtype: str) -> RoleDecision:
+    numpy_type = numpy_dtype(dtype)
+    if numpy_type is None:
+        return RoleDecision("opaque", f"{dtype} is no type with known values")
+    if numpy_type.kind in _KINDS and not _STEP.reason(place):
+        return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
+    if dtype == "F8_E8M0":
+        return RoleDecision("scale", "a type of powers of two")
+    rule, why = first_rule(place)
+    return RoleDecision(rule.role, why)
+
+
+_STEP = RULES[0]  # counts of steps are often integers
+
+
+def _is_conv1d(place: Place) -> bool:
+    """Return whether a tensor bears the name of a layer that GPT-2 stores as (in, out)."""
+    return place.name.endswith(("c_attn.weight", "q_attn.weight", "c_fc.weight", "c_proj.weight"))
+
+
+def _is_transposed(place: Place) -> bool:
+    """Return whether a matrix's name, its bias or its shape shows that its columns are outputs."""
+    if len(place.shape) != 2:
+        return False
+    rows, columns = place.shape
+    if place.name.endswith((".kernel", "text_projection", "visual.proj")):
+        return True
+    bias = place.beside("bias") if place.name.endswith("weight") else None
+    if bias is not None and rows != columns:
+        return bias == (columns,)
+    return columns == 3 * rows and place.name.endswith("c_attn.weight")
+
+
+def matches_role(selector: str, role: str) -> bool:
+    """Return whether a selector of the table above selects a role.
+
+    Examples
+    --------
+    >>> matches_role("attention", "attention.q"), matches_role("linear", "mlp")
+    (True, True)
+    """
+    if selector == "all":
+        return True
+    wanted = _GROUPS.get(selector, (selector,))
+    return any(role == one or role.startswith(f"{one}.") for one in wanted)
+
+
+def is_selector(text: str) -> bool:
+    """Return whether a text is a selector, whatever the checkpoint."""
+    return text in SELECTORS
+
+
+def check_selector(text: str) -> None:
+    """Refuse a text that is no selector.
+
+    Raises
+    ------
+    PlanError
+    """
+    if not is_selector(text):
+        raise PlanError(f"no role is called {text!r}; known are {', '.join(sorted(SELECTORS))}")

@@ -11,6 +11,7 @@ from tensorcomp.reports.metrics import (
     summarise_checkpoint,
     summarise_compressed,
 )
+from tensorcomp.reports.plan_tables import plan_table, plan_totals
 from tensorcomp.reports.tables import cost_table, tensor_table, totals
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "TensorRow",
     "cost_table",
     "join",
+    "plan_table",
+    "plan_totals",
     "summarise_checkpoint",
     "summarise_compressed",
     "tensor_table",

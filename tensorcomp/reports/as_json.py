@@ -22,9 +22,9 @@ def to_json(summary: Summary, seconds: float) -> dict[str, Any]:
         ``input_bytes`` is the size of the original and ``output_bytes`` that of the compressed
         checkpoint, whichever way the job went; ``ratio`` is the first over the second.
         ``bits_per_weight`` counts every byte of the output, and is null without weights. Each of
-        ``tensors`` has its errors (0 if exact) and its SNR in dB (null if exact); ``codec`` is the
-        text of its tree, ``same as NAME`` for a duplicate, null if it is not compressed. Tensors of
-        a folder also say their ``file``.
+        ``tensors`` has its role and how that is known, its errors (0 if exact) and its SNR in dB
+        (null if exact); ``codec`` is the text of its tree, ``same as NAME`` for a duplicate, null
+        if it is not compressed. Tensors of a folder also say their ``file``.
     """
     return {
         "input_bytes": summary.input_bytes,
@@ -42,6 +42,7 @@ def _row_to_json(row: TensorRow) -> dict[str, Any]:
         "shape": list(row.shape),
         "dtype": row.dtype,
         "role": row.role,
+        "role_why": row.role_why,
         "codec": row.codec,
         "bytes": row.stored,
         "bits_per_weight": row.bits_per_weight,

@@ -36,6 +36,8 @@ class TensorRow:
         In which file of a folder.
     rel_l2, max_abs_error : float
         Measured errors, 0 if exact.
+    role_why : str
+        How the role is known.
     """
 
     name: str
@@ -51,6 +53,7 @@ class TensorRow:
     file: str | None = None
     rel_l2: float = 0
     max_abs_error: float = 0
+    role_why: str = ""
 
     @property
     def weights(self) -> int:
@@ -77,6 +80,16 @@ class TensorRow:
         """Signal-to-noise ratio in dB; None if exact."""
         return -20 * math.log10(self.rel_l2) if self.rel_l2 else None
 
+    @property
+    def gap(self) -> float | None:
+        """Bits per weight above R(D) = log2(1 / rel-L2), that of Gaussian weights; None if exact.
+
+        Weights of another distribution, or of unlike scales, may take fewer bits than that.
+        """
+        if not self.rel_l2 or self.bits_per_weight is None:
+            return None
+        return self.bits_per_weight - max(-math.log2(self.rel_l2), 0.0)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -98,6 +111,11 @@ class Summary:
     output_bytes: int
     tensors: tuple[TensorRow, ...]
     compressed: bool
+
+    @property
+    def lossy(self) -> bool:
+        """Whether any tensor lost anything."""
+        return any(row.rel_l2 for row in self.tensors)
 
     @property
     def weights(self) -> int:
@@ -124,7 +142,10 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
     file : str, optional
         Its name, where it is one of several.
     """
+    from tensorcomp.planning import classify_all
+
     manifest = opened.manifest
+    roles = classify_all(opened.tensors)
     rows = []
     for record in manifest.tensors.values():
         planned = None if record.same_as is not None else manifest.trees[record.tree]
@@ -139,6 +160,10 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
             why=planned.why if planned else "",
             same_as=record.same_as,
             file=file,
+            rel_l2=manifest.stored(record.name).rel_l2,
+            max_abs_error=manifest.stored(record.name).max_abs_error,
+            # A file may be older than the rules.
+            role_why=roles[record.name].why if roles[record.name].role == record.role else "",
         )
         rows.append(row)
     rows += _tied(rows, manifest.aliases.items())
@@ -154,17 +179,19 @@ def summarise_checkpoint(checkpoint: Checkpoint, file: str | None = None) -> Sum
     file : str, optional
         Its name, where it is one of several.
     """
-    from tensorcomp.planning import classify
+    from tensorcomp.planning import classify_all
 
+    roles = classify_all(checkpoint.tensors)
     rows = [
         TensorRow(
             name=info.name,
             dtype=info.dtype,
             shape=info.shape,
-            role=classify(info.name, info.dtype, info.shape),
+            role=roles[info.name].role,
             nbytes=info.nbytes,
             stored=info.nbytes,
             file=file,
+            role_why=roles[info.name].why,
         )
         for info in checkpoint.tensors
     ]
@@ -185,6 +212,9 @@ def _tied(rows: Iterable[TensorRow], aliases: Iterable[tuple[str, str]]) -> list
             same_as=target,
             tied=True,
             file=by_name[target].file,
+            rel_l2=by_name[target].rel_l2,
+            max_abs_error=by_name[target].max_abs_error,
+            role_why=by_name[target].role_why,
         )
         for name, target in aliases
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -17,6 +18,7 @@ from tensorcomp.reports.text import (
     printable,
     ratio_text,
     shape_text,
+    snr_text,
 )
 
 _NARROWEST = 20  # columns of a name
@@ -30,9 +32,11 @@ def totals(summary: Summary) -> str:
     rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
     if not summary.compressed:
         return f"{tensors}, {bytes_text(summary.input_bytes)}{rate}; not compressed"
+    worst = min((row.snr_db for row in summary.tensors if row.snr_db is not None), default=None)
+    error = "" if worst is None else f", SNR of each tensor ≥ {snr_text(worst)} dB"
     return (
         f"{tensors}, {bytes_text(summary.input_bytes)} in {bytes_text(summary.output_bytes)}: "
-        f"ratio {ratio_text(summary.ratio)}{rate}"
+        f"ratio {ratio_text(summary.ratio)}{rate}{error}"
     )
 
 
@@ -56,21 +60,30 @@ def tensor_table(summary: Summary, width: int | None = None) -> list[str]:
 
 def _flat(summary: Summary) -> list[str]:
     files = any(row.file is not None for row in summary.tensors)
-    head = (*_HEAD, "Tree", "Why")
+    head = (*_head(summary), "Tree", "Why")
     rows: list[tuple[str, ...]] = [("File", *head) if files else head]
     for row in summary.tensors:
         tree = "-" if row.codec is None else printable(row.codec)
-        line = (printable(row.name), *_figures(row), tree, printable(row.why))
+        role = f"{row.role}: {row.role_why}" if row.role_why else ""
+        why = "; ".join(filter(None, (row.why, role)))
+        figures = _figures(row, errors=summary.lossy)
+        line = (printable(row.name), *figures, tree, printable(why))
         rows.append((printable(row.file or ""), *line) if files else line)
     first = 5 if files else 4
-    return in_columns(rows, right=range(first, first + 3))
+    return in_columns(rows, right=range(first, first + len(head) - 6))
 
 
 _HEAD = ("Tensor", "Shape", "Type", "Role", "Bytes", "Bits", "Ratio")
+_LOSSY_HEAD = (*_HEAD, "SNR dB", "Gap")  # the gap is that of the bits to R(D)
 
 
-def _figures(row: TensorRow) -> tuple[str, ...]:
-    return (
+def _head(summary: Summary) -> tuple[str, ...]:
+    return _LOSSY_HEAD if summary.lossy else _HEAD
+
+
+def _figures(row: TensorRow, *, errors: bool = False) -> tuple[str, ...]:
+    """Return the figures of a row, with its error and its gap to R(D) if asked."""
+    figures = (
         shape_text(row.shape),
         printable(row.dtype),
         row.role,
@@ -78,29 +91,37 @@ def _figures(row: TensorRow) -> tuple[str, ...]:
         bits_text(row.bits_per_weight),
         ratio_text(row.ratio),
     )
+    return (*figures, snr_text(row.snr_db), bits_text(row.gap)) if errors else figures
 
 
 def _folded(summary: Summary, width: int) -> list[str]:
     numbers = _numbered(summary.tensors)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in summary.tensors:
         same = "" if row.same_as is None else f"\n  = {printable(row.same_as)}"
-        tree = "=" if same else str(numbers.get(row.tree or "", "-"))
-        rows.append((printable(row.name) + same, *_figures(row), tree))
-    lines = _fitted([(*_HEAD, "Tree"), *rows], width, right=range(4, 8))
+        tree = "=" if same else str(numbers.get(_family(row.tree), "-"))
+        rows.append((printable(row.name) + same, *_figures(row, errors=summary.lossy), tree))
+    head = (*_head(summary), "Tree")
+    lines = fitted([head, *rows], width, right=range(4, len(head)))
     headed = list(_with_headings(summary.tensors, lines))
-    return [*headed, *_legend(summary.tensors, numbers, width)]
+    legend = _legend(summary.tensors, numbers, width)
+    return [*headed, *legend, *_roles_legend(summary.tensors, width)]
 
 
 def _numbered(rows: Iterable[TensorRow]) -> dict[str, int]:
     trees: dict[str, int] = {}
     for row in rows:
         if row.tree is not None:
-            trees.setdefault(row.tree, len(trees) + 1)
+            trees.setdefault(_family(row.tree), len(trees) + 1)
     return trees
 
 
-def _fitted(rows: Sequence[Sequence[str]], width: int, right: Iterable[int]) -> list[list[str]]:
+def _family(tree: str | None) -> str:
+    """Return a tree's text without its steps, which are each tensor's own."""
+    return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int, right: Iterable[int]) -> list[list[str]]:
     """Return each row's lines, with the first column folded so that they keep within `width`."""
     others = column_widths(rows)[1:]
     gap = 2 if sum(others) + 2 * len(others) + 2 * _NARROWEST <= width else 1
@@ -127,18 +148,35 @@ def _legend(rows: Sequence[TensorRow], numbers: dict[str, int], width: int) -> I
     coded: dict[str, list[TensorRow]] = {tree: [] for tree in numbers}
     for row in rows:
         if row.tree is not None:
-            coded[row.tree].append(row)
+            coded[_family(row.tree)].append(row)
     if coded:
         yield from ("", "Trees")
     for tree, used in coded.items():
         yield from fold(f"{numbers[tree]}  {printable(tree)}", width).split("\n")
         before, after = sum(row.nbytes for row in used), sum(row.stored for row in used)
         count = f"{_counted(len(used), 'tensor')}, {bytes_text(before)} in {bytes_text(after)}"
-        whys = Counter(row.why for row in used).most_common()
-        reasons = "; ".join(printable(why) for why, _ in whys[:_WHYS])
-        more = f"; {len(whys) - _WHYS} more" if len(whys) > _WHYS else ""
-        for line in fold(f"{count}: {reasons}{more}", max(width - 3, _NARROWEST)).split("\n"):
+        reasons = _reasons(row.why for row in used)
+        for line in fold(f"{count}: {reasons}", max(width - 3, _NARROWEST)).split("\n"):
             yield f"   {line}"
+
+
+def _roles_legend(rows: Sequence[TensorRow], width: int) -> Iterator[str]:
+    whys: dict[str, list[str]] = {}
+    for row in rows:
+        if row.role_why:
+            whys.setdefault(row.role, []).append(row.role_why)
+    if whys:
+        yield from ("", "Roles")
+    for role, found in sorted(whys.items()):
+        line = f"{role}, {_counted(len(found), 'tensor')}: {_reasons(found)}"
+        yield from fold(line, width).split("\n")
+
+
+def _reasons(whys: Iterable[str]) -> str:
+    """Return the most common reasons, and how many more there are."""
+    counted = Counter(whys).most_common()
+    listed = "; ".join(printable(why) for why, _ in counted[:_WHYS])
+    return f"{listed}; {len(counted) - _WHYS} more" if len(counted) > _WHYS else listed
 
 
 def cost_table(summary: Summary, width: int | None = None, *, most: int = 8) -> list[str]:
@@ -170,7 +208,7 @@ def cost_table(summary: Summary, width: int | None = None, *, most: int = 8) -> 
     rows.append((label, "", "", bytes_text(rest), share, "", ""))
     if width is None:
         return in_columns(rows, right=range(3, 7))
-    return [line for block in _fitted(rows, width, right=range(3, 7)) for line in block]
+    return [line for block in fitted(rows, width, right=range(3, 7)) for line in block]
 
 
 def _counted(number: int, what: str) -> str:

@@ -40,6 +40,11 @@ def three_digits(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def snr_text(snr: float | None) -> str:
+    """Return a signal-to-noise ratio in dB; a dash if exact."""
+    return "-" if snr is None else f"{snr:.1f}"
+
+
 def ratio_text(ratio: float | None) -> str:
     """Return a ratio, or a dash where there is none."""
     if ratio is None:

@@ -235,9 +235,12 @@ def _check_parts(node: Node, array: np.ndarray) -> None:
         part = parts[name]
         assert part.dtype == spec.dtype, f"{name}: {part.dtype} instead of {spec.dtype}"
         if -1 in spec.shape:
-            assert spec.shape == (-1,), f"{name}: -1 stands in {spec.shape}"
-            assert part.ndim == 1, f"{name}: {part.ndim} axes instead of 1"
+            assert spec.shape.count(-1) == 1, f"{name}: more than one -1 in {spec.shape}"
+            axis = spec.shape.index(-1)
+            found = (*part.shape[:axis], -1, *part.shape[axis + 1 :])
+            assert found == spec.shape, f"{name}: {part.shape} instead of {spec.shape}"
             assert part.size <= array.size, f"{name}: more elements than the input has"
+            assert part.size or part.shape[axis] == 0, f"{name}: {part.shape} without elements"
         else:
             assert part.shape == spec.shape, f"{name}: {part.shape} instead of {spec.shape}"
 

@@ -17,6 +17,7 @@ TENSOR_KEYS = {
     "shape",
     "dtype",
     "role",
+    "role_why",
     "codec",
     "bytes",
     "bits_per_weight",

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 from tensorcomp.codecs.registry import own_codecs
 
 TREES: dict[str, tuple[str, ...]] = {
+    "affine": (
+        "affine",
+        "affine(8, -1, codes=ans(contexts=8))",
+        "affine(2, 0, false, scales=raw, codes=bitpack(bytes=zstd))",
+    ),
     "ans": ("ans", "ans(contexts=16, states=12)", "ans(states=9)"),
     "bitpack": ("bitpack",),
+    "block": (
+        "block(2, 3)",
+        "block(16, 1, 0.9, mask=ans)",
+        "block(3, 8, 0.25, values=uniform(0.01))",
+    ),
+    "cast": ('cast("BF16")', 'cast("F16", values=raw)', 'cast("F8_E4M3")', 'cast("F8_E5M2")'),
+    "channel": ("channel", "channel(0.1, mask=raw)", "channel(0.9, values=uniform(0.01))"),
     "constant": ("constant",),
     "fields": (
         "fields",
@@ -16,14 +29,36 @@ TREES: dict[str, tuple[str, ...]] = {
         "fields(2, exponent=ans(contexts=16, states=12), mantissa=raw(bytes=zstd))",
         "fields(4, exponent=palette, mantissa=sparse)",
     ),
+    "filter": ("filter", "filter(0.1, mask=raw)", "filter(0.9, values=uniform(0.01))"),
     "floats": ("floats", "floats(0, contexts=1)", "floats(4, contexts=32)"),
     "gaps": ("gaps", "sparse(mask=gaps)"),
     "grid": ("grid", "grid(8, scales=raw, codes=ans(contexts=4))"),
     "huffman": ("huffman", "huffman(contexts=8)", "huffman(contexts=32)"),
+    "kmeans": ("kmeans", "kmeans(3, codes=huffman)", "kmeans(300, codebook=fields)"),
+    "magnitude": ("magnitude", "magnitude(0.9, mask=bitpack, values=palette)", "magnitude(1)"),
+    "nf4": ("nf4", 'nf4(-1, scales=cast("BF16"), codes=ans)'),
+    "nm": ("nm", "nm(1, 16)", "nm(4, 8, mask=bitpack, values=uniform(0.01))"),
     "palette": ("palette", "palette(table=raw(bytes=zstd), codes=huffman(contexts=8))"),
+    "pq": ("pq(4, 2)", "pq(300, 3, codes=huffman)") if find_spec("sklearn") else (),
+    "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
     "raw": ("raw",),
     "runlength": ("runlength",),
+    "sign": ("sign", "sign(32, signs=ans)"),
     "sparse": ("sparse", "sparse(mask=ans, values=palette(codes=huffman))"),
+    "svd": (
+        "svd(2)",
+        'svd(0.4, unfold="separable", left=raw, right=raw)',
+        "svd(energy=0.6)",
+        "svd(error=0.7, refine=true, left=uniform(0.01))",
+    ),
+    "ternary": ("ternary", "ternary(1.5, 0, codes=bitpack)"),
+    "threshold": ("threshold(0.05)", "threshold(1e-30, mask=runlength, values=raw)"),
+    "topk": ("topk", "topk(0.4, mask=ans)", "topk(50, values=uniform(0.01))"),
+    "uniform": (
+        "uniform(0.01)",
+        "uniform(0.05, bounded=true)",
+        "uniform(1e-3, codes=huffman(contexts=8))",
+    ),
     "zstd": ("raw(bytes=zstd)", "huffman(bytes=zstd(level=19))"),
 }
 

@@ -100,7 +100,8 @@ def test_hostile_side_information(tree: str, monkeypatch: pytest.MonkeyPatch) ->
         except NotRepresentable:
             continue
         tampering.sizes, tampering.target = [], None
-        assert decode(node, payload, spec_of(array), shared).tobytes() == array.tobytes()
+        decoded = decode(node, payload, spec_of(array), shared)
+        assert not node.lossless or decoded.tobytes() == array.tobytes()
         for call, sizes in enumerate(tampering.sizes):
             for section, size in enumerate(sizes):
                 for change in changes(size, random):

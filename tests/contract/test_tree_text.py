@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 
 import pytest
 from contract_trees import OWN_TREES
@@ -111,6 +112,9 @@ def test_what_is_no_tree_is_refused_with_its_place(text: str, wanted: str) -> No
     ["true", "1.0", "8.0", "1e400", "-1", "-0.0", "1" + "0" * 40, '"8"', "null", "0.5"],
 )
 def test_arguments_of_the_wrong_kind_are_refused(codec: type, value: str) -> None:
+    takes_floats = fields(codec)[:1] and "float" in str(fields(codec)[0].type)
+    if takes_floats and value in ("1.0", "8.0", "0.5", "1" + "0" * 40):
+        pytest.skip("a number of the right kind")
     with pytest.raises(PlanError):
         parse_tree(f"{codec.id}({value})")
 

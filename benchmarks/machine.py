@@ -1,0 +1,39 @@
+"""What figures were taken on."""
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def cpu_model() -> str:
+    """Return the processor's name, as well as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def machine() -> str:
+    """Return a line on the processor and the system."""
+    return f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def described(packages: Iterable[str]) -> dict[str, str]:
+    """Tell the machine and the versions of packages."""
+    return {
+        "machine": machine(),
+        "python": platform.python_version(),
+        "packages": ", ".join(f"{name} {version_of(name)}" for name in packages),
+    }
+
+
+def version_of(package: str) -> str:
+    """Return the installed version of a package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

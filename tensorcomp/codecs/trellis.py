@@ -1,0 +1,159 @@
+"""Trellis-coded quantization: two interleaved quantizers, and the best path through them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.machines import MACHINES, Machine
+from tensorcomp.codecs.rounding import is_float, widened
+from tensorcomp.codecs.uniform import check_step, fill_values, inverse_of, to_centroids
+from tensorcomp.codecs.words import as_words
+from tensorcomp.errors import CodecError, NotRepresentable
+
+MOST_CENTROIDS = 16
+_FEWEST = 256  # elements that pay for centroids
+_SAMPLE = 1 << 15  # elements that centroids are learned from, about
+
+
+@dataclass(frozen=True)
+class Trellis(Transform):
+    """Round every element by one of two quantizers, half a step apart; choose all codes together.
+
+    Which quantizer an element gets follows from the parities of the codes before it, by a machine
+    of a few states (see `codecs.machines`). So each element has points at half the distance that
+    its code must tell apart, and the sequence of codes of least squared error is found by dynamic
+    programming. At equal error that takes 0.16 to 0.2 bit less than `uniform`: of Gaussian weights
+    0.09, 0.075, 0.065 or 0.055 bit more than the limit R(D) with 4, 8, 16 or 32 states.
+
+    Parts: ``codes``, int16, of the array's shape. ``centroids``, int8, at most sixteen: how far
+    the values at ±1, ±2, … half steps lie below that point in magnitude, in 1/256 step. Code k of
+    quantizer q stands for the point at p = 2 k − q half steps; its value is sign(p) × (|p| / 2 −
+    centroid / 256) × step in float64, rounded to the array's dtype.
+
+    Error: at most step for an element, and what its centroid adds, at most step / 2; rounding to
+    the array's dtype comes on top. Fine steps give a mean square of step² / 15 with 8 states.
+
+    Parameters
+    ----------
+    step : float
+        Distance of the points of one quantizer, in the unit of the elements; above 0. The codes
+        cost about as many bits as those of `uniform` with this step.
+    states : int
+        4, 8, 16 or 32: more give less error at the same rate, and take longer in proportion.
+
+    Notes
+    -----
+    Cost: O(n × states); with 8 states about 7 ns an element to encode and 1 ns to decode, without
+    the codes' coder. Not for arrays with NaN or infinity, nor with elements of more than 32,766
+    steps; nor where the error of each single element is to be small (`uniform`). The codes must
+    be coded by ``ans(trellis=…)`` with as many states, which tells the quantizers apart; with other
+    coders there is no gain over `uniform`.
+
+    References
+    ----------
+    Marcellin & Fischer 1990, "Trellis coded quantization of memoryless and Gauss-Markov sources";
+    Fischer & Wang 1992, "Entropy-constrained trellis-coded quantization".
+    """
+
+    id: ClassVar[str] = "trellis"
+    lossless: ClassVar[bool] = False
+    default_parts: ClassVar[Mapping[str, str]] = {
+        "codes": "ans(contexts=8, states=12, trellis=8)",
+        "centroids": "raw",
+    }
+    step: float
+    states: int = 8
+
+    def __post_init__(self) -> None:
+        check_step(self.step)
+        if type(self.states) is not int or self.states not in MACHINES:
+            raise ValueError(f"states is one of {', '.join(map(str, MACHINES))}; got {self.states}")
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the spec of the codes, and that of as many centroids as differ from 0."""
+        return {
+            "codes": ArraySpec(spec.shape, np.dtype("<i2")),
+            "centroids": ArraySpec((-1,), np.dtype(np.int8)),
+        }
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return codes and centroids.
+
+        Raises
+        ------
+        NotRepresentable
+            If the array holds no finite floats, or too large ones.
+        """
+        values = widened(array, "trellis").reshape(-1)
+        positions = _positions(values, self.step)
+        codes = _best_codes(positions, MACHINES[self.states])
+        centroids = np.empty(0, np.int8)
+        if array.size >= _FEWEST:
+            centroids = self._learn_centroids(positions, codes[: array.size])
+        return {"codes": codes[: array.size].reshape(array.shape), "centroids": centroids}
+
+    def _learn_centroids(self, positions: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        from tensorcomp.kernels import trellis as kernel
+
+        quantizers = _quantizers(codes, MACHINES[self.states])
+        sums, counts = np.zeros((2, MOST_CENTROIDS + 1), np.int64)
+        stride = kernel.LANES * max(codes.size // _SAMPLE, 1)
+        kernel.sum_residuals(positions, codes, quantizers, stride, sums, counts)
+        return to_centroids(sums, counts, kernel.STEP)
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Find the quantizer of each code, and look its value up."""
+        from tensorcomp.kernels import trellis as kernel
+
+        codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
+        if not is_float(out.dtype):
+            raise CodecError(f"trellis: {out.dtype} is no float type")
+        if centroids.size > MOST_CENTROIDS:
+            raise CodecError(f"trellis: {centroids.size} centroids, at most {MOST_CENTROIDS}")
+        if codes.size == 0:
+            return
+        quantizers = _quantizers(codes, MACHINES[self.states])
+        lowest = 2 * int(codes.min()) - 1
+        points = np.arange(lowest, 2 * int(codes.max()) + 1)
+        table = np.empty(points.size, out.dtype)
+        fill_values(points, 2, self.step, centroids, table)
+        kernel.look_up(codes, quantizers, lowest, as_words(table), as_words(out).reshape(-1))
+
+
+def _positions(values: np.ndarray, step: float) -> np.ndarray:
+    """Return the elements in units of a small part of the step, zeros up to a whole row."""
+    from tensorcomp.kernels import trellis as kernel
+
+    positions = np.zeros(-(-values.size // kernel.LANES) * kernel.LANES, np.int32)
+    scale = inverse_of(step / kernel.STEP, values.dtype, "trellis")
+    if not kernel.to_positions(values, scale, positions[: values.size]):
+        raise NotRepresentable(f"trellis: an element has more than 32,766 steps of {step:g}")
+    return positions
+
+
+def _best_codes(positions: np.ndarray, machine: Machine) -> np.ndarray:
+    """Return the codes of least squared error, of each machine by itself."""
+    from tensorcomp.kernels import trellis as kernel
+
+    rows = positions.reshape(-1, kernel.LANES)
+    decisions = np.empty(rows.shape, np.uint16 if machine.states <= 16 else np.uint32)
+    last = np.empty(kernel.LANES, np.uint32)
+    codes = np.empty(rows.shape, np.dtype("<i2"))
+    kernel.search(rows, machine.feedback, machine.forward, decisions, last)
+    kernel.trace(rows, machine.feedback, machine.forward, decisions, last, codes)
+    return codes.reshape(-1)
+
+
+def _quantizers(codes: np.ndarray, machine: Machine) -> np.ndarray:
+    """Return the quantizer of each element, uint8."""
+    from tensorcomp.kernels import trellis as kernel
+
+    quantizers = np.empty(codes.size, np.uint8)
+    width = 8 * codes.itemsize
+    kernel.fill_quantizers(as_words(codes), width, machine.feedback, machine.forward, quantizers)
+    return quantizers

@@ -1,0 +1,223 @@
+"""Uniform quantization: one step for all elements, the rate left to the entropy coder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.rounding import is_float, store, widened
+from tensorcomp.codecs.words import as_words
+from tensorcomp.errors import CodecError, NotRepresentable
+
+MOST_CENTROIDS = 8
+_LARGEST = 32767
+_FEWEST = 256  # elements that pay for centroids
+_SAMPLE = 1 << 15  # elements that centroids are learned from, about
+CELL = 256  # centroids are told in this part of a step
+
+
+@dataclass(frozen=True)
+class Uniform(Transform):
+    """Round every element to a multiple of one step, and decode it to the mean of its cell.
+
+    At equal error no other scalar quantizer with an entropy coder behind it needs noticeably fewer
+    bits: of Gaussian weights 0.255 bit more than the limit R(D) = ½ log₂(σ²/D).
+
+    Parts: ``codes``, int16, of the array's shape: the element divided by the step, rounded, ties to
+    even. ``centroids``, int8, at most eight: how far the value of code ±1, ±2, … lies below its
+    multiple of the step in magnitude, in 1/256 step. A value is sign(code) × (|code| −
+    centroid / 256) × step in float64, rounded to the array's dtype.
+
+    Error: at most step / 2 for an element, and what its centroid adds: less than step in all;
+    rounding to the array's dtype comes on top. Fine steps give a mean square of step² / 12. With
+    `bounded` there are no centroids, and every decoded value, its rounding included, lies within
+    step / 2; arrays whose dtype is too coarse for that are refused.
+
+    Parameters
+    ----------
+    step : float
+        Width of a cell, in the unit of the elements; above 0.
+    bounded : bool
+        Whether the error of no element may exceed step / 2.
+
+    Notes
+    -----
+    Cost: O(n), about 1 ns an element to encode and 0.3 ns to decode, without the codes' coder. Not
+    for arrays with NaN or infinity, nor with elements of more than 32,767 steps. `trellis` needs
+    0.15 bit less for the same mean square, at a third of the speed.
+
+    References
+    ----------
+    Gish & Pierce 1968, "Asymptotically efficient quantizing"; centroids: Lloyd 1982, "Least squares
+    quantization in PCM".
+    """
+
+    id: ClassVar[str] = "uniform"
+    lossless: ClassVar[bool] = False
+    default_parts: ClassVar[Mapping[str, str]] = {
+        "codes": "ans(contexts=16, states=12)",
+        "centroids": "raw",
+    }
+    step: float
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        check_step(self.step)
+        if type(self.bounded) is not bool:
+            raise ValueError(f"bounded is true or false; got {self.bounded!r}")
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the spec of the codes, and that of as many centroids as differ from 0."""
+        return {
+            "codes": ArraySpec(spec.shape, np.dtype("<i2")),
+            "centroids": ArraySpec((-1,), np.dtype(np.int8)),
+        }
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return codes and centroids.
+
+        Raises
+        ------
+        NotRepresentable
+            If the array holds no finite floats, too large ones, or bounded ones of a dtype too
+            coarse for the step.
+        """
+        values = widened(array, "uniform").reshape(-1)
+        codes = np.empty(array.shape, np.dtype("<i2"))
+        _quantize(values, self.step, codes.reshape(-1))
+        centroids = np.empty(0, np.int8)
+        if self.bounded:
+            self._confine(values, array.dtype, codes.reshape(-1))
+        elif array.size >= _FEWEST:
+            centroids = _learn_centroids(values, self.step, codes.reshape(-1))
+        return {"codes": codes, "centroids": centroids}
+
+    def _confine(self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray) -> None:
+        """Mend the codes whose value, once it is rounded to the dtype, lies beyond the bound."""
+        from tensorcomp.kernels import uniform as kernel
+
+        if codes.size == 0:
+            return
+        lowest = int(codes.min()) - 1
+        points = np.arange(lowest, int(codes.max()) + 2)
+        table = np.empty(points.size, dtype)
+        fill_values(points, 1, self.step, np.empty(0, np.int8), table)
+        inside = kernel.confine(values, lowest, table.astype(np.float64), self.step / 2, codes)
+        if not inside or codes.min() < -_LARGEST:
+            raise NotRepresentable(
+                f"uniform: {dtype} is too coarse for errors within {self.step / 2:g}"
+            )
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Look the value of each code up."""
+        from tensorcomp.kernels import uniform as kernel
+
+        codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
+        if not is_float(out.dtype):
+            raise CodecError(f"uniform: {out.dtype} is no float type")
+        if centroids.size > MOST_CENTROIDS:
+            raise CodecError(f"uniform: {centroids.size} centroids, at most {MOST_CENTROIDS}")
+        if codes.size == 0:
+            return
+        lowest = int(codes.min())
+        points = np.arange(lowest, int(codes.max()) + 1)
+        table = np.empty(points.size, out.dtype)
+        fill_values(points, 1, self.step, centroids, table)
+        kernel.look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
+
+
+def check_step(step: object) -> None:
+    """Require a step that is a number above 0.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    number = isinstance(step, (int, float)) and not isinstance(step, bool)
+    if not (number and 0 < step <= sys.float_info.max):  # type: ignore[operator]
+        raise ValueError(f"step is a finite number above 0; got {step!r}")
+
+
+def inverse_of(step: float, dtype: np.dtype, codec: str) -> np.floating:
+    """Return 1 / step in the dtype of the values.
+
+    Raises
+    ------
+    NotRepresentable
+        If it overflows: the step is too small for the dtype.
+    """
+    with np.errstate(all="ignore"):
+        inverse: np.floating = dtype.type(1 / np.float64(step))
+    if not np.isfinite(inverse):
+        raise NotRepresentable(f"{codec}: a step of {step:g} is too small for {dtype}")
+    return inverse
+
+
+def _quantize(values: np.ndarray, step: float, codes: np.ndarray) -> None:
+    from tensorcomp.kernels import uniform as kernel
+
+    quantize = kernel.quantize_singles if values.itemsize == 4 else kernel.quantize_doubles
+    if not quantize(values, inverse_of(step, values.dtype, "uniform"), codes):
+        raise NotRepresentable(f"uniform: an element has more than {_LARGEST} steps of {step:g}")
+
+
+def _learn_centroids(values: np.ndarray, step: float, codes: np.ndarray) -> np.ndarray:
+    """Return how far the mean of each cell lies below its middle in magnitude, in 1/256 step."""
+    from tensorcomp.kernels import uniform as kernel
+
+    sums, counts = np.zeros((2, MOST_CENTROIDS + 1), np.int64)
+    stride = kernel.RUN * max(values.size // _SAMPLE, 1)
+    kernel.sum_residuals(values, 1 / np.float64(step), codes, stride, sums, counts)
+    return to_centroids(sums, counts, kernel.SCALE)
+
+
+def to_centroids(sums: np.ndarray, counts: np.ndarray, scale: int) -> np.ndarray:
+    """Return how far the means of cells 1, 2, … lie below their middle, in 1/256 step, int8.
+
+    Parameters
+    ----------
+    sums, counts : numpy.ndarray
+        (M,) int64: how far elements lie above the middle, in 1/scale step; number of elements.
+    scale : int
+        A multiple of 256.
+
+    Returns
+    -------
+    numpy.ndarray
+        Without zeros at the end.
+    """
+    unit = scale // CELL * np.maximum(counts, 1)
+    centroids: np.ndarray = np.clip((unit // 2 - sums) // unit, -128, 127)[1:].astype(np.int8)
+    return centroids[: int(np.flatnonzero(np.append(1, centroids))[-1])]
+
+
+def fill_values(
+    points: np.ndarray, parts: int, step: float, centroids: np.ndarray, out: np.ndarray
+) -> None:
+    """Set `out` to the values of points, in its dtype.
+
+    Parameters
+    ----------
+    points : numpy.ndarray
+        (n,) int64: multiples of step / parts.
+    parts : int
+    step : float
+    centroids : numpy.ndarray
+        (M,) int8: how far the values of points ±1, ±2, … lie below them in magnitude, in 1/256
+        step.
+    out : numpy.ndarray
+        (n,) of a float dtype.
+    """
+    below = np.zeros(centroids.size + 2)  # the last for all points that have no centroid
+    below[1:-1] = centroids / CELL
+    magnitudes = np.abs(points)
+    magnitudes = magnitudes / parts - below[np.minimum(magnitudes, centroids.size + 1)]
+    with np.errstate(all="ignore"):
+        values = np.sign(points) * magnitudes * step
+    store(values, out)

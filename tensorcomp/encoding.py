@@ -1,0 +1,198 @@
+"""How one tensor is encoded: its coder, made from a plan and its data, and what a chunk becomes.
+
+A lossy chunk is decoded again as soon as it is encoded, and compared with what it was: the errors
+that are reported, and the bounds that are promised, hold for what a reader gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.rounding import is_float
+from tensorcomp.codecs.tree import Node, join
+from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
+from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.writer import Payload
+from tensorcomp.errors import NotRepresentable
+from tensorcomp.planning import Bound, TensorPlan, any_tree, plan_lossless, sample_rows
+from tensorcomp.planning.steps import has_free_step, scale_steps
+from tensorcomp.planning.trials import errors_of, meet_bound
+from tensorcomp.reports.errors import ErrorSums, measure
+
+_AIM = 0.997  # of a bound that was broken
+_ATTEMPTS = 4
+_EXACT = ErrorSums()
+
+_Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a chunk became.
+
+    Parameters
+    ----------
+    payload : Payload
+    errors : ErrorSums
+        Of what the payload decodes to; all zeros if it is exact.
+    decoded : numpy.ndarray or None
+        That, if it differs from the chunk: flat uint8.
+    """
+
+    payload: Payload
+    errors: ErrorSums = _EXACT
+    decoded: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class TensorCoder:
+    """How the chunks of one tensor are encoded.
+
+    Parameters
+    ----------
+    coder : ChunkCoder
+    why : str
+        Why that tree.
+    roots : tuple of Node
+        The tree that encodes each chunk; empty if it is the coder's first for all.
+    bound : Bound or None
+        What the decoded tensor must keep.
+    attempts : int
+        How often a step was made smaller since the bound was broken.
+    """
+
+    coder: ChunkCoder
+    why: str
+    roots: tuple[Node, ...] = ()
+    bound: Bound | None = None
+    attempts: int = 0
+
+    @property
+    def tree(self) -> Node:
+        """The tree of the manifest."""
+        return self.coder.trees[0]
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every bit is kept."""
+        return self.tree.lossless
+
+    def encode(self, array: np.ndarray, index: int) -> Encoded:
+        """Return what chunk `index` becomes."""
+        pieces = self.coder.encode(array, self.roots[index] if self.roots else None)
+        payload = Payload.of(pieces)
+        if self.lossless:
+            return Encoded(payload)
+        data = np.frombuffer(join(pieces), np.uint8)
+        decoded = self.coder.decode(data, spec_of(array), None)
+        flat = decoded.reshape(-1).view(np.uint8)
+        return Encoded(payload, measure(array, decoded), flat)
+
+
+def lossless_coder(array: np.ndarray, grid: ChunkGrid, effort: str, why: str = "") -> TensorCoder:
+    """Return the coder that the lossless planner chooses, and why it does if not for `why`."""
+    plan = plan_lossless(array, effort)
+    trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
+    reason = f"{why}; {plan.why}" if why else plan.why
+    return TensorCoder(_learn(trees, array, grid, sample_rows), reason)
+
+
+def planned_coder(
+    array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
+) -> TensorCoder:
+    """Return the coder of a tensor whose plan is given; None leaves it to the lossless planner.
+
+    Steps are made to fit the plan's bound on the tensor itself, or on a chunk's worth of its rows.
+    A tensor that holds NaN or infinity, or for which no step keeps the bound, is coded losslessly.
+    """
+    if plan is None or plan.tree is None:
+        return lossless_coder(array, grid, effort, "" if plan is None else plan.why)
+    tree: Node | None = plan.tree
+    if not plan.tree.lossless and is_float(array.dtype) and not _all_finite(array):
+        return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless")
+    bound = None if plan.tree.lossless else plan.bound
+    if bound is not None:
+        tree = _fitted(plan, bound, array if grid.count == 1 else _large_sample(array))
+        if tree is None:
+            why = f"no step of {plan.tree.codec.id} keeps {bound}: lossless"
+            return lossless_coder(array, grid, effort, why)
+    assert tree is not None
+    return _coder_of(tree, array, grid, effort, plan.why, bound)
+
+
+def _coder_of(
+    tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, why: str, bound: Bound | None
+) -> TensorCoder:
+    trees = (tree, any_tree(array.dtype, effort))
+    try:
+        bounds = [grid.bounds(index) for index in range(grid.count)]
+        roots = tree.codec.per_chunk(array, bounds)
+        coder = _learn(trees, array, grid, _large_sample)
+    except NotRepresentable as error:
+        return lossless_coder(array, grid, effort, f"{error}: lossless")
+    if coder.trees[0] != tree:
+        return TensorCoder(coder, f"{tree.codec.id} cannot represent it: lossless")
+    own = tuple(Node(codec, tree.children) for codec in roots)
+    return TensorCoder(coder, why, own if any(node != tree for node in own) else (), bound)
+
+
+def _fitted(plan: TensorPlan, bound: Bound, array: np.ndarray) -> Node | None:
+    """Return the plan's tree with steps that keep the bound; as they are, if they may not grow."""
+    assert plan.tree is not None
+    if not plan.fits_bound:
+        errors = errors_of(plan.tree, array)
+        if errors is not None and bound.used(errors.rel_l2, errors.max_abs) <= 1:
+            return plan.tree
+    return meet_bound(plan.tree, array, bound)
+
+
+def again(
+    coder: TensorCoder, errors: ErrorSums, array: np.ndarray, grid: ChunkGrid, effort: str
+) -> TensorCoder | None:
+    """Return the coder to encode a tensor with once more; None if it keeps its bound.
+
+    Parameters
+    ----------
+    coder : TensorCoder
+        What it was encoded with.
+    errors : ErrorSums
+        Of the whole tensor.
+    array, grid, effort
+        As for `planned_coder`.
+    """
+    bound = coder.bound
+    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
+    if bound is None or used <= 1:
+        return None
+    if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree):
+        return lossless_coder(
+            array, grid, effort, f"{coder.tree.codec.id} does not keep {bound}: lossless"
+        )
+    tree = scale_steps(coder.tree, _AIM / used)
+    found = _coder_of(tree, array, grid, effort, coder.why, bound)
+    return replace(found, attempts=coder.attempts + 1)
+
+
+def _learn(
+    trees: tuple[Node, ...], array: np.ndarray, grid: ChunkGrid, sample: _Sampler
+) -> ChunkCoder:
+    return ChunkCoder.alone(trees) if grid.count == 1 else ChunkCoder.learn(trees, sample(array))
+
+
+def _large_sample(array: np.ndarray) -> np.ndarray:
+    return sample_rows(array, CHUNK_ELEMENTS)
+
+
+def _all_finite(array: np.ndarray) -> bool:
+    """Return whether no element is NaN or infinite, a piece at a time."""
+    flat = array.reshape(-1)
+    return all(np.isfinite(piece).all() for piece in _pieces(flat))
+
+
+def _pieces(flat: np.ndarray) -> Sequence[np.ndarray]:
+    return [flat[start : start + CHUNK_ELEMENTS] for start in range(0, flat.size, CHUNK_ELEMENTS)]

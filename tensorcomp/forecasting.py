@@ -1,0 +1,136 @@
+"""The verb plan: what would become of each tensor, told from samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tensorcomp.checkpoints import TensorInfo, scan_folder
+from tensorcomp.files import draft_files, open_original
+from tensorcomp.pipeline import Pipeline
+from tensorcomp.planning import (
+    Budget,
+    CheckpointPlan,
+    Profile,
+    RoleDecision,
+    Rule,
+    TensorPlan,
+    classify_all,
+    make_planner,
+    plan_to_json,
+)
+from tensorcomp.threads import available_threads
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A plan, and what there is to say of each tensor.
+
+    Parameters
+    ----------
+    plan : CheckpointPlan
+    infos : mapping of str to TensorInfo
+    roles : mapping of str to RoleDecision
+    input_bytes : int
+        Of the files.
+    overhead : int
+        Bytes of the compressed files that are no blobs, about.
+    """
+
+    plan: CheckpointPlan
+    infos: Mapping[str, TensorInfo]
+    roles: Mapping[str, RoleDecision]
+    input_bytes: int
+    overhead: int
+
+    def predicted_bytes(self, name: str) -> int:
+        """Return the bytes that a tensor will take, about."""
+        info, plan = self.infos[name], self.plan.tensors[name]
+        weights = _weights(info)
+        return info.nbytes if plan.bits is None else min(int(plan.bits * weights / 8), info.nbytes)
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the compressed files, about."""
+        return self.overhead + sum(self.predicted_bytes(name) for name in self.infos)
+
+    @property
+    def weights(self) -> int:
+        """Elements of all tensors."""
+        return sum(_weights(info) for info in self.infos.values())
+
+    def to_json(self) -> str:
+        """Return the text of the plan file."""
+        described = {
+            name: {
+                "role": self.roles[name].role,
+                "shape": list(info.shape),
+                "dtype": info.dtype,
+                "predicted_bytes": self.predicted_bytes(name),
+            }
+            for name, info in self.infos.items()
+        }
+        return plan_to_json(self.plan, described)
+
+
+def _weights(info: TensorInfo) -> int:
+    size = 1
+    for axis in info.shape:
+        size *= axis
+    return size
+
+
+def plan(
+    path: str | os.PathLike[str],
+    *,
+    effort: str | None = None,
+    profile: str | Profile | None = None,
+    budget: Budget | None = None,
+    codecs: Iterable[str | Rule] = (),
+    bounds: Mapping[str, Budget] | None = None,
+    importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    threads: int | None = None,
+) -> Forecast:
+    """Return what `compress` would do with each tensor; nothing is compressed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A checkpoint file or folder.
+    effort, profile, budget, codecs, bounds, importance, threads
+        As for `compress`, which obeys ``plan(…).plan``.
+
+    Raises
+    ------
+    CheckpointError
+        If the input cannot be read.
+    PlanError
+        If the budget cannot be kept, or what is asked for does not go together.
+    """
+    source = Path(path)
+    planner = make_planner(
+        profile=profile,
+        budget=budget,
+        codecs=codecs,
+        bounds=bounds,
+        importance=importance,
+        effort=effort,
+    )
+    pipeline = Pipeline(
+        planner.effort, threads or available_threads(), replace(planner, predict=True)
+    )
+    paths = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
+    infos: dict[str, TensorInfo] = {}
+    roles: dict[str, RoleDecision] = {}
+    for file in paths:
+        with open_original(file) as checkpoint:
+            infos |= {info.name: info for info in checkpoint.tensors}
+            roles |= classify_all(checkpoint.tensors)
+    draft, nbytes = draft_files(pipeline, paths)
+    settled = draft.settle(draft.most_bytes(nbytes), infos)
+    return Forecast(settled, infos, roles, nbytes, draft.overhead)
+
+
+__all__ = ["CheckpointPlan", "Forecast", "TensorPlan", "plan"]

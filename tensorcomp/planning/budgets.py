@@ -1,0 +1,125 @@
+"""Budgets: how much error each tensor may have, or how many bytes the file may have.
+
+A budget is one of two kinds. A bound (`max_rel_l2`, `min_snr`, `max_abs_error`) holds for every
+tensor, on what is decoded. A size (`bits_per_weight`, `target_ratio`, `target_size`) holds for the
+file, every byte counted; the error is then spread over the tensors so that it hurts least.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from tensorcomp.errors import PlanError
+
+_BOUNDS = ("max_rel_l2", "min_snr", "max_abs_error")
+_SIZES = ("bits_per_weight", "target_ratio", "target_size")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest error that a tensor may have once it is decoded.
+
+    Parameters
+    ----------
+    max_rel_l2 : float
+        Of ‖x − x̂‖₂ / ‖x‖₂.
+    max_abs_error : float
+        Of max |x − x̂|.
+    """
+
+    max_rel_l2: float = math.inf
+    max_abs_error: float = math.inf
+
+    def used(self, rel_l2: float, max_abs_error: float) -> float:
+        """Return the share of the bound that measured errors take; it holds if at most 1."""
+        return max(_share(rel_l2, self.max_rel_l2), _share(max_abs_error, self.max_abs_error))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.max_rel_l2 < math.inf:
+            parts.append(f"rel-L2 ≤ {self.max_rel_l2:.4g}")
+        if self.max_abs_error < math.inf:
+            parts.append(f"|error| ≤ {self.max_abs_error:.4g}")
+        return ", ".join(parts) or "no bound"
+
+
+def _share(error: float, most: float) -> float:
+    if error == 0 or most == math.inf:
+        return 0.0
+    return error / most if most > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One of six limits; none of them means lossless.
+
+    Parameters
+    ----------
+    max_rel_l2 : float, optional
+        Of ‖x − x̂‖₂ / ‖x‖₂, for every tensor; above 0.
+    min_snr : float, optional
+        Signal-to-noise ratio in dB, −20 log₁₀ rel-L2, for every tensor.
+    max_abs_error : float, optional
+        Of max |x − x̂|, for every tensor; above 0.
+    bits_per_weight : float, optional
+        8 × the file's bytes / elements of all its tensors.
+    target_ratio : float, optional
+        The input's bytes / the file's bytes.
+    target_size : int, optional
+        Bytes of the file.
+
+    Raises
+    ------
+    PlanError
+        If more than one limit is given, or one is out of range.
+    """
+
+    max_rel_l2: float | None = None
+    min_snr: float | None = None
+    max_abs_error: float | None = None
+    bits_per_weight: float | None = None
+    target_ratio: float | None = None
+    target_size: int | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given()
+        if len(given) > 1:
+            raise PlanError(f"a budget is one limit; got {' and '.join(given)}")
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise PlanError(f"{name} is a number; got {value!r}")
+            if not math.isfinite(value) or (value <= 0 and name != "min_snr"):
+                raise PlanError(f"{name} is a number above 0; got {value!r}")
+
+    def given(self) -> dict[str, float]:
+        """Return the limit that is set, by its name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def is_size(self) -> bool:
+        """Whether the limit is on the file and not on each tensor."""
+        return any(name in _SIZES for name in self.given())
+
+    @property
+    def bound(self) -> Bound | None:
+        """The bound of each tensor; None for a size, or where nothing is given."""
+        if self.max_rel_l2 is not None:
+            return Bound(max_rel_l2=self.max_rel_l2)
+        if self.min_snr is not None:
+            return Bound(max_rel_l2=10 ** (-self.min_snr / 20))
+        if self.max_abs_error is not None:
+            return Bound(max_abs_error=self.max_abs_error)
+        return None
+
+    def size(self, input_bytes: int, weights: int) -> int | None:
+        """Return the bytes that the file may have, given the input's bytes and elements."""
+        if self.bits_per_weight is not None:
+            return int(self.bits_per_weight * weights / 8)
+        if self.target_ratio is not None:
+            return int(input_bytes / self.target_ratio)
+        return None if self.target_size is None else int(self.target_size)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.given().items()) or "lossless"

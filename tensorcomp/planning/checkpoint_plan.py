@@ -1,0 +1,187 @@
+"""What is to become of every tensor of a checkpoint; saved as JSON, edited, obeyed.
+
+::
+
+    {"tensorcomp_plan": 1, "effort": "balanced", "budget": {"min_snr": 30},
+     "tensors": {name: {"role": "attention.q", "shape": [384, 384], "dtype": "F32",
+                        "tree": "uniform(step=0.01, …)", "bound": {"max_rel_l2": 0.0316},
+                        "predicted_bytes": 92000, "predicted_rel_l2": 0.0315, "why": "…"}}}
+
+The tree ``lossless`` leaves the choice to the lossless planner. Only ``tree`` and ``bound`` are
+read back; what is predicted, and why, are for people.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
+from tensorcomp.errors import PlanError
+from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.lossless import EFFORTS
+
+LOSSLESS = "lossless"
+_VERSION = 1
+_SHOWN = 8  # names that a message lists
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """What is to become of one tensor.
+
+    Parameters
+    ----------
+    tree : Node or None
+        None leaves the choice to the lossless planner.
+    why : str
+        A few words.
+    bound : Bound or None
+        What the decoded tensor must keep; where the tree does not, its steps are made smaller, and
+        at last the tensor is stored losslessly.
+    fits_bound : bool
+        Whether steps may be made larger as well, to use the bound up.
+    bits : float or None
+        Predicted, per weight.
+    rel_l2 : float
+        Predicted.
+    """
+
+    tree: Node | None = None
+    why: str = ""
+    bound: Bound | None = None
+    fits_bound: bool = False
+    bits: float | None = None
+    rel_l2: float = 0.0
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """The plans of all tensors, and the budget that they keep together.
+
+    Parameters
+    ----------
+    tensors : mapping of str to TensorPlan
+    budget : Budget
+    effort : str
+    """
+
+    tensors: Mapping[str, TensorPlan]
+    budget: Budget = field(default_factory=Budget)
+    effort: str = "balanced"
+
+    def of(self, names: Iterable[str]) -> CheckpointPlan:
+        """Return the plan of some of the tensors, those of one file say."""
+        return replace(self, tensors={name: self.tensors[name] for name in names})
+
+
+def plan_to_json(plan: CheckpointPlan, described: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of a plan file.
+
+    Parameters
+    ----------
+    plan : CheckpointPlan
+    described : mapping of str to mapping
+        What else to say of each tensor: role, shape, dtype, predicted bytes.
+    """
+    from tensorcomp.codecs.text import format_tree
+
+    tensors = {}
+    for name, item in plan.tensors.items():
+        entry = dict(described.get(name, {}))
+        entry["tree"] = LOSSLESS if item.tree is None else format_tree(item.tree)
+        if item.bound is not None:
+            entry["bound"] = bound_to_json(item.bound)
+        if item.tree is not None:
+            entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
+        entry["why"] = item.why
+        tensors[name] = entry
+    value = {
+        "tensorcomp_plan": _VERSION,
+        "effort": plan.effort,
+        "budget": plan.budget.given(),
+        "tensors": tensors,
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False)
+
+
+def bound_to_json(bound: Bound) -> dict[str, float]:
+    """Return the limits of a bound that are set, by name."""
+    limits = {"max_rel_l2": bound.max_rel_l2, "max_abs_error": bound.max_abs_error}
+    return {name: value for name, value in limits.items() if value < math.inf}
+
+
+def plan_from_json(text: str, where: str) -> CheckpointPlan:
+    """Read a plan file.
+
+    Raises
+    ------
+    PlanError
+        If it is no such file, or a tree in it cannot be understood; all of them are listed.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise PlanError(f"{where}: is no JSON ({error})") from error
+    if not isinstance(value, dict) or value.get("tensorcomp_plan") != _VERSION:
+        raise PlanError(f"{where}: is no plan of version {_VERSION}; make one by tensorcomp plan")
+    effort, tensors = value.get("effort", "balanced"), value.get("tensors")
+    if effort not in EFFORTS or not isinstance(tensors, dict):
+        raise PlanError(f"{where}: needs an effort among {', '.join(EFFORTS)}, and tensors")
+    plans, wrong = {}, []
+    for name, entry in tensors.items():
+        try:
+            plans[name] = _tensor_from_json(entry)
+        except (PlanError, TypeError, ValueError, KeyError, AttributeError) as error:
+            wrong.append(f"{name!r}: {error}")
+    if wrong:
+        raise PlanError(f"{where}: {listed(wrong, '; ')}")
+    try:
+        budget = Budget(**value.get("budget", {}))
+    except (PlanError, TypeError) as error:
+        raise PlanError(f"{where}: budget: {error}") from error
+    return CheckpointPlan(plans, budget, effort)
+
+
+def _tensor_from_json(entry: Any) -> TensorPlan:
+    if not isinstance(entry, dict) or not isinstance(entry.get("tree"), str):
+        raise PlanError("needs a tree")
+    limits = entry.get("bound", {})
+    if not isinstance(limits, dict):
+        raise PlanError(f"its bound is no object: {limits!r}")
+    bound = Bound(**{name: float(limit) for name, limit in limits.items()}) if limits else None
+    why = str(entry.get("why", ""))
+    if entry["tree"] == LOSSLESS:
+        return TensorPlan(why=why)
+    return TensorPlan(
+        parse_tree(entry["tree"]), why, bound, rel_l2=float(entry.get("predicted_rel_l2", 0))
+    )
+
+
+def check_names(plan: CheckpointPlan, names: list[str], where: str) -> None:
+    """Require that a plan names every tensor of a checkpoint and no other.
+
+    Raises
+    ------
+    PlanError
+        With the list of those that are missing or unknown.
+    """
+    unknown = sorted(set(plan.tensors) - set(names))
+    missing = sorted(set(names) - set(plan.tensors))
+    faults = []
+    if unknown:
+        faults.append(f"names tensors that are not there: {listed(unknown)}")
+    if missing:
+        faults.append(f"misses {listed(missing)}")
+    if faults:
+        raise PlanError(f"{where}: {'; '.join(faults)}")
+
+
+def listed(items: list[str], separator: str = ", ") -> str:
+    """Return the first few items, and how many more there are."""
+    more = f"{separator}and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return separator.join(items[:_SHOWN]) + more

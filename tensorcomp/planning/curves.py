@@ -1,0 +1,185 @@
+"""Rate and distortion of a tensor under every tree that it is offered.
+
+A template is tried on a sample at a few steps, octaves apart; between them bits and the logarithm
+of the error are straight lines in the logarithm of the step, which they nearly are for any
+quantizer with an entropy coder (Gish & Pierce 1968, "Asymptotically efficient quantizing").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.tree import Node, readable
+from tensorcomp.planning.promise import is_promising
+from tensorcomp.planning.steps import fill, is_free
+from tensorcomp.planning.trials import Trial, rms, run_trial
+
+_OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
+_FINE = 64  # points an octave, once interpolated
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a tensor may cost, and which error that gives.
+
+    Parameters
+    ----------
+    weights : int
+        Elements of the tensor.
+    scale : float
+        Root mean square of the tensor.
+    bits, mse : numpy.ndarray
+        (M,) per weight, one entry an option; mse is absolute.
+    trees : tuple of (str, float or None)
+        One a family of options: its template, and None or the log2 of its first step.
+    first : tuple of int
+        Where each family's options begin.
+    """
+
+    weights: int
+    scale: float
+    bits: np.ndarray
+    mse: np.ndarray
+    trees: tuple[tuple[str, float | None], ...]
+    first: tuple[int, ...]
+
+    def tree(self, option: int) -> Node | None:
+        """Return the tree of an option; None for the lossless one."""
+        family = int(np.searchsorted(self.first, option, "right")) - 1
+        template, octave = self.trees[family]
+        if not template:
+            return None
+        if octave is None:
+            return fill(template, 1.0)
+        return fill(template, 2 ** (octave + (option - self.first[family]) / _FINE))
+
+    def rel_l2(self, option: int) -> float:
+        """Return the predicted relative error of an option."""
+        return math.sqrt(self.mse[option]) / self.scale if self.scale else 0.0
+
+
+def measure_options(
+    sample: np.ndarray, weights: int, templates: Iterable[str], lossless_bits: float
+) -> Options:
+    """Try templates on a sample of a tensor.
+
+    Parameters
+    ----------
+    sample : numpy.ndarray
+    weights : int
+        Elements of the whole tensor.
+    templates : iterable of str
+        Their quantizers written out.
+    lossless_bits : float
+        Per weight; always an option.
+    """
+    array = readable(sample)
+    scale = rms(array)
+    families: list[tuple[str, float | None, np.ndarray, np.ndarray]] = [
+        ("", None, np.array([lossless_bits]), np.zeros(1))
+    ]
+    for template in templates:
+        if not is_promising(fill(template, scale or 1.0), array):
+            continue
+        if not is_free(template):
+            trial = run_trial(fill(template, 1.0), array)
+            if trial is not None:
+                families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
+        elif scale > 0:
+            found = _sweep(template, array, scale, lossless_bits)
+            if found is not None:
+                families.append((template, *found))
+    sizes = [family[2].size for family in families]
+    return Options(
+        weights=weights,
+        scale=scale,
+        bits=np.concatenate([family[2] for family in families]),
+        mse=np.concatenate([family[3] for family in families]),
+        trees=tuple((template, octave) for template, octave, _, _ in families),
+        first=tuple(np.cumsum([0, *sizes[:-1]]).tolist()),
+    )
+
+
+def _sweep(
+    template: str, array: np.ndarray, scale: float, most_bits: float
+) -> tuple[float, np.ndarray, np.ndarray] | None:
+    """Return the first octave, and bits and mse of finely spaced steps from there on."""
+    octaves, bits, errors = [], [], []
+    for octave in reversed(_OCTAVES):
+        trial = run_trial(fill(template, scale * 2**octave), array)
+        if trial is None or trial.errors.exact:
+            break
+        octaves.append(octave + math.log2(scale))
+        bits.append(trial.bits)
+        errors.append(math.log2(_mse(trial)))
+        if trial.bits > most_bits:
+            break
+    if len(octaves) < 2:
+        return None
+    known = np.array(octaves[::-1])
+    fine = np.arange(int((known[-1] - known[0]) * _FINE) + 1) / _FINE + known[0]
+    return (
+        float(known[0]),
+        np.interp(fine, known, bits[::-1]),
+        2 ** np.interp(fine, known, errors[::-1]),
+    )
+
+
+def _mse(trial: Trial) -> float:
+    return trial.errors.squared_error / max(trial.errors.count, 1)
+
+
+def allocate(
+    options: Sequence[Options], importance: Sequence[float], most_bits: float
+) -> list[int]:
+    """Return the option of each tensor that gives the least weighted error in so many bits.
+
+    All tensors get the same slope of weighted error over rate, the one at which their bits add up
+    (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers").
+
+    Parameters
+    ----------
+    options : sequence of Options
+    importance : sequence of float
+        What a unit of squared error costs in each tensor.
+    most_bits : float
+        For all tensors together.
+
+    Returns
+    -------
+    list of int
+        One option a tensor; their bits are as near to `most_bits` as slopes allow, and above it
+        only where even the cheapest options are.
+    """
+    low, high = -120.0, 120.0  # log2 of the slope: a high one spends few bits
+    for _ in range(80):
+        middle = (low + high) / 2
+        if _total(options, _choose(options, importance, middle)) > most_bits:
+            low = middle
+        else:
+            high = middle
+    return _choose(options, importance, high)
+
+
+def _choose(options: Sequence[Options], importance: Sequence[float], slope: float) -> list[int]:
+    factor = 2.0**slope
+    return [
+        int(np.argmin(weight * item.mse + factor * item.bits))
+        for item, weight in zip(options, importance, strict=True)
+    ]
+
+
+def _total(options: Sequence[Options], chosen: Sequence[int]) -> float:
+    return sum(
+        item.weights * float(item.bits[option])
+        for item, option in zip(options, chosen, strict=True)
+    )
+
+
+def least_bits(options: Sequence[Options]) -> float:
+    """Return the bits of all tensors together where each takes its cheapest option."""
+    return sum(item.weights * float(item.bits.min()) for item in options)

@@ -1,0 +1,78 @@
+"""Templates of trees with a free step, and trees with their steps scaled.
+
+A template is a tree's text in which ``$step`` stands for a quantizer's step, found by the planner,
+and ``$quantizer`` for the quantizer that suits the effort. A codec's field ``step`` is its step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
+from tensorcomp.errors import PlanError
+
+STEP, QUANTIZER = "$step", "$quantizer"
+QUANTIZERS = {
+    "fast": "uniform($step, codes=huffman)",
+    "balanced": "uniform($step)",
+    "max": "trellis($step)",
+}
+
+
+def spelled(template: str, effort: str) -> str:
+    """Return the template with the quantizer of an effort written out."""
+    return template.replace(QUANTIZER, QUANTIZERS[effort])
+
+
+def is_free(template: str) -> bool:
+    """Return whether a template has a step to be found."""
+    return STEP in template or QUANTIZER in template
+
+
+def check_template(template: str) -> None:
+    """Require that a template is the text of a tree, but for its placeholders.
+
+    Raises
+    ------
+    PlanError
+        If it is not.
+    """
+    fill(spelled(template, "balanced"), 1.0)
+
+
+def fill(template: str, step: float) -> Node:
+    """Return the tree of a template, its quantizer written out, for a step.
+
+    Raises
+    ------
+    PlanError
+        If that is no tree.
+    """
+    text = template.replace(STEP, repr(rounded(step)))
+    if "$" in text:
+        raise PlanError(f"a template may hold {STEP} and {QUANTIZER}; got {template!r}")
+    return parse_tree.__wrapped__(text)
+
+
+def rounded(step: float) -> float:
+    """Return a step in six significant digits: its text is stored for each tensor."""
+    return float(f"{step:.6g}")
+
+
+def scale_steps(node: Node, factor: float) -> Node:
+    """Return the tree with every step multiplied."""
+    codec = node.codec
+    if has_step(codec):
+        codec = replace(codec, step=rounded(codec.step * factor))  # type: ignore[attr-defined, type-var]
+    return Node(codec, tuple((name, scale_steps(child, factor)) for name, child in node.children))
+
+
+def has_step(codec: object) -> bool:
+    """Return whether a codec has a step of its own."""
+    return isinstance(getattr(codec, "step", None), (int, float))
+
+
+def has_free_step(node: Node) -> bool:
+    """Return whether any codec of a tree has a step."""
+    return any(has_step(codec) for codec in node.walk())

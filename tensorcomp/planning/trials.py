@@ -1,0 +1,126 @@
+"""Trees tried on a sample: what rate and what error each gives, and which step meets a bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.tree import Node, approximate, byte_count, encode, fit, readable
+from tensorcomp.errors import NotRepresentable
+from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.steps import fill, has_free_step, scale_steps
+from tensorcomp.reports.errors import ErrorSums, measure
+
+_CLOSE = 0.996  # of a bound: 0.006 bit a weight
+_AIM = 0.998
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a tree did to a sample.
+
+    Parameters
+    ----------
+    tree : Node
+    bits : float
+        Per weight, payload only.
+    errors : ErrorSums
+    """
+
+    tree: Node
+    bits: float
+    errors: ErrorSums
+
+
+def run_trial(tree: Node, sample: np.ndarray) -> Trial | None:
+    """Return the rate and error of a tree on a sample; None if it cannot represent it."""
+    array = readable(sample)
+    try:
+        shared = fit(tree, array)
+        size = byte_count(encode(tree, array, shared))
+        decoded = approximate(tree, array, shared)
+    except NotRepresentable:
+        return None
+    return Trial(tree, 8 * size / max(array.size, 1), measure(array, decoded))
+
+
+def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
+    """Return the error of a tree on an array; None if it cannot represent it."""
+    array = readable(array)
+    try:
+        return measure(array, approximate(tree, array, fit(tree, array)))
+    except NotRepresentable:
+        return None
+
+
+def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
+    """Return the tree with its steps scaled so that an array's error just keeps within a bound.
+
+    A tree without steps is returned as it is, if it keeps the bound. None if no step does.
+
+    Parameters
+    ----------
+    tree : Node
+        Its steps are the first guess.
+    array : numpy.ndarray
+        The tensor, a chunk or a sample of it.
+    bound : Bound
+    """
+    best: Node | None = None
+    best_used = 0.0
+    for used, candidate in _attempts(tree, array, bound):
+        if best_used <= used <= 1:
+            best, best_used = candidate, used
+        if _CLOSE <= used <= 1:
+            break
+    return best
+
+
+def _attempts(tree: Node, array: np.ndarray, bound: Bound) -> Iterator[tuple[float, Node]]:
+    """Yield ever better trees and the shares of the bound that they use.
+
+    Error is nearly proportional to the step; the exponent is learned from the attempts. Once the
+    bound is bracketed the step stays within the bracket.
+    """
+    exponent, scale = 1.0, 1.0
+    low, high = 0.0, math.inf  # scales that keep the bound, and that break it
+    before: tuple[float, float] | None = None
+    for _ in range(_ATTEMPTS):
+        candidate = tree if scale == 1 else scale_steps(tree, scale)
+        errors = errors_of(candidate, array)
+        if errors is None:
+            return
+        used = bound.used(errors.rel_l2, errors.max_abs)
+        yield used, candidate
+        if not has_free_step(tree) or used == 0:
+            return
+        if used <= 1:
+            low = max(low, scale)
+        else:
+            high = min(high, scale)
+        if before is not None and used != before[1] and scale != before[0]:
+            slope = math.log(used / before[1]) / math.log(scale / before[0])
+            exponent = min(max(slope, 0.25), 2.0)
+        before = scale, used
+        scale *= (_AIM / used) ** (1 / exponent)
+        if high < math.inf and not low < scale < high:
+            scale = math.sqrt(low * high) if low else high / 2
+        if scale < 1e-12:
+            return
+
+
+def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
+    """Return the tree of a template for the step that a fine uniform quantizer would need."""
+    scale = rms(array)
+    step = min(math.sqrt(12) * bound.max_rel_l2 * scale, 2 * bound.max_abs_error)
+    return fill(template, min(max(step, 1e-30), 4 * scale or 1.0))
+
+
+def rms(array: np.ndarray) -> float:
+    """Return the root of the mean square of an array's values."""
+    wide = np.asarray(array, dtype=np.float64).reshape(-1)
+    return math.sqrt(float(wide @ wide) / max(wide.size, 1))

@@ -1,0 +1,70 @@
+"""A plan as lines of text."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tensorcomp.codecs.text import format_tree
+from tensorcomp.planning.checkpoint_plan import LOSSLESS
+from tensorcomp.reports.tables import fitted
+from tensorcomp.reports.text import (
+    bits_text,
+    bytes_text,
+    in_columns,
+    printable,
+    ratio_text,
+    shape_text,
+    snr_text,
+)
+
+if TYPE_CHECKING:
+    from tensorcomp.forecasting import Forecast
+
+_HEAD = ("Tensor", "Shape", "Type", "Role", "Bytes", "Bits", "SNR dB", "Tree", "Why")
+
+
+def plan_table(forecast: Forecast, width: int | None = None) -> list[str]:
+    """Return a table of what is to become of each tensor.
+
+    Parameters
+    ----------
+    forecast : Forecast
+    width : int, optional
+        Columns to keep within; names are folded then, and trees are told by their first codec.
+    """
+    rows = [_HEAD if width is None else _HEAD[:-1]]
+    for name, info in forecast.infos.items():
+        plan = forecast.plan.tensors[name]
+        tree = LOSSLESS if plan.tree is None else format_tree(plan.tree)
+        if width is not None:
+            tree = tree.split("(")[0]
+        snr = -20 * math.log10(plan.rel_l2) if plan.rel_l2 else None
+        row = (
+            printable(name),
+            shape_text(info.shape),
+            printable(info.dtype),
+            forecast.roles[name].role,
+            bytes_text(forecast.predicted_bytes(name)),
+            bits_text(plan.bits),
+            snr_text(snr),
+            printable(tree),
+            printable(plan.why),
+        )
+        rows.append(row if width is None else row[:-1])
+    right = range(4, 7)
+    if width is None:
+        return in_columns(rows, right=right)
+    return [line for block in fitted(rows, width, right=right) for line in block]
+
+
+def plan_totals(forecast: Forecast) -> str:
+    """Return the predicted size, ratio and rate in one line."""
+    size, weights = forecast.output_bytes, forecast.weights
+    rate = f", {bits_text(8 * size / weights)} bits per weight" if weights else ""
+    ratio = ratio_text(forecast.input_bytes / size)
+    budget = str(forecast.plan.budget)
+    return (
+        f"{len(forecast.infos):,} tensors, {bytes_text(forecast.input_bytes)} in about "
+        f"{bytes_text(size)}: ratio {ratio}{rate}, budget {budget}"
+    )
