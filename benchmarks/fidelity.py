@@ -8,7 +8,7 @@ by their codes, scales and tables; tensorcomp by its whole file.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -66,9 +66,10 @@ class ProfileRow:
     quality: Quality
 
 
-def format_rows(formats: Iterable[str]) -> Iterator[FormatRow]:
-    """Store both models in every format, and by tensorcomp in as many bytes."""
-    for model in MODELS:
+def format_rows(models: Iterable[Model], formats: Iterable[str]) -> Iterator[FormatRow]:
+    """Store models in every format, and by tensorcomp in as many bytes."""
+    formats = tuple(formats)
+    for model in models:
         tensors = model.load()
         for name in formats:
             nbytes, decoded = coded(FORMATS[name], tensors)
@@ -83,10 +84,12 @@ def format_rows(formats: Iterable[str]) -> Iterator[FormatRow]:
             )
 
 
-def profile_rows(profiles: Iterable[str], budgets: Iterable[float | None]) -> Iterator[ProfileRow]:
-    """Compress both models with every profile to every budget; lossless has one size only."""
-    budgets = tuple(budgets)
-    for model in MODELS:
+def profile_rows(
+    models: Iterable[Model], profiles: Iterable[str], budgets: Iterable[float | None]
+) -> Iterator[ProfileRow]:
+    """Compress models with every profile to every budget; lossless has one size only."""
+    profiles, budgets = tuple(profiles), tuple(budgets)
+    for model in models:
         tensors = model.load()
         weights = sum(tensor.size for tensor in tensors.values())
         for profile in profiles:
@@ -128,7 +131,7 @@ def format_sheet(model: str, rows: list[FormatRow]) -> Sheet:
         if divergence:
             cells += [f"{1e3 * q.divergence:.3f}" for q in (row.quality, row.own_quality)]
         body.append((row.format, f"{row.bits:.3f}", f"{row.own_bits:.3f}", *cells))
-    columns = ("format", "bpw", "tensorcomp's bpw", "format", "tensorcomp")
+    columns: tuple[str, ...] = ("format", "bpw", "tensorcomp's bpw", "format", "tensorcomp")
     if divergence:
         columns += ("divergence, 1e-3 nats", "tensorcomp's")
     title = f"{model}: {MEASURES[model]}, at equal bytes"
@@ -178,7 +181,7 @@ def limits(formats: list[FormatRow], profiles: list[ProfileRow]) -> list[Limit]:
 
 def main(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two rates, one profile, no table of methods.")
+        bool, typer.Option("--quick", help="One model, two rates, one profile, no methods.")
     ] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write everything measured to this file.")
@@ -195,11 +198,12 @@ def main(
     except ggml.MissingGgmlError as error:
         names = [name for name in names if "ggml" not in name]
         notes.print(f"Q4_0 is left out: {error}", markup=False)
-    formats = list(format_rows(names))
+    models = MODELS[:1] if quick else MODELS
+    formats = list(format_rows(models, names))
     profiles = list(
-        profile_rows((JUDGED,), QUICK_BITS)
+        profile_rows(models, (JUDGED,), QUICK_BITS)
         if quick
-        else profile_rows((LOSSLESS, *PROFILES), (None, *BITS))
+        else profile_rows(models, (LOSSLESS, *PROFILES), (None, *BITS))
     )
     seeds: list[SeedRow] = [] if quick else list(seed_rows())
     sheets = [format_sheet(model.name, formats) for model in MODELS]
@@ -212,7 +216,7 @@ def main(
     judged = limits(formats, profiles)
     show(sheets, judged, about, markdown=markdown)
     if json_path is not None:
-        tables = {"formats": formats, "profiles": profiles, "seed": seeds}
+        tables: dict[str, list[Any]] = {"formats": formats, "profiles": profiles, "seed": seeds}
         write_json(json_path, tables, judged, about)
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from benchmarks.checkpoints import Array, Tensors
 from tensorcomp import Budget, load, save
+from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, decode, encode, join, readable, spec_of
+from tensorcomp.codecs.tree import Node, decode, encode, join, readable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import QUANTIZER, spelled
 from tensorcomp.planning.trials import first_guess, meet_bound

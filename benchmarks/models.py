@@ -75,7 +75,8 @@ def _tiny_lm_script(name: str) -> Any:
 @cache
 def _windows() -> tuple[Any, Any]:
     data = _tiny_lm_script("data")
-    return data.consecutive_windows(data.load_corpus().held_out)
+    inputs, targets = data.consecutive_windows(data.load_corpus().held_out)
+    return inputs, targets
 
 
 def _log_probabilities(tensors: Tensors) -> Iterator[tuple[Any, Any]]:

@@ -6,6 +6,7 @@ Its package wants torchvision, OpenCV and more for its example applications; the
 
 import sys
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
@@ -34,9 +35,7 @@ def _codec() -> Any:
     for name in _APPLICATIONS:
         full = f"nncodec.framework.{name}"
         sys.modules.setdefault(full, ModuleType(full))
-    from nncodec import nnc
-
-    return nnc
+    return import_module("nncodec.nnc")
 
 
 def encode(array: Array, qp: int) -> bytearray:

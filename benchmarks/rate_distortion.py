@@ -7,7 +7,7 @@ process, in turns. SNR is measured on what each decodes.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -230,7 +230,12 @@ def main(
     about = described(PACKAGES) | {"rounds": f"median of {rounds}, in turns"}
     show(sheets, limits, about, markdown=markdown)
     if json_path is not None:
-        tables = {"gguf": gguf, "sources": sources, "nncodec": nncodec, "decode": decode}
+        tables: dict[str, list[Any]] = {
+            "gguf": gguf,
+            "sources": sources,
+            "nncodec": nncodec,
+            "decode": decode,
+        }
         write_json(json_path, tables, limits, about)
 
 

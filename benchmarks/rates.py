@@ -112,6 +112,10 @@ class Speed:
     encode: list[float]
     decode: list[float]
 
+    def of(self, which: str) -> list[float]:
+        """Return the seconds of "encode" or of "decode"."""
+        return self.encode if which == "encode" else self.decode
+
 
 @dataclass(frozen=True)
 class NncodecRow:
@@ -138,13 +142,13 @@ class NncodecRow:
 
     def times(self, effort: str, which: str) -> float:
         """Return the median over rounds of how many times as fast tensorcomp encodes or decodes."""
-        ours, theirs = getattr(self.tensorcomp[effort], which), getattr(self.nncodec, which)
+        ours, theirs = self.tensorcomp[effort].of(which), self.nncodec.of(which)
         return median(b / a for a, b in zip(ours, theirs, strict=True))
 
     def speed(self, which: str, effort: str | None = None) -> float:
         """Return NNCodec's or an effort's millions of weights a second."""
         speed = self.nncodec if effort is None else self.tensorcomp[effort]
-        return self.weights / median(getattr(speed, which)) / 1e6
+        return self.weights / median(speed.of(which)) / 1e6
 
 
 def nncodec_rows(rounds: int, efforts: Iterable[str], *, points: int) -> Iterator[NncodecRow]:

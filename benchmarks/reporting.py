@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def show(
 
 def write_json(
     path: Path,
-    tables: Mapping[str, Sequence[Any]],
+    tables: Mapping[str, Iterable[Any]],
     limits: Sequence[Limit],
     about: Mapping[str, str],
 ) -> None:

@@ -44,6 +44,7 @@ def compare(
     if json + csv + markdown > 1:
         raise typer.BadParameter("--json, --csv and --markdown exclude each other")
     from tensorcomp import comparison
+    from tensorcomp.checkpoints.naming import shown as named
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports import comparison_tables as tables
     from tensorcomp.reports.text import printable
@@ -68,4 +69,4 @@ def compare(
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1
         more = f" (and {others} more)" if others else ""
-        raise VerificationError(f"tensor {printable(first.name)!r}: {first.problem}{more}")
+        raise VerificationError(f"tensor {named(first.name)}: {first.problem}{more}")

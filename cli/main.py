@@ -14,6 +14,7 @@ import typer
 
 import tensorcomp
 
+from .bench import bench
 from .compare import compare
 from .compress import compress
 from .decompress import decompress
@@ -61,7 +62,7 @@ def _root(
         context.obj["debug"] = debug
 
 
-for _verb in (compress, decompress, plan, inspect, verify, compare):
+for _verb in (compress, decompress, plan, inspect, verify, compare, bench):
     app.command()(_verb)
 
 

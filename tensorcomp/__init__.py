@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensorcomp.codecs import format_tree, parse_tree
+    from tensorcomp.comparison import compare
     from tensorcomp.errors import (
         CheckpointError,
         CodecError,
@@ -37,6 +38,7 @@ _HOMES = {
     "Progress": "pipeline",
     "TensorcompError": "errors",
     "VerificationError": "errors",
+    "compare": "comparison",
     "compress": "files",
     "decompress": "files",
     "format_tree": "codecs",
@@ -59,6 +61,7 @@ __all__ = [
     "Progress",
     "TensorcompError",
     "VerificationError",
+    "compare",
     "compress",
     "decompress",
     "format_tree",

@@ -6,14 +6,14 @@ that are reported, and the bounds that are promised, hold for what a reader gets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.rounding import is_float
+from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.container.chunks import ChunkCoder
@@ -113,7 +113,7 @@ def planned_coder(
     if plan is None or plan.tree is None:
         return lossless_coder(array, grid, effort, "" if plan is None else plan.why)
     tree: Node | None = plan.tree
-    if not plan.tree.lossless and is_float(array.dtype) and not _all_finite(array):
+    if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
         return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless")
     bound = None if plan.tree.lossless else plan.bound
     if bound is not None:
@@ -186,13 +186,3 @@ def _learn(
 
 def _large_sample(array: np.ndarray) -> np.ndarray:
     return sample_rows(array, CHUNK_ELEMENTS)
-
-
-def _all_finite(array: np.ndarray) -> bool:
-    """Return whether no element is NaN or infinite, a piece at a time."""
-    flat = array.reshape(-1)
-    return all(np.isfinite(piece).all() for piece in _pieces(flat))
-
-
-def _pieces(flat: np.ndarray) -> Sequence[np.ndarray]:
-    return [flat[start : start + CHUNK_ELEMENTS] for start in range(0, flat.size, CHUNK_ELEMENTS)]

@@ -10,7 +10,8 @@ import functools
 import operator
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from tensorcomp.planning import (
     plan_from_json,
 )
 from tensorcomp.reports.outcome import Report
-from tensorcomp.sizing import write_within
+from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
 
 COMPRESSED = ".tc.safetensors"
@@ -226,26 +227,40 @@ def _compress_folder(
 ) -> Compressed:
     folder = scan_folder(source)
     _refuse_inside(source, target)
-    if progress is not None:
-        progress.begin_folder(sum((source / name).stat().st_size for name in folder.weights))
     paths = {weights: source / weights for weights in folder.weights}
     with atomic_folder(target, force=force) as partial:
         copy_others(folder, partial)
 
+        keys = tensor_keys(source, paths.values())
+
         def write(plan: CheckpointPlan | None) -> list[Report]:
+            if progress is not None:
+                progress.begin_folder(sum(path.stat().st_size for path in paths.values()))
             return [
-                _compress_shard(path, partial / weights, pipeline, progress, plan)
+                _compress_shard(
+                    path, partial / weights, pipeline, progress, plan and plan.of(keys[path])
+                )
                 for weights, path in paths.items()
             ]
 
-        if plan is not None:
-            check_names(plan, _names(paths.values()), "the plan")
-        if plan is not None or pipeline.planner is None or pipeline.planner.is_lossless:
-            reports = write(plan)
-        else:
-            draft, nbytes = draft_files(pipeline, paths.values())
-            reports = write_within(draft, draft.most_bytes(nbytes), _names(paths.values()), write)
+        reports = _write_folder(pipeline, keys, plan, write)
     return Compressed(target, dict(zip(paths, reports, strict=True)))
+
+
+def _write_folder(
+    pipeline: Pipeline,
+    keys: Mapping[Path, Mapping[str, str]],
+    plan: CheckpointPlan | None,
+    write: Callable[[CheckpointPlan | None], list[Report]],
+) -> list[Report]:
+    names = list(keys.values())
+    if plan is not None:
+        check_names(plan, [key for file in names for key in file.values()], "the plan")
+        return write_obeying(plan, names, write)
+    if pipeline.planner is None or pipeline.planner.is_lossless:
+        return write(None)
+    draft, nbytes = draft_files(pipeline, pipeline.planner, keys)
+    return write_within(draft, draft.most_bytes(nbytes), names, write)
 
 
 def _compress_shard(
@@ -257,21 +272,43 @@ def _compress_shard(
 ) -> Report:
     written = target.with_name(compressed_name(target.name))
     written.parent.mkdir(parents=True, exist_ok=True)
-    own = None if plan is None else plan.of(_names([source]))
-    return _compress_file(source, written, pipeline, progress, own, force=True)
+    return _compress_file(source, written, pipeline, progress, plan, force=True)
 
 
-def _names(paths: Iterable[Path]) -> list[str]:
-    """Return the names of all tensors of some files."""
-    found = []
-    for path in paths:
-        with open_original(path) as checkpoint:
-            found += [info.name for info in checkpoint.tensors]
-    return found
+def tensor_keys(folder: Path, paths: Iterable[Path]) -> dict[Path, dict[str, str]]:
+    """Return for each file of a folder what a plan calls its tensors.
+
+    That is their name; behind the file's path and a colon, where several files have the name.
+    """
+    names = {path: _names(path) for path in paths}
+    files_with = Counter(name for file in names.values() for name in file)
+    return {
+        path: {
+            name: name
+            if files_with[name] == 1
+            else f"{path.relative_to(folder).as_posix()}:{name}"
+            for name in file
+        }
+        for path, file in names.items()
+    }
 
 
-def draft_files(pipeline: Pipeline, paths: Iterable[Path]) -> tuple[Draft, int]:
+def _names(path: Path) -> list[str]:
+    with open_original(path) as checkpoint:
+        return [info.name for info in checkpoint.tensors]
+
+
+def draft_files(
+    pipeline: Pipeline, planner: Planner, keys: Mapping[Path, Mapping[str, str]]
+) -> tuple[Draft, int]:
     """Return the draft of some files together, and their bytes.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    planner : Planner
+    keys : mapping of Path to mapping of str to str
+        From `tensor_keys`.
 
     Raises
     ------
@@ -279,12 +316,12 @@ def draft_files(pipeline: Pipeline, paths: Iterable[Path]) -> tuple[Draft, int]:
         If what was asked for is not for these tensors.
     """
     drafts, nbytes = [], 0
-    for path in paths:
+    for path, names in keys.items():
         with open_original(path) as checkpoint:
-            drafts.append(pipeline.draft(checkpoint))
+            drafts.append(pipeline.draft(checkpoint).renamed(names))
             nbytes += checkpoint.nbytes
     draft = functools.reduce(operator.add, drafts)
-    draft.check_rules()
+    planner.check_used(draft)
     return draft, nbytes
 
 

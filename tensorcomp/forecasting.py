@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tensorcomp.checkpoints import TensorInfo, scan_folder
-from tensorcomp.files import draft_files, open_original
+from tensorcomp.files import draft_files, open_original, tensor_keys
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
     Budget,
@@ -122,13 +122,15 @@ def plan(
         planner.effort, threads or available_threads(), replace(planner, predict=True)
     )
     paths = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
+    keys = tensor_keys(source, paths)
     infos: dict[str, TensorInfo] = {}
     roles: dict[str, RoleDecision] = {}
-    for file in paths:
+    for file, names in keys.items():
         with open_original(file) as checkpoint:
-            infos |= {info.name: info for info in checkpoint.tensors}
-            roles |= classify_all(checkpoint.tensors)
-    draft, nbytes = draft_files(pipeline, paths)
+            infos |= {names[info.name]: info for info in checkpoint.tensors}
+            found = classify_all(checkpoint.tensors)
+            roles |= {names[name]: decision for name, decision in found.items()}
+    draft, nbytes = draft_files(pipeline, planner, keys)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
     return Forecast(settled, infos, roles, nbytes, draft.overhead)
 

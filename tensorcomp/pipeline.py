@@ -33,7 +33,7 @@ from tensorcomp.planning import (
 )
 from tensorcomp.reports.errors import ErrorSums
 from tensorcomp.reports.outcome import Report, TensorReport
-from tensorcomp.sizing import write_within
+from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
@@ -146,21 +146,24 @@ class Pipeline:
         if self.planner is None or self.planner.is_lossless:
             return CheckpointPlan(dict.fromkeys(names, TensorPlan()), effort=self.effort)
         draft = self.draft(source)
-        draft.check_rules()
+        self.planner.check_used(draft)
         return draft.settle(draft.most_bytes(source.nbytes), names)
 
     def draft(self, source: Source) -> Draft:
         """Return the plan of a source as far as it does not depend on a size."""
         assert self.planner is not None
-        roles = classify_all(source.tensors)
+        manifest = self._manifest(source, self._records(source))
 
         def tensors() -> Iterator[Tensor]:
             for info in source.tensors:
-                grid = self._grid(info)
-                array = source.read(info.name).view(grid.dtype).reshape(grid.shape)
-                yield Tensor(info, roles[info.name].role, array)
+                grid, record = self._grid(info), manifest.tensors[info.name]
+                data = source.read(info.name)
+                likely = record.same_as
+                same = likely is not None and np.array_equal(source.read(likely), data)
+                array = data.view(grid.dtype).reshape(grid.shape)
+                yield Tensor(info, record.role, array, likely if same else None)
 
-        overhead = header_bytes(self._manifest(source, self._records(source)))
+        overhead = header_bytes(manifest)
         with Workers(self.threads) as workers:
             return self.planner.plan(tensors(), workers, overhead)
 
@@ -192,17 +195,19 @@ class Pipeline:
         names = [info.name for info in source.tensors]
         if plan is not None:
             check_names(plan, names, "the plan")
+        keys = [{name: name for name in names}]
         with Workers(self.threads) as workers:
-            if plan is not None or self.planner is None or self.planner.is_lossless:
-                return self._write_once(source, file, progress, plan, workers)
+
+            def write(plan: CheckpointPlan | None) -> list[Report]:
+                return [self._write_once(source, file, progress, plan, workers)]
+
+            if plan is not None:
+                return write_obeying(plan, keys, write)[0]
+            if self.planner is None or self.planner.is_lossless:
+                return write(None)[0]
             draft = self.draft(source)
-            draft.check_rules()
-            return write_within(
-                draft,
-                draft.most_bytes(source.nbytes),
-                names,
-                lambda plan: [self._write_once(source, file, progress, plan, workers)],
-            )[0]
+            self.planner.check_used(draft)
+            return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
 
     def _grid(self, info: TensorInfo) -> ChunkGrid:
         return chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)

@@ -1,22 +1,26 @@
-"""Files that must keep a size: written, and written again with corrected rates until they do."""
+"""Files that must keep a size: written, and written again with corrected plans until they do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import CheckpointPlan, Draft
+from tensorcomp.planning import CheckpointPlan, Draft, TensorPlan
+from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.reports.outcome import Report
 
 _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
+_ROOM = 0.998
+
+Write: TypeAlias = "Callable[[CheckpointPlan], list[Report]]"
 
 
 def write_within(
-    draft: Draft,
-    most: int | None,
-    order: Sequence[str],
-    write: Callable[[CheckpointPlan], list[Report]],
+    draft: Draft, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[Report]:
     """Settle a draft and write its files, again and again until they keep a size.
 
@@ -25,15 +29,65 @@ def write_within(
     draft : Draft
     most : int or None
         Bytes of all files together; None if there is no limit.
-    order : sequence of str
-        The tensors, as they stand in the checkpoint.
+    keys : sequence of mapping of str to str
+        For each file, what the draft calls its tensors, as they stand in it.
     write : callable
         Writes all files under a plan, in place of what it wrote before, and reports on each.
 
     Returns
     -------
     list of Report
-        Of the last time.
+        Of what is written in the end.
+
+    Raises
+    ------
+    PlanError
+        If the size cannot be kept.
+    """
+    order = [key for names in keys for key in names.values()]
+    best: tuple[int, CheckpointPlan] | None = None
+    for _ in range(_PASSES):
+        try:
+            plan = draft.settle(most, order)
+        except PlanError:
+            if best is None:
+                raise
+            break
+        reports = write(plan)
+        sizes = _sizes(reports, keys)
+        total = sum(report.output_bytes for report in reports)
+        if most is None or _CLOSE * most <= total <= most:
+            return reports
+        if total <= most:
+            if not draft.can_grow(plan):
+                return reports
+            best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
+        draft = draft.corrected(plan, sizes, total - sum(sizes.values()))
+    if best is None:
+        raise PlanError(f"the smallest file found takes {total:,} bytes; {most:,} are allowed")
+    return reports if plan is best[1] else write(best[1])
+
+
+def _sizes(reports: Sequence[Report], keys: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    """Return the bytes of each tensor's blob, by what the draft calls it."""
+    return {
+        names[item.record.name]: item.nbytes
+        for names, report in zip(keys, reports, strict=True)
+        for item in report.tensors
+    }
+
+
+def write_obeying(
+    plan: CheckpointPlan, keys: Sequence[Mapping[str, str]], write: Write
+) -> list[Report]:
+    """Write the files of a plan that is given; should they exceed its size, all steps grow alike.
+
+    Parameters
+    ----------
+    plan : CheckpointPlan
+        Its budget counts if it is a size. Tensors with a bound keep their steps.
+    keys, write
+        As for `write_within`.
 
     Raises
     ------
@@ -41,15 +95,30 @@ def write_within(
         If the size cannot be kept.
     """
     for _ in range(_PASSES):
-        plan = draft.settle(most, order)
         reports = write(plan)
         total = sum(report.output_bytes for report in reports)
-        if most is None or _CLOSE * most <= total <= most:
+        elements = {
+            names[item.record.name]: math.prod(item.record.shape)
+            for names, report in zip(keys, reports, strict=True)
+            for item in report.tensors
+        }
+        input_bytes = sum(report.input_bytes for report in reports)
+        most = plan.budget.size(input_bytes, sum(elements.values()))
+        if most is None or total <= most:
             return reports
-        if total <= most and not draft.can_grow(plan):
-            return reports
-        sizes = {item.record.name: item.nbytes for report in reports for item in report.tensors}
-        draft = draft.corrected(plan, sizes, total - sum(sizes.values()))
-    if most is None or total <= most:
-        return reports
-    raise PlanError(f"the smallest plan found takes {total:,} bytes; {most:,} are allowed")
+        movable = {key for key, tensor in plan.tensors.items() if _may_grow(tensor)}
+        if not movable:
+            break
+        octaves = 8 * (total - _ROOM * most) / max(sum(elements[key] for key in movable), 1)
+        grown = {key: _grown(plan.tensors[key], 2 ** min(octaves, 8.0)) for key in movable}
+        plan = replace(plan, tensors={**plan.tensors, **grown})
+    raise PlanError(f"the plan takes {total:,} bytes; its budget allows {most:,}")
+
+
+def _may_grow(tensor: TensorPlan) -> bool:
+    return tensor.tree is not None and tensor.bound is None and has_free_step(tensor.tree)
+
+
+def _grown(tensor: TensorPlan, factor: float) -> TensorPlan:
+    assert tensor.tree is not None
+    return replace(tensor, tree=scale_steps(tensor.tree, factor))

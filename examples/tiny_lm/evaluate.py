@@ -1,6 +1,6 @@
-"""Perplexity of a checkpoint on the held-out text.
+"""Perplexity of checkpoints on the held-out text.
 
-Run as ``python evaluate.py [CHECKPOINT]``, or call :func:`perplexity` with any state dict, such
+Run as ``python evaluate.py [CHECKPOINT …]``, compressed ones among them, or call :func:`perplexity` with any state dict, such
 as one that was compressed and restored.
 """
 
@@ -83,17 +83,29 @@ def perplexity(state_dict: Mapping[str, Tensor]) -> float:
     return math.exp(loss(state_dict))
 
 
+def load_checkpoint(path: Path) -> Mapping[str, Tensor]:
+    """Return the tensors of a safetensors file, or of one that tensorcomp compressed."""
+    if path.name.endswith(".tc.safetensors"):
+        import tensorcomp  # only here: the example runs without it
+
+        return tensorcomp.load_file(path, framework="pt")
+    return load_file(path)
+
+
 def main() -> None:
-    """Evaluate the checkpoint named on the command line."""
+    """Evaluate the checkpoints named on the command line."""
     parser = argparse.ArgumentParser(description="Print held-out loss and perplexity.")
-    parser.add_argument("checkpoint", nargs="?", type=Path, default=DEFAULT_CHECKPOINT)
+    parser.add_argument("checkpoints", nargs="*", type=Path, default=[DEFAULT_CHECKPOINT])
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
-    nats = loss(load_file(arguments.checkpoint))
-    print(f"held-out loss        {nats:.4f} nats per byte ({nats / math.log(2):.4f} bits)")
-    print(f"held-out perplexity  {math.exp(nats):.4f} per byte")
+    for path in arguments.checkpoints:
+        nats = loss(load_checkpoint(path))
+        print(
+            f"{path.name}: {path.stat().st_size:,} bytes, held-out perplexity "
+            f"{math.exp(nats):.4f} per byte ({nats:.4f} nats, {nats / math.log(2):.4f} bits)"
+        )
 
 
 if __name__ == "__main__":

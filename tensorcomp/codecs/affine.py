@@ -44,9 +44,10 @@ class Affine(Transform):
 
     Notes
     -----
-    Cost: O(n), about 1 ns an element to encode and 0.5 ns to decode. Not for the smallest size at
-    an error: `uniform`, one step for all and an entropy coder, has less than half the squared error
-    of four-bit groups at equal size. Not for arrays with NaN or infinity.
+    Cost: O(n), about 1 ns an element to encode and 0.3 to 0.8 ns to decode. Not for the smallest
+    size at an error: `uniform`, one step for all and an entropy coder, has 4 dB less error than
+    packed codes of four bits at equal size, and 0.8 dB less than the same codes behind
+    ``ans(contexts=8)``. Not for arrays with NaN or infinity.
 
     References
     ----------

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     Bounds,
     block_squares,
     check_hexadecimal,
     check_sparsity,
-    finite_floats,
     from_hexadecimal,
     kept_values,
     mark_strongest,
@@ -120,7 +120,7 @@ class Block(Transform):
             raise NotRepresentable(f"block: the shape {array.shape} is no matrix")
         shape = self._down(array.shape[0], self.offset), self._across(array.shape)
         if self.keep:
-            finite_floats(array, self.id)
+            widened(array, self.id)
             return from_hexadecimal(self.keep, shape, self.id)
         size = self.height, self.width
         squares = block_squares(array, self.id, size, shape, bounds, self.offset)

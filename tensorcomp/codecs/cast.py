@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.groups import check_float
+from tensorcomp.codecs.groups import check_float, readonly
 from tensorcomp.codecs.rounding import largest, widened
+from tensorcomp.codecs.words import as_words
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -36,7 +37,8 @@ class Cast(Transform):
 
     Notes
     -----
-    Cost: O(n), 1 to 3 ns an element each way. Not for arrays whose own type is no wider, which are
+    Cost: O(n), 1 to 3 ns an element to encode (7 ns to a type of one byte), 0.5 to 2 ns to decode.
+    Not for arrays whose own type is no wider, which are
     refused too; nor for the smallest size at an error: `uniform` needs far fewer bits.
 
     References
@@ -87,7 +89,20 @@ class Cast(Transform):
         values = parts["values"]
         if out.itemsize <= values.itemsize:
             raise CodecError(f"cast: {out.dtype} is no wider than {self.to}")
-        wide = values.astype(np.float32)
+        wide = _widen(values)
         if not np.isfinite(wide).all():
             raise CodecError("cast: a value is NaN or infinite")
         out[...] = wide.astype(out.dtype)
+
+
+def _widen(values: np.ndarray) -> np.ndarray:
+    """Return singles of the same values; those of one byte are looked up, which is faster."""
+    from tensorcomp.kernels.palette import look_up
+
+    if values.itemsize > 1:
+        return values.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        table = np.arange(1 << 8, dtype=np.uint8).view(values.dtype).astype(np.float32)
+    wide = np.empty(values.shape, np.float32)
+    look_up(as_words(values).reshape(-1), readonly(table), wide.reshape(-1))
+    return wide

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     Bounds,
     block_squares,
     check_hexadecimal,
     check_sparsity,
-    finite_floats,
     from_hexadecimal,
     kept_values,
     mark_strongest,
@@ -84,7 +84,7 @@ class Channel(Transform):
         if array.ndim < 2:
             raise NotRepresentable(f"channel: the shape {array.shape} has no second axis")
         if self.keep:
-            finite_floats(array, self.id)
+            widened(array, self.id)
             return from_hexadecimal(self.keep, array.shape[1:2], self.id)
         block = array.shape[0], math.prod(array.shape[2:])
         squares = block_squares(array, self.id, block, (1, array.shape[1]), bounds)

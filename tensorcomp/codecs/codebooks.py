@@ -16,6 +16,7 @@ _BIN_BITS = 16
 _HISTOGRAMS = ((32, 16), (1024, 19))
 _EXACT = 64  # size of a codebook up to which the best cut of the points is found
 _CUT_POINTS = 1024
+_SMALL = 2.0**-64
 
 
 def code_dtype(k: int) -> np.dtype:
@@ -62,7 +63,8 @@ def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
         centers = points if points.size <= k else _best_centers(points, counts, k)
         centers = np.ldexp(centers, exponent).astype(values.dtype)
     codebook: np.ndarray = np.unique(centers)
-    return codebook + values.dtype.type(0)  # which is never -0.0
+    codebook += values.dtype.type(0)  # so that there is no -0.0
+    return codebook
 
 
 def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
@@ -88,8 +90,9 @@ def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
 
 
 def _exponent(values: np.ndarray) -> int:
-    """Return the power of two by which doubles are divided, so that singles can hold them."""
-    return 0 if values.dtype == np.float32 else int(np.frexp(np.abs(values).max())[1])
+    """Return the power of two by which values are divided, so that normal singles hold them."""
+    most = max(values.max(), -values.min())
+    return 0 if values.dtype == np.float32 and most > _SMALL else int(np.frexp(most)[1])
 
 
 def _distribution(values: np.ndarray, k: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,9 +136,12 @@ def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.nda
     """
     from tensorcomp.kernels import codebooks as kernel
 
-    thresholds = 0.5 * codebook[:-1] + 0.5 * codebook[1:] + values.dtype.type(0)
+    thresholds = 0.5 * codebook[:-1] + 0.5 * codebook[1:]
+    thresholds = np.where(thresholds < codebook[1:], thresholds, codebook[:-1])  # neighbours
+    thresholds += values.dtype.type(0)  # so that there is no -0.0
     if values.size < _FEW:
-        return np.searchsorted(thresholds, values).astype(dtype)
+        found: np.ndarray = np.searchsorted(thresholds, values)
+        return found.astype(dtype)
     words = as_words(readonly(values)).reshape(-1)
     keys = np.full(thresholds.size + 1, np.iinfo(np.uint64).max)
     kernel.order(as_words(thresholds), keys[:-1])

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     Bounds,
     block_squares,
     check_hexadecimal,
     check_sparsity,
-    finite_floats,
     from_hexadecimal,
     kept_values,
     mark_strongest,
@@ -84,7 +84,7 @@ class FilterRows(Transform):
         if array.ndim < 2:
             raise NotRepresentable(f"filter: the shape {array.shape} has no filters")
         if self.keep:
-            finite_floats(array, self.id)
+            widened(array, self.id)
             return from_hexadecimal(self.keep, array.shape[:1], self.id)
         block = 1, math.prod(array.shape[1:])
         squares = block_squares(array, self.id, block, (array.shape[0], 1), bounds)

@@ -69,7 +69,9 @@ class Frequencies:
     escapes: int = 0
 
 
-def cheapest_frequencies(counted: Alphabet, states: int, rows: int) -> Frequencies:
+def cheapest_frequencies(
+    counted: Alphabet, states: int, rows: int, without: int = 1
+) -> Frequencies:
     """Return the frequencies, of all contexts or of contexts joined two by two, that cost least.
 
     Parameters
@@ -79,13 +81,15 @@ def cheapest_frequencies(counted: Alphabet, states: int, rows: int) -> Frequenci
     states : int
         Bits of a state: frequencies of a context add up to 2**states.
     rows : int
-        Rows whose levels need not be stored where one context is left.
+        Rows whose levels need not be stored where few contexts are left.
+    without : int
+        So many, that is.
     """
     best: tuple[int, Frequencies] | None = None
     alphabet = counted
     while True:
         number = alphabet.counts.shape[0]
-        levels = _LEVEL_BITS * rows if number > 1 else 0
+        levels = _LEVEL_BITS * rows if number > without else 0
         for candidate in (_plain(alphabet, states), _with_escape(alphabet, states)):
             if candidate is not None:
                 cost = candidate[0] + (levels << _FRACTION)

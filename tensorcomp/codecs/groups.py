@@ -153,7 +153,7 @@ class Groups:
         native = out.dtype.kind == "f" and out.itemsize >= 4
         target = out if native else np.empty(out.shape, np.float32)
         kernel.restore(
-            self._matrix(codes),
+            readonly(self._matrix(codes)),
             self.length,
             readonly(scales),
             readonly(offsets),

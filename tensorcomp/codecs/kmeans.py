@@ -47,7 +47,7 @@ class Kmeans(Transform):
     Notes
     -----
     Cost: O(n + k) for the codes, and O(n) + O(k) to learn for k up to 1024; without the codes'
-    coder 3 ns an element to encode, 2 ns more to learn (16 numbers, a million weights), 0.5 ns to
+    coder 3 ns an element to encode, 2 ns more to learn (16 numbers, a million weights), 0.4 ns to
     decode. Above, learning sorts: 0.1 µs an element. Not for the smallest size at an error:
     `uniform` with an entropy coder needs fewer bits. It is for codebooks that stay codebooks, in a
     runtime that looks weights up.

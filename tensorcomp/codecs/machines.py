@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """A convolutional code of rate 1/2 in systematic feedback form, by its parity-check polynomials.
+    """A convolutional code of rate 1/2, systematic with feedback, by its parity-check polynomials.
 
     Parameters
     ----------

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     check_sparsity,
-    finite_floats,
     kept_in_pieces,
     kept_values,
     mark_largest,
@@ -102,7 +102,7 @@ class Magnitude(Transform):
         NotRepresentable
             If the array holds anything but finite floats.
         """
-        finite_floats(array, self.id)
+        widened(array, self.id)
         mask = mark_largest(as_words(array).reshape(-1), self._kept(array.size), first=False)
         mask = mask.reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}

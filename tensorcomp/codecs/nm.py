@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.rounding import is_float
-from tensorcomp.codecs.selection import finite_floats, kept_values, restore
+from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.selection import kept_values, restore
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
 
@@ -89,7 +89,7 @@ class NM(Transform):
         """
         from tensorcomp.kernels.selection import group_masks
 
-        finite_floats(array, self.id)
+        widened(array, self.id)
         specs = self.parts(ArraySpec(array.shape, array.dtype))
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))
@@ -99,8 +99,6 @@ class NM(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the masks say."""
-        if not is_float(out.dtype):
-            raise CodecError(f"nm: {out.dtype} is no float type")
         restore(self._spread(parts["mask"], out.shape), parts["values"], out, self.id)
 
     def _spread(self, masks: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

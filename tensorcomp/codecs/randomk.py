@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     check_keep,
-    finite_floats,
     kept_count,
     kept_values,
     restore,
@@ -121,7 +121,7 @@ class RandomK(Transform):
         NotRepresentable
             If the array holds anything but finite floats.
         """
-        finite_floats(array, self.id)
+        widened(array, self.id)
         state = self._draw(array.size)
         keep = kept_count(self.keep, array.size)
         values = kept_values(array, _mask(state, array.shape, keep))

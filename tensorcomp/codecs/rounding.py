@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorcomp.errors import NotRepresentable
 
+_PIECE = 1 << 20  # elements looked at together
 
 def widened(array: np.ndarray, codec: str) -> np.ndarray:
     """Return a float array's values as float32 (float64 for float64), C-contiguous, read-only.
@@ -28,8 +29,8 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
     NotRepresentable
         If the array holds no floats, or NaN or infinity.
     """
-    if not is_float(array.dtype):
-        raise NotRepresentable(f"{codec}: {array.dtype} is no float type")
+    if not is_real(array.dtype):
+        raise NotRepresentable(f"{codec}: {array.dtype} is no float type with a zero")
     wide = array if array.dtype.kind == "f" and array.itemsize >= 4 else array.astype(np.float32)
     if not np.isfinite(wide).all():
         raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
@@ -48,6 +49,18 @@ def is_float(dtype: np.dtype) -> bool:
     except ValueError:
         return False
     return dtype.kind == "V"
+
+
+@functools.cache
+def is_real(dtype: np.dtype) -> bool:
+    """Return whether a dtype is a float type that has a zero: one of scales alone (E8M0) has none."""
+    return is_float(dtype) and bool(np.zeros(1, np.float32).astype(dtype)[0] == 0)
+
+
+def all_finite(array: np.ndarray) -> bool:
+    """Return whether no element of a float array is NaN or infinite, a piece at a time."""
+    flat = array.reshape(-1)
+    return all(np.isfinite(flat[i : i + _PIECE]).all() for i in range(0, flat.size, _PIECE))
 
 
 def work_dtype(dtype: np.dtype) -> np.dtype:

@@ -7,16 +7,15 @@ equal.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from tensorcomp.codecs.rounding import is_float, widened
+from tensorcomp.codecs.rounding import is_real, widened
 from tensorcomp.codecs.tree import readable
-from tensorcomp.codecs.words import as_words, word_dtype
+from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
 Bounds = Sequence[tuple[int, int]]
@@ -58,25 +57,6 @@ def kept_count(keep: int | float, size: int) -> int:
     return min(keep, size) if isinstance(keep, int) else round(keep * size)
 
 
-def finite_floats(array: np.ndarray, codec: str) -> np.ndarray:
-    """Return an array's values as float32 or float64, as `widened` does.
-
-    Raises
-    ------
-    NotRepresentable
-        If the array holds anything but finite floats, or floats of a dtype that has no zero.
-    """
-    wide = widened(array, codec)
-    if not _has_zero(array.dtype):
-        raise NotRepresentable(f"{codec}: {array.dtype} has no zero")
-    return wide
-
-
-@functools.cache
-def _has_zero(dtype: np.dtype) -> bool:
-    return float(np.zeros(1, word_dtype(dtype)).view(dtype)[0]) == 0.0
-
-
 def row_pieces(array: np.ndarray, bounds: Bounds) -> list[tuple[int, int]]:
     """Return where the flat elements of runs of rows start and stop."""
     row = math.prod(array.shape[1:])
@@ -93,7 +73,7 @@ def whole_tensor(array: np.ndarray, bounds: Bounds, codec: str) -> np.ndarray:
     """
     array = readable(array)
     for start, stop in bounds:
-        finite_floats(array[start:stop], codec)
+        widened(array[start:stop], codec)
     return as_words(array).reshape(-1)
 
 
@@ -168,8 +148,8 @@ def restore(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -
     """
     from tensorcomp.kernels.sparse import scatter
 
-    if not is_float(out.dtype):
-        raise CodecError(f"{codec}: {out.dtype} is no float type")
+    if not is_real(out.dtype):
+        raise CodecError(f"{codec}: {out.dtype} is no float type with a zero")
     places = sound_mask(mask, codec).view(np.uint8).reshape(-1)
     count = int(np.count_nonzero(places))
     if count != values.size:
@@ -231,7 +211,7 @@ def block_squares(
     sums = np.zeros(count)
     array = readable(array)
     for start, stop in bounds:
-        rows = finite_floats(array[start:stop], codec)
+        rows = widened(array[start:stop], codec)
         if rows.size:
             add_squares(rows.reshape(stop - start, -1), start + offset, *block, sums)
     if not np.isfinite(sums).all():

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.groups import Groups, check_group, readonly, short
+from tensorcomp.codecs.groups import Groups, check_group, short
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.errors import CodecError
 
@@ -34,7 +34,7 @@ class Sign(Transform):
 
     Notes
     -----
-    Cost: O(n), about 1 ns an element to encode and 0.5 ns to decode. For gradients with error
+    Cost: O(n), about 1 ns an element to encode and 0.3 to 0.8 ns to decode. For gradients with error
     feedback and for networks trained to have such weights; other networks do not survive it.
 
     References
@@ -77,5 +77,5 @@ class Sign(Transform):
         signs = parts["signs"].view(np.int8)
         if signs.size and (signs.max() > 1 or signs.min() < 0):
             raise CodecError("sign: a byte of the signs is neither 0 nor 1")
-        codes = readonly(1 - 2 * signs)
+        codes = 1 - 2 * signs.reshape(-1)
         Groups.of(out.shape, self.group).restore(codes, parts["scales"], out, "sign")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.low_rank import nearest_factors
-from tensorcomp.codecs.rounding import is_float, store, widened, work_dtype
+from tensorcomp.codecs.rounding import is_real, store, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _UNFOLDINGS = ("rows", "separable")
@@ -149,8 +149,8 @@ class Svd(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply the factors and add the residual."""
         left, right = parts["left"], parts["right"]
-        if not is_float(out.dtype):
-            raise CodecError(f"svd: {out.dtype} is no float type")
+        if not is_real(out.dtype):
+            raise CodecError(f"svd: {out.dtype} is no float type with a zero")
         if left.shape[1] != right.shape[0]:
             raise CodecError(f"svd: factors of rank {left.shape[1]} and {right.shape[0]}")
         if left.size + right.size > out.size:
@@ -186,9 +186,10 @@ def _matrix_shape(shape: tuple[int, ...], unfold: str) -> tuple[int, int]:
 
 def _unfolded(array: np.ndarray, unfold: str) -> np.ndarray:
     """Return the matrix of an array."""
+    shape = _matrix_shape(array.shape, unfold)
     if unfold == "separable" and array.ndim == 4:
         array = array.transpose(0, 2, 1, 3)
-    return array.reshape(_matrix_shape(array.shape, "rows"))
+    return array.reshape(shape)
 
 
 def _folded(matrix: np.ndarray, shape: tuple[int, ...], unfold: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,6 +12,8 @@ from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.groups import Groups, check_group, short
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.errors import CodecError
+
+_HIGHEST = 10**6
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Ternary(Transform):
     Parameters
     ----------
     threshold : float
-        In mean magnitudes, above 0.
+        In mean magnitudes; above 0, at most a million.
     group : int
         Elements of a row that share a scale, -1 for a whole row (first axis), 0 for the whole array
         (a chunk of it, where a tensor is cut into chunks).
 
     Notes
     -----
-    Cost: O(n), 2 to 3 ns an element to encode and 0.5 ns to decode, without the codes' coder, which
-    takes at most 1.58 bits an element. For networks trained to have such weights; others do not
-    survive it.
+    Cost: O(n), 2 ns an element to encode and 0.3 to 0.8 ns to decode, without the codes' coder,
+    which takes at most 1.58 bits an element. For networks trained to have such weights; others do
+    not survive it.
 
     References
     ----------
@@ -57,8 +58,10 @@ class Ternary(Transform):
 
     def __post_init__(self) -> None:
         number = type(self.threshold) in (int, float)
-        if not (number and 0 < self.threshold < math.inf):
-            raise ValueError(f"threshold is a finite number above 0; got {self.threshold!r}")
+        if not (number and 0 < self.threshold <= _HIGHEST):
+            raise ValueError(
+                f"threshold is a number above 0, at most {_HIGHEST}; got {self.threshold!r}"
+            )
         check_group(self.group)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

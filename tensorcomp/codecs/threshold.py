@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.selection import finite_floats, kept_values, restore
+from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.selection import kept_values, restore
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Threshold(Transform):
         NotRepresentable
             If the array holds anything but finite floats.
         """
-        wide = finite_floats(array, self.id)
+        wide = widened(array, self.id)
         mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}
 

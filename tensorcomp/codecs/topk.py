@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     check_keep,
-    finite_floats,
     kept_count,
     kept_in_pieces,
     kept_values,
@@ -90,7 +90,7 @@ class TopK(Transform):
         NotRepresentable
             If the array holds anything but finite floats.
         """
-        finite_floats(array, self.id)
+        widened(array, self.id)
         keep = kept_count(self.keep, array.size)
         mask = mark_largest(as_words(array).reshape(-1), keep, first=True).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}

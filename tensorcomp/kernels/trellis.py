@@ -18,7 +18,9 @@ STEP = 1 << 15
 _HALF = STEP // 2
 _LARGEST = 32766 * STEP
 _COST_BITS = 19  # a cost is a squared distance of at most STEP**2 shifted by this: 11 bits
-_UNREACHED = 10_241  # above five branches' costs: a path from state 0 has reached every state by then
+_UNREACHED = (
+    10_241  # above five branches' costs: a path from state 0 has reached every state by then
+)
 _BETWEEN = 8  # steps between two looks at the least metric, so that none leaves 16 bits
 
 
@@ -36,7 +38,7 @@ def to_positions(values, scale, positions):
 
 @jit
 def _set_costs(positions, costs):
-    """Set costs (4, 64): of the nearest point of quantizer q with a code of parity z, at 2 q + z."""
+    """Set costs (4, 64): at 2 q + z that of the nearest point of quantizer q, code of parity z."""
     for lane in range(LANES):
         position = positions[lane]
         whole = np.int32(abs(np.int32(np.int16(position))))
@@ -75,7 +77,7 @@ def search(positions, feedback, forward, decisions, last):
     positions (R, 64) int32. Sets decisions (R, 64), unsigned with a bit for each state: the parity
     by which the best path gets there; and last (64,) uint32: the best state in the end.
     """
-    states = 1 << (_width(feedback))
+    states = 1 << (width_of(feedback))
     metrics = np.full((states, LANES), _UNREACHED, np.int16)
     metrics[0] = 0
     following = np.empty_like(metrics)
@@ -117,7 +119,7 @@ def search(positions, feedback, forward, decisions, last):
 
 
 @jit
-def _width(feedback):
+def width_of(feedback):
     """Return the bits of a state: the degree of the polynomial."""
     width = 0
     while feedback >> (width + 1) > 0:
@@ -128,7 +130,7 @@ def _width(feedback):
 @jit
 def trace(positions, feedback, forward, decisions, last, codes):
     """Set codes (R, 64) int16 to those of the best paths, backwards from the states `last`."""
-    top = np.uint32(_width(feedback) - 1)
+    top = np.uint32(width_of(feedback) - 1)
     mask = np.uint32((2 << top) - 1)
     by_quantizer, by_parity = np.uint32(feedback >> 1), np.uint32(forward >> 1)
     zero, one = np.uint32(0), np.uint32(1)
@@ -203,3 +205,12 @@ def look_up(codes, quantizers, lowest, table, out):
     """Set out[i] = table[2 codes[i] - quantizers[i] - lowest]: the table has every such place."""
     for i in range(U(codes.size)):
         out[i] = table[U(2 * np.int64(codes[i]) - np.int64(quantizers[i]) - lowest)]
+
+
+@jit
+def add_offsets(indices, quantizers, offset, out):
+    """Set out (n,) uint16 to indices (n,), plus `offset` where the quantizer (n,) is 1."""
+    step = np.uint16(offset)
+    for i in range(out.size):
+        chosen = np.uint16(step & np.uint16(np.uint16(0) - np.uint16(quantizers[i])))
+        out[i] = np.uint16(np.uint16(indices[i]) + chosen)

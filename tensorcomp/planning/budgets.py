@@ -14,6 +14,16 @@ from tensorcomp.errors import PlanError
 
 _BOUNDS = ("max_rel_l2", "min_snr", "max_abs_error")
 _SIZES = ("bits_per_weight", "target_ratio", "target_size")
+_MOST_SNR = 1000  # dB; float64 ends at 6,000
+_MOST_BYTES = 1 << 62
+_TEXTS = {
+    "max_rel_l2": "rel-L2 ≤ {}",
+    "min_snr": "SNR ≥ {} dB",
+    "max_abs_error": "|error| ≤ {}",
+    "bits_per_weight": "{} bits per weight",
+    "target_ratio": "a ratio of {}",
+    "target_size": "{} bytes",
+}
 
 
 @dataclass(frozen=True)
@@ -26,10 +36,20 @@ class Bound:
         Of ‖x − x̂‖₂ / ‖x‖₂.
     max_abs_error : float
         Of max |x − x̂|.
+
+    Raises
+    ------
+    PlanError
+        If either is below 0 or NaN.
     """
 
     max_rel_l2: float = math.inf
     max_abs_error: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise PlanError(f"{name} is a number above 0; got {value!r}")
 
     def used(self, rel_l2: float, max_abs_error: float) -> float:
         """Return the share of the bound that measured errors take; it holds if at most 1."""
@@ -90,7 +110,10 @@ class Budget:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise PlanError(f"{name} is a number; got {value!r}")
             if not math.isfinite(value) or (value <= 0 and name != "min_snr"):
-                raise PlanError(f"{name} is a number above 0; got {value!r}")
+                above = "" if name == "min_snr" else " above 0"
+                raise PlanError(f"{name} is a finite number{above}; got {value!r}")
+            if name == "min_snr" and abs(value) > _MOST_SNR:
+                raise PlanError(f"min_snr is between ±{_MOST_SNR} dB; got {value!r}")
 
     def given(self) -> dict[str, float]:
         """Return the limit that is set, by its name."""
@@ -116,10 +139,22 @@ class Budget:
     def size(self, input_bytes: int, weights: int) -> int | None:
         """Return the bytes that the file may have, given the input's bytes and elements."""
         if self.bits_per_weight is not None:
-            return int(self.bits_per_weight * weights / 8)
+            return int(min(self.bits_per_weight * weights / 8, _MOST_BYTES))
         if self.target_ratio is not None:
-            return int(input_bytes / self.target_ratio)
+            return int(min(input_bytes / self.target_ratio, _MOST_BYTES))
         return None if self.target_size is None else int(self.target_size)
 
+    def nearest(self, least: int, most: int, weights: int) -> str:
+        """Say, in the terms of the limit, that a file of `least` bytes is possible, not of `most`."""
+        size = f"{least:,} bytes"
+        if self.target_ratio is not None:
+            return f"{size}, a ratio of {math.floor(100 * self.target_ratio * most / least) / 100:g}"
+        if self.bits_per_weight is not None and weights:
+            return f"{size}, {math.ceil(800 * least / weights) / 100:g} bits per weight"
+        return size
+
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value:g}" for name, value in self.given().items()) or "lossless"
+        for name, value in self.given().items():
+            number = f"{value:,}" if name == "target_size" else f"{value:.6g}"
+            return _TEXTS[name].format(number)
+        return "lossless"

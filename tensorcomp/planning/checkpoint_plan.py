@@ -74,9 +74,16 @@ class CheckpointPlan:
     budget: Budget = field(default_factory=Budget)
     effort: str = "balanced"
 
-    def of(self, names: Iterable[str]) -> CheckpointPlan:
-        """Return the plan of some of the tensors, those of one file say."""
-        return replace(self, tensors={name: self.tensors[name] for name in names})
+    def of(self, keys: Mapping[str, str]) -> CheckpointPlan:
+        """Return the plan of one file of several; the budget is for all of them together.
+
+        Parameters
+        ----------
+        keys : mapping of str to str
+            What this plan calls the tensors of the file.
+        """
+        own = {name: self.tensors[key] for name, key in keys.items()}
+        return replace(self, tensors=own, budget=Budget())
 
 
 def plan_to_json(plan: CheckpointPlan, described: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ quantizer with an entropy coder (Gish & Pierce 1968, "Asymptotically efficient q
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def measure_options(
             continue
         if not is_free(template):
             trial = run_trial(fill(template, 1.0), array)
-            if trial is not None:
+            if trial is not None and _mse(trial) < math.inf:
                 families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
         elif scale > 0:
             found = _sweep(template, array, scale, lossless_bits)
@@ -111,11 +112,12 @@ def _sweep(
     octaves, bits, errors = [], [], []
     for octave in reversed(_OCTAVES):
         trial = run_trial(fill(template, scale * 2**octave), array)
-        if trial is None or trial.errors.exact:
+        mse = 0.0 if trial is None else _mse(trial)
+        if trial is None or not 0 < mse < math.inf:
             break
         octaves.append(octave + math.log2(scale))
         bits.append(trial.bits)
-        errors.append(math.log2(_mse(trial)))
+        errors.append(math.log2(mse))
         if trial.bits > most_bits:
             break
     if len(octaves) < 2:
@@ -130,7 +132,10 @@ def _sweep(
 
 
 def _mse(trial: Trial) -> float:
-    return trial.errors.squared_error / max(trial.errors.count, 1)
+    """Return the mean square error, infinite where it leaves the range of float64."""
+    with contextlib.suppress(OverflowError):
+        return trial.errors.l2**2 / max(trial.errors.count, 1)
+    return math.inf
 
 
 def allocate(
@@ -152,17 +157,19 @@ def allocate(
     Returns
     -------
     list of int
-        One option a tensor; their bits are as near to `most_bits` as slopes allow, and above it
-        only where even the cheapest options are.
+        One option a tensor; their bits are near `most_bits`, and above it only where even those of
+        the cheapest options are.
     """
-    low, high = -120.0, 120.0  # log2 of the slope: a high one spends few bits
+    low, high = -500.0, 500.0  # log2 of the slope: a high one spends few bits
     for _ in range(80):
         middle = (low + high) / 2
         if _total(options, _choose(options, importance, middle)) > most_bits:
             low = middle
         else:
             high = middle
-    return _choose(options, importance, high)
+    chosen = _choose(options, importance, high)
+    left = most_bits - _total(options, chosen)
+    return _spend(options, chosen, _choose(options, importance, low), left)
 
 
 def _choose(options: Sequence[Options], importance: Sequence[float], slope: float) -> list[int]:
@@ -171,6 +178,29 @@ def _choose(options: Sequence[Options], importance: Sequence[float], slope: floa
         int(np.argmin(weight * item.mse + factor * item.bits))
         for item, weight in zip(options, importance, strict=True)
     ]
+
+
+def _spend(
+    options: Sequence[Options], chosen: Sequence[int], dearer: Sequence[int], left: float
+) -> list[int]:
+    """Return the options with the bits that are left given to the tensors that come next.
+
+    Those are the ones whose options change at the slope that was found. The first of them for
+    which the bits do not suffice gets part of the way, wherever between two slopes that is.
+    """
+    spent = list(chosen)
+    for number, (item, now, then) in enumerate(zip(options, chosen, dearer, strict=True)):
+        most = item.bits[now] + left / max(item.weights, 1)
+        option = then
+        if item.bits[then] > most:
+            fits = np.flatnonzero((item.bits > item.bits[now]) & (item.bits <= most))
+            if now == then or not fits.size:
+                continue
+            option = int(fits[np.argmin(item.mse[fits])])
+        if item.mse[option] < item.mse[now]:
+            left -= item.weights * float(item.bits[option] - item.bits[now])
+            spent[number] = option
+    return spent
 
 
 def _total(options: Sequence[Options], chosen: Sequence[int]) -> float:

@@ -13,6 +13,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 
 STEP, QUANTIZER = "$step", "$quantizer"
+_LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the range of float64
 QUANTIZERS = {
     "fast": "uniform($step, codes=huffman)",
     "balanced": "uniform($step)",
@@ -28,6 +29,11 @@ def spelled(template: str, effort: str) -> str:
 def is_free(template: str) -> bool:
     """Return whether a template has a step to be found."""
     return STEP in template or QUANTIZER in template
+
+
+def may_lose(template: str) -> bool:
+    """Return whether the tree of a template loses anything."""
+    return is_free(template) or not fill(template, 1.0).lossless
 
 
 def check_template(template: str) -> None:
@@ -56,8 +62,8 @@ def fill(template: str, step: float) -> Node:
 
 
 def rounded(step: float) -> float:
-    """Return a step in six significant digits: its text is stored for each tensor."""
-    return float(f"{step:.6g}")
+    """Return a step in six significant digits, within float64: its text is stored for each tensor."""
+    return float(f"{min(max(step, _LEAST), _MOST):.6g}")
 
 
 def scale_steps(node: Node, factor: float) -> Node:

@@ -17,6 +17,7 @@ from tensorcomp.reports.errors import ErrorSums, measure
 _CLOSE = 0.996  # of a bound: 0.006 bit a weight
 _AIM = 0.998
 _ATTEMPTS = 10
+_STRIDE = 1024.0  # times that a step may grow at once
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,14 @@ def _attempts(tree: Node, array: np.ndarray, bound: Bound) -> Iterator[tuple[flo
             low = max(low, scale)
         else:
             high = min(high, scale)
-        if before is not None and used != before[1] and scale != before[0]:
-            slope = math.log(used / before[1]) / math.log(scale / before[0])
-            exponent = min(max(slope, 0.25), 2.0)
+        if before is not None and scale != before[0]:
+            if used == before[1] <= 1:
+                return  # nothing is left to lose
+            if used != before[1] and math.isfinite(used * before[1]):
+                slope = math.log(used / before[1]) / math.log(scale / before[0])
+                exponent = min(max(slope, 0.25), 2.0)
         before = scale, used
-        scale *= (_AIM / used) ** (1 / exponent)
+        scale *= min((_AIM / used) ** (1 / exponent), _STRIDE)
         if high < math.inf and not low < scale < high:
             scale = math.sqrt(low * high) if low else high / 2
         if scale < 1e-12:
@@ -116,11 +120,13 @@ def _attempts(tree: Node, array: np.ndarray, bound: Bound) -> Iterator[tuple[flo
 def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
     """Return the tree of a template for the step that a fine uniform quantizer would need."""
     scale = rms(array)
-    step = min(math.sqrt(12) * bound.max_rel_l2 * scale, 2 * bound.max_abs_error)
-    return fill(template, min(max(step, 1e-30), 4 * scale or 1.0))
+    step = 4 * scale or 1.0
+    if bound.max_rel_l2 < math.inf:
+        step = min(step, math.sqrt(12) * bound.max_rel_l2 * scale)
+    return fill(template, min(step, 2 * bound.max_abs_error))
 
 
 def rms(array: np.ndarray) -> float:
-    """Return the root of the mean square of an array's values."""
-    wide = np.asarray(array, dtype=np.float64).reshape(-1)
-    return math.sqrt(float(wide @ wide) / max(wide.size, 1))
+    """Return the root of the mean square of an array's finite values."""
+    sums = measure(array, array)
+    return sums.norm / math.sqrt(max(sums.count, 1))

@@ -17,6 +17,7 @@ from tensorcomp.reports.text import (
     printable,
     ratio_text,
     shape_text,
+    three_digits,
 )
 
 _COLUMNS = (
@@ -61,7 +62,7 @@ def comparison_table(comparison: Comparison, width: int | None = None) -> list[s
 
 def comparison_markdown(comparison: Comparison) -> list[str]:
     """Return the table of all tensors in Markdown."""
-    rows = _text_rows(comparison)
+    rows = _text_rows(comparison, between=": ")
     return markdown_lines(rows, right=_right(rows[0]))
 
 
@@ -172,11 +173,12 @@ def _right(head: Sequence[str]) -> list[int]:
     return [number for number, title in enumerate(head) if title not in _LEFT]
 
 
-def _text_rows(comparison: Comparison) -> list[list[str]]:
+def _text_rows(comparison: Comparison, between: str = "\n  ") -> list[list[str]]:
+    """Return the cells of all tensors; `between` stands between a name and its problem."""
     with_file = any(row.file is not None for row in comparison.tensors)
     rows = [[*_COLUMNS]]
     for row in comparison.tensors:
-        name = printable(row.name) + (f"\n  {printable(row.problem)}" if row.problem else "")
+        name = printable(row.name) + (between + printable(row.problem) if row.problem else "")
         rows.append([name, *_sides(row), ratio_text(row.ratio), *_error_cells(row.errors)])
     sizes = bytes_text(comparison.a_bytes), bytes_text(comparison.b_bytes)
     ratio = ratio_text(comparison.ratio)
@@ -209,4 +211,4 @@ def _snr(errors: ErrorSums) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if value else "0"
+    return three_digits(value) if 1000 <= value < 1e9 else f"{value:.3g}"

@@ -13,7 +13,7 @@ Cell: TypeAlias = "str | int | float | None"
 
 
 def markdown_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the lines of a table in Markdown; the first row is the head.
+    r"""Return the lines of a table in Markdown; the first row is the head.
 
     Parameters
     ----------
@@ -23,10 +23,10 @@ def markdown_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -
 
     Examples
     --------
-    >>> print(*markdown_lines([("Name", "Bits"), ("a|b", "4")], right=[1]), sep="\\n")
+    >>> print(*markdown_lines([("Name", "Bits"), ("a|b", "4")], right=[1]), sep="\n")
     | Name | Bits |
     | --- | ---: |
-    | a\\|b | 4 |
+    | a\|b | 4 |
     """
     head, *body = [["\\|".join(escaped(cell).split("|")) for cell in row] for row in rows]
     rule = ["---:" if column in right else "---" for column in range(len(head))]

@@ -13,7 +13,7 @@ TREES: dict[str, tuple[str, ...]] = {
         "affine(8, -1, codes=ans(contexts=8))",
         "affine(2, 0, false, scales=raw, codes=bitpack(bytes=zstd))",
     ),
-    "ans": ("ans", "ans(contexts=16, states=12)", "ans(states=9)"),
+    "ans": ("ans", "ans(contexts=16, states=12)", "ans(states=9)", "ans(contexts=8, trellis=8)"),
     "bitpack": ("bitpack",),
     "block": (
         "block(2, 3)",
@@ -39,7 +39,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "nf4": ("nf4", 'nf4(-1, scales=cast("BF16"), codes=ans)'),
     "nm": ("nm", "nm(1, 16)", "nm(4, 8, mask=bitpack, values=uniform(0.01))"),
     "palette": ("palette", "palette(table=raw(bytes=zstd), codes=huffman(contexts=8))"),
-    "pq": ("pq(4, 2)", "pq(300, 3, codes=huffman)") if find_spec("sklearn") else (),
+    "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
     "raw": ("raw",),
     "runlength": ("runlength",),
@@ -54,6 +54,12 @@ TREES: dict[str, tuple[str, ...]] = {
     "ternary": ("ternary", "ternary(1.5, 0, codes=bitpack)"),
     "threshold": ("threshold(0.05)", "threshold(1e-30, mask=runlength, values=raw)"),
     "topk": ("topk", "topk(0.4, mask=ans)", "topk(50, values=uniform(0.01))"),
+    "trellis": (
+        "trellis(0.01)",
+        "trellis(0.004, states=4, codes=ans(contexts=1, states=9, trellis=4))",
+        "trellis(0.05, states=16, codes=ans(contexts=4, trellis=16))",
+        "trellis(1e-3, states=32, codes=ans(states=12, trellis=32))",
+    ),
     "uniform": (
         "uniform(0.01)",
         "uniform(0.05, bounded=true)",

@@ -87,7 +87,7 @@ def test_text_and_json_are_stable(text: str) -> None:
         ("raw(8)", "raw takes 0 arguments at most"),
         ("huffman(8, contexts=8)", "huffman is given 'contexts' twice"),
         ("fields(exponent=raw, exponent=raw)", "fields is given 'exponent' twice"),
-        ("nonesuch", "no codec is called 'nonesuch'; known: ans, bitpack"),
+        ("nonesuch", "no codec is called 'nonesuch'; known: "),
         ("fields(exponent=nonesuch)", "no codec is called 'nonesuch'"),
         ("fields(sign=raw)", "fields has no argument or part 'sign'; its parts are"),
         ("huffman(contexts=3)", "huffman: contexts is a power of two"),
@@ -115,6 +115,8 @@ def test_arguments_of_the_wrong_kind_are_refused(codec: type, value: str) -> Non
     takes_floats = fields(codec)[:1] and "float" in str(fields(codec)[0].type)
     if takes_floats and value in ("1.0", "8.0", "0.5", "1" + "0" * 40):
         pytest.skip("a number of the right kind")
+    if value == "-1" and [field.name for field in fields(codec)][:1] == ["group"]:
+        pytest.skip("a row is a group")
     with pytest.raises(PlanError):
         parse_tree(f"{codec.id}({value})")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +15,8 @@ import xxhash
 
 from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.codecs import parse_tree
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.tree import join
 from tensorcomp.container.blob import chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import (
@@ -25,6 +27,7 @@ from tensorcomp.container.manifest import (
 )
 from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
+from tensorcomp.reports.errors import ErrorSums, measure
 
 
 def numbers(count: int, seed: int) -> np.ndarray:
@@ -70,6 +73,7 @@ class Case:
     fallback: str | None = None
     chunk_elements: int = 1024
     since: int = 1  # the format version that brought its codec
+    same_everywhere: bool = True  # whether every machine writes the same bytes
 
 
 def floats() -> dict[str, np.ndarray]:
@@ -184,6 +188,20 @@ def mixed() -> dict[str, np.ndarray]:
     return {"chunks of both": matrix}
 
 
+def lossy() -> dict[str, np.ndarray]:
+    """Return weights for lossy trees; the second has several chunks."""
+    matrix = weights(64, 48, 29)
+    return {
+        "conv": matrix[:20].reshape(20, 4, 3, 4),
+        "chunks": matrix,
+        "bf16": matrix[:20].astype(ml_dtypes.bfloat16),
+        "fp64": matrix[:8].astype(np.float64),
+        "vector": matrix[3],
+        "one": np.array(0.5, np.float32),
+        "empty": np.empty((0, 3), np.float32),
+    }
+
+
 TREES: dict[str, Case] = {
     "ans": Case("ans", integers),
     "ans_contexts": Case("ans(contexts=16, states=12)", integers),
@@ -209,6 +227,37 @@ TREES: dict[str, Case] = {
     "zstd": Case("raw(bytes=zstd(level=19))", runs),
 }
 
+_LOSSY = {
+    "affine": "affine(4, 16)",
+    "affine_asymmetric": "affine(3, -1, symmetric=false)",
+    "block": "block(4, 4, 0.5)",
+    "cast": 'cast("float16")',
+    "channel": "channel(0.25)",
+    "deep_compression": "magnitude(0.8, values=kmeans(16, codes=huffman), mask=gaps)",
+    "filter": "filter(0.25)",
+    "kmeans": "kmeans(16)",
+    "magnitude": "magnitude(0.75)",
+    "nf4": "nf4(16)",
+    "nm": "nm(2, 4)",
+    "pq": "pq(16, 4)",
+    "randomk": "randomk(0.5, seed=3)",
+    "sign": "sign",
+    "svd": "svd(6)",
+    "ternary": "ternary",
+    "threshold": "threshold(0.01)",
+    "topk": "topk(0.25)",
+    "trellis": "trellis(0.004)",
+    "trellis_states": "trellis(0.004, states=16)",
+    "uniform": "uniform(0.004)",
+    "uniform_bounded": "uniform(0.004, bounded=true, codes=huffman)",
+}
+# Factors come from LAPACK and codebooks of vectors from scikit-learn, which round differently.
+_ELSEWHERE_OTHERWISE = {"svd", "pq"}
+TREES |= {
+    name: Case(tree, lossy, "fields", since=3, same_everywhere=name not in _ELSEWHERE_OTHERWISE)
+    for name, tree in _LOSSY.items()
+}
+
 
 def file_of(case: Case) -> bytes:
     """Return a compressed file in which a given tree, and no other, codes every tensor."""
@@ -224,7 +273,6 @@ def file_of(case: Case) -> bytes:
             array.nbytes,
             tree=0,
             fallback=None if case.fallback is None else 1,
-            digest=xxhash.xxh3_128_hexdigest(array.tobytes())[:DIGEST_DIGITS],
         )
         for name, array in tensors.items()
     }
@@ -243,8 +291,21 @@ def file_of(case: Case) -> bytes:
         alone = grid.count == 1
         coder = ChunkCoder.alone(trees) if alone else ChunkCoder.learn(trees, seen)
         writer.begin(name, b"" if alone else coder.pack(), grid.count)
+        digest, errors = xxhash.xxh3_128(), ErrorSums()
         for index in range(grid.count):
-            writer.write_chunk(Payload.of(coder.encode(seen[slice(*grid.bounds(index))])))
+            chunk = seen[slice(*grid.bounds(index))]
+            payload = join(coder.encode(chunk))
+            writer.write_chunk(Payload.of([payload]))
+            decoded = coder.decode(np.frombuffer(payload, np.uint8), spec_of(chunk), None)
+            digest.update(decoded.tobytes())
+            if not trees[0].lossless:
+                errors += measure(chunk, decoded)
+        records[name] = replace(
+            records[name],
+            digest=digest.hexdigest()[:DIGEST_DIGITS],
+            rel_l2=errors.rel_l2,
+            max_abs_error=errors.max_abs,
+        )
     writer.finish(manifest)
     return file.getvalue()
 

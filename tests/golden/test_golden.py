@@ -1,8 +1,8 @@
 """Files that were once written decode for ever, and equal input gives equal bytes for ever.
 
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
-checkpoint and effort; ``v2/`` those of version 2; ``sources/`` the checkpoints that the
-latter were made from. A change of one byte is a new format version: a new folder, and the old one
+checkpoint and effort; ``v2/`` and ``v3/`` those of later versions; ``sources/`` the checkpoints
+that the latter were made from. A change of one byte is a new format version: a new folder, and the old one
 stays. ``pytest --regen-golden`` writes the current version's folder anew; nothing else writes here,
 and a missing file is a failure.
 """
@@ -23,7 +23,8 @@ from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.planning import EFFORTS
+from tensorcomp.planning import EFFORTS, Budget
+from tensorcomp.reports.errors import ErrorSums, measure
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
@@ -35,10 +36,15 @@ WHOLE = [
     *(("model.safetensors", effort) for effort in EFFORTS),
     *((name, "balanced") for name in ("unknown.safetensors", "train.pt", "arrays.npz")),
 ]
+LOSSY = {"20 dB": Budget(min_snr=20), "6 bits": Budget(bits_per_weight=6)}
 
 
 def whole_path(folder: Path, name: str, effort: str) -> Path:
     return folder / f"{name}.{effort}.tc.safetensors"
+
+
+def lossy_path(folder: Path, name: str) -> Path:
+    return folder / f"lossy_{name.replace(' ', '')}.tc.safetensors"
 
 
 def tree_path(folder: Path, name: str) -> Path:
@@ -58,6 +64,9 @@ def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     for name, effort in WHOLE:
         path = whole_path(CURRENT, name, effort)
         tensorcomp.compress(SOURCES / name, path, effort=effort, threads=1, force=True)
+    for name, budget in LOSSY.items():
+        path = lossy_path(CURRENT, name)
+        tensorcomp.compress(SOURCES / "model.safetensors", path, budget=budget, force=True)
     TOOLS.write_text(json.dumps({"zstd": list(zstandard.ZSTD_VERSION)}) + "\n")
 
 
@@ -130,7 +139,14 @@ def test_every_tree_s_file_decodes(name: str, version: Path) -> None:
     for tensor, array in wanted.items():
         assert loaded[tensor].dtype == array.dtype
         assert loaded[tensor].shape == array.shape
-        assert loaded[tensor].tobytes() == array.tobytes()
+        if parse_tree(TREES[name].tree).lossless:
+            assert loaded[tensor].tobytes() == array.tobytes()
+    # Of a lossy file the digests say what must be decoded, and the manifest which errors it has.
+    with CompressedFile(tree_path(version, name)) as file:
+        for tensor, array in wanted.items():
+            found = measure(array, loaded[tensor]) if array.dtype.kind in "fV" else ErrorSums()
+            if not parse_tree(TREES[name].tree).lossless:
+                assert found.rel_l2 == file.record(tensor).rel_l2 < 1
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
@@ -169,6 +185,8 @@ def test_every_whole_file_is_restored(
 def test_trees_write_the_same_bytes_as_ever(name: str) -> None:
     if not same_tools():
         pytest.skip("another version of zstd")
+    if not TREES[name].same_everywhere:
+        pytest.skip("another machine may write other bytes")
     assert file_of(TREES[name]) == needed(tree_path(CURRENT, name)).read_bytes()
 
 
@@ -182,6 +200,18 @@ def test_checkpoints_compress_to_the_same_bytes_as_ever(
         pytest.skip("another version of zstd")
     done = tensorcomp.compress(needed(SOURCES / name), tmp_path / "x", effort=effort)
     assert done.path.read_bytes() == needed(whole_path(CURRENT, name, effort)).read_bytes()
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_lossy_checkpoints_keep_what_they_promise_and_their_bytes(
+    name: str, tmp_path: Path
+) -> None:
+    source, packed = needed(SOURCES / "model.safetensors"), needed(lossy_path(CURRENT, name))
+    assert not [check for check in tensorcomp.verify(packed, source) if check.error]
+    if not same_tools():
+        pytest.skip("another version of zstd")
+    done = tensorcomp.compress(source, tmp_path / "x", budget=LOSSY[name])
+    assert done.path.read_bytes() == packed.read_bytes()
 
 
 def test_every_codec_has_a_golden_file() -> None:

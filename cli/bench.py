@@ -1,0 +1,104 @@
+"""``tensorcomp bench``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from .options import Force, Input, Json, path
+
+
+def bench(
+    source: Input,
+    *,
+    plot: Annotated[
+        Optional[Path],  # noqa: UP045 - typer reads it at run time
+        typer.Option(
+            parser=path, metavar="FILE", help="Draw the table into a .png, .svg or .pdf file."
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Code every tensor, not a sample of 8 million weights.")
+    ] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Other libraries that are installed.")
+    ] = True,
+    codec: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="TREE", help="Measure this tree too; may be repeated."),
+    ] = None,
+    profile: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Says which tensors may lose something."),
+    ] = "transformer",
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Tensors coded at once.")] = 1,
+    force: Force = False,
+    json: Json = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print comma-separated values instead of a table.")
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table in Markdown.")
+    ] = False,
+) -> None:
+    """Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).
+
+    Each strategy codes all tensors that may lose something under the profile; the others are
+    coded losslessly and count as well. What a strategy's codec cannot code is coded losslessly,
+    and the table says for how many tensors. Of a large checkpoint some tensors of every role and
+    some rows of large tensors stand for all.
+
+    NNCodec, GGUF's formats (by the package gguf) and ZipNN are measured in the same run where they
+    are installed. Plots are drawn by matplotlib: pip install 'tensorcomp[plot]'.
+
+    \b
+    Examples:
+      tensorcomp bench model.safetensors --plot rates.png
+      tensorcomp bench model.safetensors --codec 'affine(4, 64, codes=ans)' --no-peers
+    """  # noqa: D301 - \b keeps the example's lines as they are
+    if json + csv + markdown > 1:
+        raise typer.BadParameter("--json, --csv and --markdown exclude each other")
+    from tensorcomp import benching
+    from tensorcomp.container.atomic import atomic_file, refuse_existing
+    from tensorcomp.peers import PEERS
+    from tensorcomp.planning.strategies import STRATEGIES, own_strategy
+    from tensorcomp.reports import benchmark_tables as tables
+    from tensorcomp.reports.benchmark_plot import check_plot, draw_benchmark
+    from tensorcomp.reports.text import printable
+
+    from .output import show, show_json, stdout_width
+    from .progress import progress
+
+    begun = time.perf_counter()
+    own = [own_strategy(template) for template in codec or ()]
+    if plot is not None:
+        check_plot(plot)
+        refuse_existing(plot, force=force)
+    with progress("measuring") as shown:
+        found = benching.bench(
+            source,
+            profile=profile,
+            strategies=(*STRATEGIES, *own),
+            peers=PEERS if peers else (),
+            most=None if everything else benching.SAMPLE,
+            threads=threads,
+            progress=shown,
+        )
+    if plot is not None:
+        with atomic_file(plot, force=force) as file:
+            draw_benchmark(found, file, plot.suffix.lower().removeprefix("."))
+    seconds = time.perf_counter() - begun
+    if json:
+        show_json(tables.benchmark_json(found, seconds))
+    elif csv:
+        show(tables.benchmark_csv(found))
+    elif markdown:
+        show(tables.benchmark_markdown(found))
+    else:
+        saved = "" if plot is None else f"; drawn as {printable(str(plot))}"
+        table = tables.benchmark_table(found, stdout_width())
+        notes = tables.benchmark_notes(found)
+        show([*table, "", *notes, f"Measured in {seconds:.1f} s{saved}"])
