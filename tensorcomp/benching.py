@@ -17,6 +17,7 @@ from tensorcomp.checkpoints import scan_folder
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.coded import LOSSLESS, Method, code
 from tensorcomp.container.blob import chunk_grid
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.files import open_original
 from tensorcomp.peers import PEERS, Peer
@@ -106,8 +107,7 @@ def bench(
         weights=sum(tensor.weights for tensor in tensors),
         tensors=len(tensors),
         input_bytes=nbytes,
-        lossy_weights=sum(tensor.weights for tensor in lossy),
-        lossy_tensors=len(lossy),
+        lossy_weights=round(sum(weights.piece.weights for weights in job.weights)),
         measured_weights=sum(weights.piece.size for weights in job.weights),
         measured_tensors=len(job.weights),
         threads=threads,
@@ -117,10 +117,9 @@ def bench(
 
 
 def _may_lose(tensor: Stored, profile: Profile) -> bool:
-    info = tensor.info
+    dtype = numpy_dtype(tensor.info.dtype)
     is_large = tensor.weights >= max(profile.smallest, 1)
-    floats = is_float(chunk_grid(info.dtype, info.shape, info.nbytes).dtype)
-    return floats and is_large and not profile.protects(tensor.role)
+    return dtype is not None and is_float(dtype) and is_large and not profile.protects(tensor.role)
 
 
 @dataclass
@@ -137,7 +136,7 @@ class _Sums:
 
     def add(self, piece: Piece, nbytes: int, errors: ErrorSums, *, refused: bool) -> None:
         self.stored += piece.share * nbytes
-        self.squared_error += piece.share * errors.l2**2
+        self.squared_error += piece.share * errors.l2 * errors.l2
         self.size += piece.size
         self.refused += refused
         if self.lowest is None or errors.rel_l2 > self.lowest.rel_l2:
@@ -219,7 +218,7 @@ class _Job:
             ratio=self.raw_bytes / sums.stored,
             snr_db=snr,
             lowest_snr_db=None if sums.lowest is None else sums.lowest.snr_db,
-            gap=None if snr is None else bits - self.limit.rate(snr),
+            gap=None if snr is None or snr == -math.inf else bits - self.limit.rate(snr),
             refused=sums.refused,
             encode_speed=sums.size / sums.encode_seconds,
             decode_speed=sums.size / sums.decode_seconds,
@@ -231,7 +230,7 @@ class _Job:
         arrays = [found.piece.load() for found in batch]
         jobs = list(zip(batch, arrays, strict=True))
         coded, seconds = self._timed(
-            lambda job: code(method, job[1], job[0].piece.grid, job[0].scale), jobs
+            lambda job: code(method, job[1], job[0].piece.grid, self._scale(method, job[0])), jobs
         )
         sums.encode_seconds += seconds
         decoded, seconds = self._timed(lambda code: code.decode(), coded)
@@ -255,7 +254,13 @@ class _Job:
         for found in kinds.values():
             rows = np.ascontiguousarray(sample_rows(found.piece.load(), _WARM))
             grid = chunk_grid(found.piece.dtype, rows.shape, rows.nbytes)
-            code(method, rows, grid, found.scale).decode()
+            code(method, rows, grid, self._scale(method, found)).decode()
+
+    def _scale(self, method: Method, found: Weights) -> float:
+        """Return the root mean square of a piece, or of all weights if they have one step."""
+        if isinstance(method, Strategy) and method.common:
+            return math.sqrt(self.limit.power / sum(self.limit.weights))
+        return found.scale
 
 
 def _lossless_bytes(piece: Piece) -> int:

@@ -51,7 +51,7 @@ def code(method: Method, array: np.ndarray, grid: ChunkGrid, scale: float) -> Co
         Of the shape and type of `grid`.
     grid : ChunkGrid
     scale : float
-        Root mean square of the array.
+        Root mean square that a free step is proportional to.
     """
     if isinstance(method, Strategy):
         return _by_tree(method, array, grid, scale)

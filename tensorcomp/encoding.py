@@ -6,7 +6,8 @@ that are reported, and the bounds that are promised, hold for what a reader gets
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
-from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.chunks import CODED, FALLBACK, ChunkCoder
 from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning import Bound, TensorPlan, any_tree, plan_lossless, sample_rows
@@ -41,12 +42,15 @@ class Encoded:
     errors : ErrorSums
         Of what the payload decodes to; all zeros if it is exact.
     decoded : numpy.ndarray or None
-        That, if it differs from the chunk: flat uint8.
+        That, if its tree may lose something: flat uint8.
+    mark : int
+        The payload's first byte: how it is coded (see `container.chunks`).
     """
 
     payload: Payload
     errors: ErrorSums = _EXACT
     decoded: np.ndarray | None = None
+    mark: int = CODED
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class TensorCoder:
         data = np.frombuffer(join(pieces), np.uint8)
         decoded = self.coder.decode(data, spec_of(array), None)
         flat = decoded.reshape(-1).view(np.uint8)
-        return Encoded(payload, measure(array, decoded), flat)
+        return Encoded(payload, measure(array, decoded), flat, int(data[0]))
 
 
 def lossless_coder(array: np.ndarray, grid: ChunkGrid, effort: str, why: str = "") -> TensorCoder:
@@ -152,9 +156,16 @@ def _fitted(plan: TensorPlan, bound: Bound, array: np.ndarray) -> Node | None:
 
 
 def again(
-    coder: TensorCoder, errors: ErrorSums, array: np.ndarray, grid: ChunkGrid, effort: str
+    coder: TensorCoder,
+    errors: ErrorSums,
+    marks: Collection[int],
+    array: np.ndarray,
+    grid: ChunkGrid,
+    effort: str,
 ) -> TensorCoder | None:
-    """Return the coder to encode a tensor with once more; None if it keeps its bound.
+    """Return the coder to encode a tensor with once more; None if all is well.
+
+    All is well if the errors keep the bound, and the tree has coded at least one chunk.
 
     Parameters
     ----------
@@ -162,17 +173,22 @@ def again(
         What it was encoded with.
     errors : ErrorSums
         Of the whole tensor.
+    marks : collection of int
+        Those of its chunks.
     array, grid, effort
         As for `planned_coder`.
     """
-    bound = coder.bound
-    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
-    if bound is None or used <= 1:
+    name, bound = coder.tree.codec.id, coder.bound
+    if coder.lossless:
         return None
-    if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree):
-        return lossless_coder(
-            array, grid, effort, f"{coder.tree.codec.id} does not keep {bound}: lossless"
-        )
+    if CODED not in marks:
+        why = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
+        return lossless_coder(array, grid, effort, f"{name} {why}: lossless")
+    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
+    if used <= 1:
+        return None
+    if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
+        return lossless_coder(array, grid, effort, f"{name} does not keep {bound}: lossless")
     tree = scale_steps(coder.tree, _AIM / used)
     found = _coder_of(tree, array, grid, effort, coder.why, bound)
     return replace(found, attempts=coder.attempts + 1)

@@ -284,9 +284,7 @@ def tensor_keys(folder: Path, paths: Iterable[Path]) -> dict[Path, dict[str, str
     files_with = Counter(name for file in names.values() for name in file)
     return {
         path: {
-            name: name
-            if files_with[name] == 1
-            else f"{path.relative_to(folder).as_posix()}:{name}"
+            name: name if files_with[name] == 1 else f"{path.relative_to(folder).as_posix()}:{name}"
             for name in file
         }
         for path, file in names.items()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tensorcomp.checkpoints import TensorInfo, scan_folder
+from tensorcomp.container.blob import chunk_grid
 from tensorcomp.files import draft_files, open_original, tensor_keys
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
@@ -37,6 +39,8 @@ class Forecast:
         Of the files.
     overhead : int
         Bytes of the compressed files that are no blobs, about.
+    copies : mapping of str to str
+        Tensors that equal another one of their file, which is stored once.
     """
 
     plan: CheckpointPlan
@@ -44,12 +48,27 @@ class Forecast:
     roles: Mapping[str, RoleDecision]
     input_bytes: int
     overhead: int
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def predicted_bytes(self, name: str) -> int:
         """Return the bytes that a tensor will take, about."""
         info, plan = self.infos[name], self.plan.tensors[name]
-        weights = _weights(info)
-        return info.nbytes if plan.bits is None else min(int(plan.bits * weights / 8), info.nbytes)
+        if name in self.copies:
+            return 0
+        if plan.bits is None:
+            return info.nbytes
+        elements = math.prod(chunk_grid(info.dtype, info.shape, info.nbytes).shape)
+        return min(int(plan.bits * elements / 8), info.nbytes)
+
+    def predicted_bits(self, name: str) -> float | None:
+        """Return the bits that a weight will take, about; None if there is none."""
+        weights = math.prod(self.infos[name].shape)
+        return 8 * self.predicted_bytes(name) / weights if weights else None
+
+    def why(self, name: str) -> str:
+        """Return why a tensor has its plan, or which one it equals."""
+        first = self.copies.get(name)
+        return self.plan.tensors[name].why if first is None else f"equals {first}"
 
     @property
     def output_bytes(self) -> int:
@@ -59,7 +78,7 @@ class Forecast:
     @property
     def weights(self) -> int:
         """Elements of all tensors."""
-        return sum(_weights(info) for info in self.infos.values())
+        return sum(math.prod(info.shape) for info in self.infos.values())
 
     def to_json(self) -> str:
         """Return the text of the plan file."""
@@ -73,13 +92,6 @@ class Forecast:
             for name, info in self.infos.items()
         }
         return plan_to_json(self.plan, described)
-
-
-def _weights(info: TensorInfo) -> int:
-    size = 1
-    for axis in info.shape:
-        size *= axis
-    return size
 
 
 def plan(
@@ -132,7 +144,7 @@ def plan(
             roles |= {names[name]: decision for name, decision in found.items()}
     draft, nbytes = draft_files(pipeline, planner, keys)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
-    return Forecast(settled, infos, roles, nbytes, draft.overhead)
+    return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies)
 
 
 __all__ = ["CheckpointPlan", "Forecast", "TensorPlan", "plan"]

@@ -278,14 +278,16 @@ class Pipeline:
     def _kept(self, blob: _Blob, job: _Job, workers: Workers) -> _Blob:
         """Return the blob if it keeps its bound, or else one that does, written in its place."""
         array, grid = job.prepared.array, job.grid
-        while (coder := again(blob.coder, blob.errors, array, grid, self.effort)) is not None:
+        while True:
+            coder = again(blob.coder, blob.errors, blob.marks, array, grid, self.effort)
+            if coder is None:
+                return blob
             blob.writer.rewind()
             blob = _Blob(blob.writer, blob.name, grid, coder)
             tensor = _Prepared(array, job.prepared.digest, coder, None)
             jobs = (_Job(job.info, grid, tensor, index) for index in range(grid.count))
             for _, encoded in workers.in_order(_encode, jobs):
                 blob.add(encoded)
-        return blob
 
     def _jobs(
         self, source: Source, plan: CheckpointPlan | None, workers: Workers
@@ -332,6 +334,7 @@ class _Blob:
     ) -> None:
         self.writer, self.name, self.coder = writer, name, coder
         self.errors = ErrorSums()
+        self.marks: set[int] = set()
         self.size = 0
         self._digest = xxhash.xxh3_128()
         writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
@@ -341,6 +344,7 @@ class _Blob:
         self.size = self.writer.write_chunk(encoded.payload)
         if encoded.decoded is not None:
             self.errors += encoded.errors
+            self.marks.add(encoded.mark)
             self._digest.update(encoded.decoded)
         return self.size > 0
 

@@ -17,6 +17,7 @@ import numpy as np
 from tensorcomp.checkpoints import TensorInfo
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 
+_HUGE = 1e280  # squares beyond, summed up and weighted, may leave the range of float64
 _AT_ONCE = 1 << 18  # elements widened to float64
 _LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
 
@@ -54,6 +55,8 @@ class Piece:
         As the checkpoint names it.
     grid : ChunkGrid
         Of the piece.
+    share : float
+        For how many like it each of its elements stands.
     weights : float
         Elements of the checkpoint that it stands for.
     load : callable
@@ -63,6 +66,7 @@ class Piece:
     name: str
     dtype: str
     grid: ChunkGrid
+    share: float
     weights: float
     load: Callable[[], np.ndarray]
 
@@ -70,11 +74,6 @@ class Piece:
     def size(self) -> int:
         """Elements of the piece itself."""
         return math.prod(self.grid.shape)
-
-    @property
-    def share(self) -> float:
-        """How many weights each of its elements stands for."""
-        return self.weights / self.size if self.size else 0.0
 
 
 def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
@@ -89,20 +88,21 @@ def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
     whole = list(tensors)
     total = sum(tensor.weights for tensor in whole)
     if most is None or total <= most:
-        return [_piece(tensor, 1) for tensor in whole]
+        return [_piece(tensor, 1, keep=most is not None) for tensor in whole]
     roles: dict[str, list[Stored]] = {}
     for tensor in whole:
         roles.setdefault(tensor.role, []).append(tensor)
     available = sum(min(tensor.weights, _LARGEST) for tensor in whole)
-    share = min(most / available, 1.0)
+    part = min(most / available, 1.0)
     pieces = {}
     for group in roles.values():
-        chosen = _evenly(group, max(int(len(group) * share), 1))
+        chosen = _evenly(group, max(int(len(group) * part), 1))
         stands_for = sum(tensor.weights for tensor in group)
         factor = stands_for / max(sum(tensor.weights for tensor in chosen), 1)
         for tensor in chosen:
-            piece = _piece(tensor, -(-tensor.weights // _LARGEST))
-            pieces[id(tensor)] = replace(piece, weights=factor * piece.weights)
+            piece = _piece(tensor, max(-(-tensor.weights // _LARGEST), 1), keep=True)
+            share, weights = factor * piece.share, factor * piece.weights
+            pieces[id(tensor)] = replace(piece, share=share, weights=weights)
     return [pieces[id(tensor)] for tensor in whole if id(tensor) in pieces]
 
 
@@ -110,20 +110,24 @@ def _evenly(group: Sequence[Stored], count: int) -> list[Stored]:
     return [group[(2 * number + 1) * len(group) // (2 * count)] for number in range(count)]
 
 
-def _piece(tensor: Stored, step: int) -> Piece:
-    """Return every `step`-th row of a tensor; all of it is read anew each time it is loaded."""
+def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
+    """Return every `step`-th row of a tensor, kept once it is loaded or read anew each time."""
     info = tensor.info
     grid = chunk_grid(info.dtype, info.shape, info.nbytes)
 
     def load() -> np.ndarray:
-        return tensor.read(info.name).view(grid.dtype).reshape(grid.shape)
+        array = tensor.read(info.name).view(grid.dtype).reshape(grid.shape)
+        return array if step == 1 else np.ascontiguousarray(array[::step])
 
-    if step == 1:
-        return Piece(info.name, info.dtype, grid, float(tensor.weights), load)
     rows = len(range(0, grid.shape[0], step))
-    cut = replace(grid, shape=(rows, *grid.shape[1:]))
-    kept = functools.cache(lambda: np.ascontiguousarray(load()[::step]))
-    return Piece(info.name, info.dtype, cut, float(tensor.weights), kept)
+    return Piece(
+        name=info.name,
+        dtype=info.dtype,
+        grid=replace(grid, shape=(rows, *grid.shape[1:])),
+        share=grid.shape[0] / rows if rows else 1.0,
+        weights=float(tensor.weights),
+        load=functools.cache(load) if keep else load,
+    )
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,8 @@ class Weights:
 
     @property
     def finite(self) -> bool:
-        """Whether every element is, and their squares together."""
-        return math.isfinite(self.square)
+        """Whether every element is, and what is reckoned with their squares."""
+        return self.square < _HUGE  # not so if it is NaN
 
     @property
     def scale(self) -> float:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.planning import CheckpointPlan, Draft, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
-from tensorcomp.reports.outcome import Report
+from tensorcomp.reports.outcome import Report, TensorReport
 
 _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
@@ -46,6 +48,7 @@ def write_within(
     """
     order = [key for names in keys for key in names.values()]
     best: tuple[int, CheckpointPlan] | None = None
+    trees: list[Node | None] | None = None
     for _ in range(_PASSES):
         try:
             plan = draft.settle(most, order)
@@ -53,25 +56,34 @@ def write_within(
             if best is None:
                 raise
             break
-        reports = write(plan)
-        sizes = _sizes(reports, keys)
+        before, trees = trees, [plan.tensors[key].tree for key in order]
+        if trees == before:
+            break  # nothing that could use what is left
+        reports, last = write(plan), plan
+        written = _by_key(reports, keys)
+        sizes = {key: item.nbytes for key, item in written.items()}
         total = sum(report.output_bytes for report in reports)
         if most is None or _CLOSE * most <= total <= most:
             return reports
         if total <= most:
-            if not draft.can_grow(plan):
-                return reports
             best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
-        draft = draft.corrected(plan, sizes, total - sum(sizes.values()))
+        refused = {
+            key
+            for key, item in written.items()
+            if plan.tensors[key].tree is not None and item.tree and parse_tree(item.tree).lossless
+        }
+        draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
     if best is None:
         raise PlanError(f"the smallest file found takes {total:,} bytes; {most:,} are allowed")
-    return reports if plan is best[1] else write(best[1])
+    return reports if last is best[1] else write(best[1])
 
 
-def _sizes(reports: Sequence[Report], keys: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """Return the bytes of each tensor's blob, by what the draft calls it."""
+def _by_key(
+    reports: Sequence[Report], keys: Sequence[Mapping[str, str]]
+) -> dict[str, TensorReport]:
+    """Return what became of each tensor, by what the plan calls it."""
     return {
-        names[item.record.name]: item.nbytes
+        names[item.record.name]: item
         for names, report in zip(keys, reports, strict=True)
         for item in report.tensors
     }
@@ -98,9 +110,7 @@ def write_obeying(
         reports = write(plan)
         total = sum(report.output_bytes for report in reports)
         elements = {
-            names[item.record.name]: math.prod(item.record.shape)
-            for names, report in zip(keys, reports, strict=True)
-            for item in report.tensors
+            key: math.prod(item.record.shape) for key, item in _by_key(reports, keys).items()
         }
         input_bytes = sum(report.input_bytes for report in reports)
         most = plan.budget.size(input_bytes, sum(elements.values()))

@@ -14,7 +14,6 @@ from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.manifest import TensorRecord
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.files import compressed_files, decoded_bytes, restored_name
 from tensorcomp.pipeline import Progress
@@ -131,21 +130,21 @@ def _check_tensor(
     file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
 ) -> None:
     record = file.manifest.stored(info.name)
-    lossy = record.rel_l2 > 0 or record.max_abs_error > 0
+    tensor = file.open_tensor(info.name)
     wanted = None if read is None else read(info.name)
     position, errors = 0, ErrorSums()
     for data in file.iter_bytes(info.name):
         if wanted is not None:
             original = wanted[position : position + data.nbytes]
-            if lossy:
-                dtype = numpy_dtype(record.dtype)
+            if not tensor.lossless:
+                dtype = tensor.grid.dtype
                 errors += measure(original.view(dtype), data.view(dtype))
             elif not np.array_equal(data, original):
                 raise VerificationError(
                     f"{file.where}: tensor {shown(info.name)} differs from the original"
                 )
         position += data.nbytes
-    if wanted is not None and lossy:
+    if wanted is not None and not tensor.lossless:
         _check_errors(f"{file.where}: tensor {shown(info.name)}", record, errors)
 
 

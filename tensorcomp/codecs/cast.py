@@ -38,8 +38,8 @@ class Cast(Transform):
     Notes
     -----
     Cost: O(n), 1 to 3 ns an element to encode (7 ns to a type of one byte), 0.5 to 2 ns to decode.
-    Not for arrays whose own type is no wider, which are
-    refused too; nor for the smallest size at an error: `uniform` needs far fewer bits.
+    Not for arrays whose own type is no wider, which are refused too; nor for the smallest size at
+    an error: `uniform` needs far fewer bits.
 
     References
     ----------

@@ -53,9 +53,9 @@ class Nf4(Transform):
 
     Notes
     -----
-    Cost: O(n), 3 ns an element to encode and 0.6 to 1 ns to decode. Not for the smallest size at an error:
-    its codes are used almost equally often, so that no entropy coder makes them smaller, and
-    `uniform` has less error at equal size. Not for arrays with NaN or infinity.
+    Cost: O(n), 3 ns an element to encode and 0.6 to 1 ns to decode. Not for the smallest size at an
+    error: its codes are used almost equally often, so that no entropy coder makes them much
+    smaller, and `uniform` has less error at equal size. Not for arrays with NaN or infinity.
 
     References
     ----------

@@ -15,6 +15,7 @@ from tensorcomp.errors import NotRepresentable
 
 _PIECE = 1 << 20  # elements looked at together
 
+
 def widened(array: np.ndarray, codec: str) -> np.ndarray:
     """Return a float array's values as float32 (float64 for float64), C-contiguous, read-only.
 
@@ -53,14 +54,15 @@ def is_float(dtype: np.dtype) -> bool:
 
 @functools.cache
 def is_real(dtype: np.dtype) -> bool:
-    """Return whether a dtype is a float type that has a zero: one of scales alone (E8M0) has none."""
+    """Return whether a dtype is a float type that has a zero: E8M0, made for scales, has none."""
     return is_float(dtype) and bool(np.zeros(1, np.float32).astype(dtype)[0] == 0)
 
 
 def all_finite(array: np.ndarray) -> bool:
     """Return whether no element of a float array is NaN or infinite, a piece at a time."""
     flat = array.reshape(-1)
-    return all(np.isfinite(flat[i : i + _PIECE]).all() for i in range(0, flat.size, _PIECE))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return all(np.isfinite(flat[i : i + _PIECE]).all() for i in range(0, flat.size, _PIECE))
 
 
 def work_dtype(dtype: np.dtype) -> np.dtype:

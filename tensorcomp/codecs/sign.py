@@ -34,8 +34,8 @@ class Sign(Transform):
 
     Notes
     -----
-    Cost: O(n), about 1 ns an element to encode and 0.3 to 0.8 ns to decode. For gradients with error
-    feedback and for networks trained to have such weights; other networks do not survive it.
+    Cost: O(n), about 1 ns an element to encode and 0.3 to 0.8 ns to decode. For gradients with
+    error feedback and for networks trained to have such weights; other networks do not survive it.
 
     References
     ----------

@@ -63,7 +63,7 @@ class Trellis(Transform):
     id: ClassVar[str] = "trellis"
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {
-        "codes": "ans(contexts=8, states=12, trellis=8)",
+        "codes": "ans(contexts=16, states=12, trellis=8, bypass=true)",
         "centroids": "raw",
     }
     step: float

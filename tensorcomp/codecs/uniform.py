@@ -60,7 +60,7 @@ class Uniform(Transform):
     id: ClassVar[str] = "uniform"
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {
-        "codes": "ans(contexts=16, states=12)",
+        "codes": "ans(contexts=16, states=12, bypass=true)",
         "centroids": "raw",
     }
     step: float

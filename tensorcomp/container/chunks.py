@@ -27,7 +27,7 @@ from tensorcomp.codecs.tree import (
 )
 from tensorcomp.errors import CodecError, NotRepresentable
 
-_FALLBACK = 2
+CODED, FALLBACK = 1, 2  # marks
 _U64 = struct.Struct("<Q")
 
 
@@ -97,7 +97,7 @@ class ChunkCoder:
         except NotRepresentable:
             if len(self.trees) == 1:
                 return raw_payload(readable(array))
-        return [bytes([_FALLBACK]), *encode(self.trees[1], array, self.shared[1])]
+        return [bytes([FALLBACK]), *encode(self.trees[1], array, self.shared[1])]
 
     def decode(self, payload: np.ndarray, spec: ArraySpec, out: np.ndarray | None) -> np.ndarray:
         """Return the chunk of a payload, in `out` if given.
@@ -107,6 +107,6 @@ class ChunkCoder:
         CodecError
             If the payload is damaged.
         """
-        if payload.size and payload[0] == _FALLBACK and len(self.trees) == 2:
+        if payload.size and payload[0] == FALLBACK and len(self.trees) == 2:
             return decode(self.trees[1], payload[1:], spec, self.shared[1], out)
         return decode(self.trees[0], payload, spec, self.shared[0], out)

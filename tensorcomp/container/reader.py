@@ -185,6 +185,8 @@ class StoredTensor:
     ----------
     record : TensorRecord
     grid : ChunkGrid
+    lossless : bool
+        Whether the trees keep every bit.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class StoredTensor:
         self._blob = blob
         self.record = record
         self.grid = grid
+        self.lossless = all(tree.lossless for tree in trees)
         with _located(where, record.name):
             shared = blob.shared()
             self._coder = ChunkCoder.unpack(trees, shared) if shared else ChunkCoder.alone(trees)

@@ -205,3 +205,12 @@ def histogram(symbols, counts):
         counts[1, symbols[i + U(1)]] += np.uint32(1)
     for i in range(stop, n):
         counts[0, symbols[i]] += np.uint32(1)
+
+
+@jit
+def sum_magnitudes(array):
+    """Return the sum of the magnitudes of signed integers (n,)."""
+    total = np.int64(0)
+    for i in range(array.size):
+        total += abs(np.int64(array[i]))
+    return total

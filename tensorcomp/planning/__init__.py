@@ -9,8 +9,9 @@ from tensorcomp.planning.checkpoint_plan import (
     plan_from_json,
     plan_to_json,
 )
+from tensorcomp.planning.draft import Draft
 from tensorcomp.planning.lossless import EFFORTS, Plan, any_tree, plan_lossless, sample_rows
-from tensorcomp.planning.planner import Draft, Planner, Tensor
+from tensorcomp.planning.planner import Planner, Tensor
 from tensorcomp.planning.profiles import PROFILES, Profile, load_profile
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles import RoleDecision, classify, classify_all

@@ -145,10 +145,12 @@ class Budget:
         return None if self.target_size is None else int(self.target_size)
 
     def nearest(self, least: int, most: int, weights: int) -> str:
-        """Say, in the terms of the limit, that a file of `least` bytes is possible, not of `most`."""
+        """Return a possible size in the terms of the limit, which asks for `most` bytes."""
         size = f"{least:,} bytes"
         if self.target_ratio is not None:
-            return f"{size}, a ratio of {math.floor(100 * self.target_ratio * most / least) / 100:g}"
+            return (
+                f"{size}, a ratio of {math.floor(100 * self.target_ratio * most / least) / 100:g}"
+            )
         if self.bits_per_weight is not None and weights:
             return f"{size}, {math.ceil(800 * least / weights) / 100:g} bits per weight"
         return size

@@ -19,8 +19,18 @@ from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
 from tensorcomp.planning.trials import Trial, rms, run_trial
 
-_OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
-_FINE = 64  # points an octave, once interpolated
+_OCTAVES = (
+    -11.0,
+    -9.0,
+    -7.0,
+    -5.0,
+    -3.0,
+    -1.5,
+    -0.5,
+    0.5,
+    1.5,
+)  # of the step over the tensor's scale
+_FINE = 256  # points an octave, once interpolated
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -119,14 +120,13 @@ class Draft:
                 f"{self.budget.nearest(int(least / _ROOM), most_bytes, self.weights)}"
             )
 
-    def can_grow(self, plan: CheckpointPlan) -> bool:
-        """Return whether any tensor could still take more bits for less error."""
-        return any(
-            plan.tensors[name].tree is not None and item.bits.max() > (plan.tensors[name].bits or 0)
-            for name, item in self.options.items()
-        )
-
-    def corrected(self, plan: CheckpointPlan, sizes: Mapping[str, int], overhead: int) -> Draft:
+    def corrected(
+        self,
+        plan: CheckpointPlan,
+        sizes: Mapping[str, int],
+        refused: Collection[str],
+        overhead: int,
+    ) -> Draft:
         """Return the draft with rates moved to what the tensors really took.
 
         Parameters
@@ -135,15 +135,20 @@ class Draft:
             What was encoded.
         sizes : mapping of str to int
             Bytes of each tensor's blob.
+        refused : collection of str
+            Tensors that their tree could not represent, so that they were stored losslessly.
         overhead : int
             Bytes of the file that are no blobs.
         """
         moved = {}
         for name, item in self.options.items():
-            bits = plan.tensors[name].bits
-            error = 8 * sizes[name] / item.weights - (bits or 0.0)
-            moved[name] = replace(item, bits=np.maximum(item.bits + error, 0.0))
+            planned = plan.tensors[name].bits or 0.0
+            taken = 8 * sizes[name] / item.weights
+            if name in refused:  # nor could a finer step
+                bits = np.where(item.bits < planned, item.bits, math.inf)
+                bits = np.where(item.mse == 0, taken, bits)
+            else:
+                bits = np.maximum(item.bits + taken - planned, 0.0)
+            moved[name] = replace(item, bits=bits)
         fixed = sum(sizes.values()) - sum(sizes[name] for name in moved)
-        return replace(
-            self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True
-        )
+        return replace(self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True)

@@ -259,4 +259,3 @@ def _lossless_rate(array: np.ndarray, effort: str) -> float:
     sample = sample_rows(array, _SAMPLE)
     trial = run_trial(plan_lossless(array, effort).tree, sample)
     return 8.0 * array.itemsize if trial is None else trial.bits
-

@@ -1,8 +1,10 @@
 """Strategies: trees that are often asked for, in one table, to be measured beside each other.
 
-A strategy codes every tensor by one template (see `steps`). Its step follows each tensor's scale,
-so that all tensors keep about the same signal-to-noise ratio: ``bits`` are what an entropy coder
-needs for independent Gaussian weights rounded to multiples of it, log2(√(2πe) × rms / step).
+A strategy codes every tensor by one template (see `steps`). A free step is proportional to a root
+mean square: ``bits`` are what an entropy coder needs for independent Gaussian weights rounded to
+its multiples, log2(√(2πe) × rms / step). That of each tensor gives all tensors about the same
+signal-to-noise ratio; that of all tensors together, one step for all, gives the highest ratio of
+the whole.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class Strategy:
         Of independent Gaussian weights; says ``$step``.
     family : str
         Strategies that differ in rate only share it; by default the label.
+    common : bool
+        Whether all tensors have one step.
     effort : str
     needs : str
         A module without which it is left out.
@@ -40,6 +44,7 @@ class Strategy:
     template: str = ""
     bits: float = _USUAL_BITS
     family: str = ""
+    common: bool = False
     effort: str = "balanced"
     needs: str = ""
 
@@ -48,12 +53,12 @@ class Strategy:
             object.__setattr__(self, "family", self.label)
 
     def tree(self, scale: float) -> Node | None:
-        """Return the tree for a tensor of some root mean square; None for the lossless planner's.
+        """Return the tree for a root mean square; None for what the lossless planner chooses.
 
         Parameters
         ----------
         scale : float
-            At least 0.
+            That of the tensor, or of all if the step is common; at least 0.
         """
         if not self.template:
             return None
@@ -65,8 +70,11 @@ class Strategy:
         return not self.needs or find_spec(self.needs) is not None
 
 
-def _family(name: str, template: str, rates: tuple[float, ...]) -> tuple[Strategy, ...]:
-    return tuple(Strategy(f"{name}, {bits:g} bits", template, bits, name) for bits in rates)
+def _family(name: str, template: str, *, common: bool = False) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy(f"{name}, {bits} bits", template, bits, name, common)
+        for bits in (2, 3, 4, 5, 6, 8)
+    )
 
 
 # fmt: off
@@ -75,8 +83,9 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("lossless, most effort", effort="max"),
     Strategy("Huffman alone", "floats(contexts=1)"),
     Strategy("zstd alone", "raw(bytes=zstd)"),
-    *_family("uniform", "uniform($step)", (2, 3, 4, 5, 6, 8)),
-    *_family("trellis", "trellis($step)", (2, 3, 4, 5, 6, 8)),
+    *_family("uniform", "uniform($step)"),
+    *_family("uniform, one step", "uniform($step)", common=True),
+    *_family("trellis", "trellis($step)"),
     *(Strategy(f"k-means, {k} numbers", f"kmeans({k})", family="k-means")
       for k in (4, 8, 16, 64, 256)),
     *(Strategy(f"{bits} bits in groups of 128", f"affine({bits}, 128)", family="groups of 128")

@@ -76,7 +76,7 @@ class Benchmark:
         What says which tensors may lose something.
     weights, tensors, input_bytes : int
         Of the whole checkpoint.
-    lossy_weights, lossy_tensors : int
+    lossy_weights : int
         Those that may lose something.
     measured_weights, measured_tensors : int
         Those of them that were coded; the whole is reckoned from them.
@@ -93,7 +93,6 @@ class Benchmark:
     tensors: int
     input_bytes: int
     lossy_weights: int
-    lossy_tensors: int
     measured_weights: int
     measured_tensors: int
     threads: int

@@ -8,15 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from tensorcomp.errors import CheckpointError
 from tensorcomp.reports.benchmark import Benchmark, StrategyRow
+from tensorcomp.reports.label_places import place_labels
 from tensorcomp.reports.limits import FORMULA
 from tensorcomp.reports.text import escaped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
 
 PLOT_FORMATS = ("png", "svg", "pdf")
 _SIZE = (10.5, 7.0)  # inches
@@ -25,13 +27,9 @@ _MARKERS = "osD^vPX<>"
 # Colours that the colour-blind can tell apart (Okabe & Ito 2008), without yellow and black.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _PEER, _POINT, _LIMIT = "#777777", "#333333", "#000000"
-_LONGEST_NAME = 60
-# Where a label may stand beside its point, in points: to the right and below, as R(D) is above.
-_PLACES = [
-    (distance * x, distance * y, side)
-    for distance in (6, 12, 18, 26, 36, 48)
-    for x, y, side in ((1, -0.6, "left"), (1, -1.6, "left"), (1, 0.2, "left"), (-1, -1.4, "right"))
-]
+_LONGEST_NAME = 60  # characters
+_SMALL = 8.0  # points, of labels
+_NEAR = 10.0  # points between a label and its mark that need no line
 
 
 def check_plot(path: Path) -> None:
@@ -68,7 +66,11 @@ def draw_benchmark(found: Benchmark, file: IO[bytes], kind: str) -> None:
     """
     import matplotlib.style
 
-    with matplotlib.style.context("default"):  # whatever the user's own settings are
+    own: list[str | dict[str, Any]] = [
+        "default",
+        {"svg.hashsalt": "tensorcomp"},
+    ]  # and none of the user's settings
+    with matplotlib.style.context(own):
         figure = _figure(found)
         figure.savefig(file, format=kind, metadata=_METADATA[kind])
 
@@ -76,6 +78,7 @@ def draw_benchmark(found: Benchmark, file: IO[bytes], kind: str) -> None:
 def _figure(found: Benchmark) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=_SIZE, dpi=_DPI)
     FigureCanvasAgg(figure)
@@ -85,7 +88,7 @@ def _figure(found: Benchmark) -> Figure:
     families = _families(lossy)
     lines = {name: rows for name, rows in families.items() if len(rows) > 1}
     widest = max((row.bits for rows in lines.values() for row in rows), default=0.0)
-    most_bits = 1.06 * (widest or max((row.bits for row in lossy), default=8.0))
+    most_bits = 1.16 * (widest or max((row.bits for row in lossy), default=8.0))
     shown = [row for row in lossy if row.bits <= most_bits]
     points = [rows[0] for rows in families.values() if len(rows) == 1 and rows[0] in shown]
 
@@ -95,7 +98,11 @@ def _figure(found: Benchmark) -> Figure:
         colour, marker = (_PEER, "s") if row.peer else (_POINT, "o")
         axes.plot(row.bits, row.snr_db or 0.0, marker, color=colour, markersize=5, zorder=4)
     axes.set_xlim(0, most_bits)
-    axes.set_ylim(0, 1.06 * max((row.snr_db or 0.0 for row in shown), default=50.0))
+    axes.set_ylim(
+        min((1.1 * (row.snr_db or 0.0) for row in shown if (row.snr_db or 0.0) < 0), default=0.0),
+        1.06 * max((row.snr_db or 0.0 for row in shown), default=50.0),
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
     axes.set_xlabel("rate, bits per weight")
     axes.set_ylabel("signal-to-noise ratio, dB")
     axes.grid(color="#dddddd", linewidth=0.6)
@@ -106,7 +113,7 @@ def _figure(found: Benchmark) -> Figure:
     figure.text(0.065, 0.015, _caption(found), fontsize=7.5, color="#555555", va="bottom")
     _list_others(axes, [row for row in rows if row not in shown])
     figure.draw_without_rendering()
-    _label_points(axes, points, shown, lines)
+    _label_points(axes, points, shown, lines.values())
     return figure
 
 
@@ -185,7 +192,7 @@ def _list_others(axes: Axes, rows: Sequence[StrategyRow]) -> None:
         "linespacing": 1.35,
     }
     if rows:
-        axes.text(0.985, 0.03, "\n".join(lines), fontsize=8, color=_POINT, **place)
+        axes.text(0.985, 0.03, "\n".join(lines), fontsize=_SMALL, color=_POINT, **place)
 
 
 def _literal(text: str) -> str:
@@ -197,62 +204,66 @@ def _label_points(
     axes: Axes,
     points: Sequence[StrategyRow],
     shown: Sequence[StrategyRow],
-    lines: dict[str, list[StrategyRow]],
+    lines: Iterable[Sequence[StrategyRow]],
 ) -> None:
-    """Label single strategies, each where it hides least of points, labels and lines."""
-    from matplotlib.transforms import Bbox
+    """Label single strategies, each where it hides little."""
+    places = _pixels(axes, map(_place, points))
+    legend = axes.get_legend()
+    others = [*axes.texts, *([] if legend is None else [legend])]
+    corners = place_labels(
+        places,
+        np.array([_size_of(axes, row.label) for row in points]).reshape(-1, 2),
+        marks=_pixels(axes, map(_place, shown)),
+        lines=_pixels(axes, [*_along(lines), *np.array(axes.lines[0].get_xydata()).tolist()]),
+        boxes=np.array([other.get_window_extent().extents for other in others]).reshape(-1, 4),
+        frame=np.array(axes.bbox.extents),
+    )
+    for row, offset in zip(points, (corners - places) * 72 / _DPI, strict=True):
+        _label(axes, row, offset)
 
-    taken = [(text.get_window_extent(), 5.0) for text in axes.texts]
-    for row in shown:
-        x, y = axes.transData.transform((row.bits, row.snr_db or 0.0))
-        taken.append((Bbox.from_extents(x - 6, y - 6, x + 6, y + 6), 2.0))
-    for x, y in _along(lines.values()):
-        x, y = axes.transData.transform((x, y))
-        taken.append((Bbox.from_extents(x - 1, y - 1, x + 1, y + 1), 0.1))
-    for row in sorted(points, key=lambda row: -row.bits):
-        best: tuple[float, Annotation, Bbox] | None = None
-        for number, place in enumerate(_PLACES):
-            label = _annotate(axes, row, place)
-            box = label.get_window_extent().padded(4)
-            hidden = 0.02 * number + sum(cost for other, cost in taken if box.overlaps(other))
-            if not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0):
-                hidden += 9.0
-            if best is None or hidden < best[0]:
-                best = hidden, label, box
-            label.remove()
-        assert best is not None
-        axes.add_artist(best[1])
-        taken.append((best[2], 5.0))
+
+def _place(row: StrategyRow) -> tuple[float, float]:
+    return row.bits, row.snr_db or 0.0
+
+
+def _pixels(axes: Axes, places: Iterable[tuple[float, float]]) -> np.ndarray:
+    data = np.array([*places], np.float64).reshape(-1, 2)
+    return np.asarray(axes.transData.transform(data))
+
+
+def _size_of(axes: Axes, label: str) -> tuple[float, float]:
+    """Return width and height of a label in pixels."""
+    text = axes.text(0, 0, _literal(label), fontsize=_SMALL)
+    box = text.get_window_extent()
+    text.remove()
+    return box.width, box.height
 
 
 def _along(lines: Iterable[Sequence[StrategyRow]]) -> Iterator[tuple[float, float]]:
     """Yield points of lines, close to each other."""
     for rows in lines:
-        for a, b in pairwise(rows):
-            for part in range(50):
-                share = part / 50
-                yield (
-                    a.bits + share * (b.bits - a.bits),
-                    (1 - share) * (a.snr_db or 0.0) + share * (b.snr_db or 0.0),
-                )
+        for a, b in pairwise(map(_place, rows)):
+            for share in np.linspace(0, 1, 50):
+                yield a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])
 
 
-def _annotate(axes: Axes, row: StrategyRow, place: tuple[float, float, str]) -> Annotation:
+def _label(axes: Axes, row: StrategyRow, offset: np.ndarray) -> None:
+    """Write a label at an offset in points, with a line to its point if that is far."""
     from matplotlib.patheffects import withStroke
 
-    x, y, side = place
-    far = math.hypot(x, y) > 14
-    halo = withStroke(linewidth=2, foreground="white")
-    return axes.annotate(
+    line = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkB": 3}
+    width, height = np.array(_size_of(axes, row.label)) * 72 / _DPI
+    nearest = np.clip(0, offset, offset + np.array([width, height]))
+    axes.annotate(
         _literal(row.label),
-        (row.bits, row.snr_db or 0.0),
-        xytext=(x, y),
+        _place(row),
+        xytext=(float(offset[0]), float(offset[1])),
         textcoords="offset points",
-        ha=side,
-        va="center",
-        fontsize=8,
+        ha="left",
+        va="bottom",
+        fontsize=_SMALL,
         color=_PEER if row.peer else _POINT,
-        arrowprops={"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6} if far else None,
-        path_effects=[halo],
+        arrowprops=line if math.hypot(*nearest) > _NEAR else None,
+        path_effects=[withStroke(linewidth=2, foreground="white")],
         zorder=5,
     )

@@ -46,10 +46,10 @@ def plan_table(forecast: Forecast, width: int | None = None) -> list[str]:
             printable(info.dtype),
             forecast.roles[name].role,
             bytes_text(forecast.predicted_bytes(name)),
-            bits_text(plan.bits),
+            bits_text(forecast.predicted_bits(name)),
             snr_text(snr),
             printable(tree),
-            printable(plan.why),
+            printable(forecast.why(name)),
         )
         rows.append(row if width is None else row[:-1])
     right = range(4, 7)

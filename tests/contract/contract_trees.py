@@ -13,7 +13,13 @@ TREES: dict[str, tuple[str, ...]] = {
         "affine(8, -1, codes=ans(contexts=8))",
         "affine(2, 0, false, scales=raw, codes=bitpack(bytes=zstd))",
     ),
-    "ans": ("ans", "ans(contexts=16, states=12)", "ans(states=9)", "ans(contexts=8, trellis=8)"),
+    "ans": (
+        "ans",
+        "ans(contexts=16, states=12)",
+        "ans(states=9)",
+        "ans(contexts=8, trellis=8)",
+        "ans(contexts=4, bypass=true)",
+    ),
     "bitpack": ("bitpack",),
     "block": (
         "block(2, 3)",

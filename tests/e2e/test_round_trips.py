@@ -214,6 +214,7 @@ def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.Mon
             return "0" * 32
 
         xxh3_64_intdigest = staticmethod(pipeline.xxhash.xxh3_64_intdigest)
+        xxh3_128 = pipeline.xxhash.xxh3_128
 
     monkeypatch.setattr(pipeline, "xxhash", Same)
     tensors = {"a": np.arange(40), "b": np.arange(40)[::-1]}

@@ -1,0 +1,75 @@
+"""Low bits of large integers, which are as good as random, stored as they are.
+
+A coder's table costs more the more symbols it has. Where the mean magnitude of integers is 8 or
+more, their distribution is so flat that the lowest bits can go past the coder for less than 0.002
+bit an element.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorcomp.errors import CodecError
+
+MOST = 8
+_KEPT = 3  # bits that the mean magnitude keeps
+
+
+def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return how many low bits of signed integers to store apart, what is above, the packed bits.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        int8 or int16, not empty.
+
+    Returns
+    -------
+    count : int
+        At most `MOST`.
+    high : numpy.ndarray
+        The array shifted right by so many bits.
+    packed : numpy.ndarray
+        The low bits as bit planes, uint8.
+    """
+    from tensorcomp.kernels import bitpack
+    from tensorcomp.kernels.contexts import sum_magnitudes
+
+    mean = int(sum_magnitudes(array.reshape(-1))) // array.size
+    count = min(max(mean.bit_length() - _KEPT, 0), MOST)
+    if count == 0:
+        return 0, array, np.empty(0, np.uint8)
+    low = (array & ((1 << count) - 1)).astype(np.uint8).reshape(-1)
+    packed = np.empty(bitpack.flat_bytes(low.size, count), np.uint8)
+    bitpack.pack_flat(low, np.uint8(0), np.uint8(count), packed)
+    high = array >> count
+    high.flags.writeable = False
+    return count, high, packed
+
+
+def low_bytes(count: int, size: int, available: int) -> int:
+    """Return the bytes that the low bits of so many elements take.
+
+    Raises
+    ------
+    CodecError
+        If there are more than are available, or the bits are too many.
+    """
+    from tensorcomp.kernels import bitpack
+
+    if count > MOST:
+        raise CodecError(f"ans: {count} low bits stored apart, at most {MOST}")
+    taken = int(bitpack.flat_bytes(size, count))
+    if taken > available:
+        raise CodecError(f"ans: {taken} bytes of low bits in {available}")
+    return taken
+
+
+def join_low(high: np.ndarray, count: int, packed: np.ndarray) -> None:
+    """Shift signed integers, in place, and put their low bits back."""
+    from tensorcomp.kernels import bitpack
+
+    low = np.empty(high.size, np.uint8)
+    bitpack.unpack_flat(packed, np.array([[0, count]], np.uint8), low)
+    np.left_shift(high, count, out=high)
+    np.bitwise_or(high, low.reshape(high.shape), out=high, casting="unsafe")
