@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +27,8 @@ from tensorcomp.planning.strategies import STRATEGIES, Strategy
 from tensorcomp.reports.benchmark import Benchmark, StrategyRow
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.reports.limits import Limit
-from tensorcomp.sampling import Piece, Stored, Weights, look_at, take_pieces
+from tensorcomp.sampling import Piece, Stored, take_pieces
+from tensorcomp.spreads import Weights, join_classes, look_at
 from tensorcomp.threads import Workers
 
 SAMPLE = 8_000_000  # weights
@@ -112,6 +113,11 @@ def bench(
         measured_tensors=len(job.weights),
         threads=threads,
         limit=job.limit,
+        tensor_limit=replace(
+            job.limit,
+            weights=tuple(weights.piece.weights for weights in job.weights),
+            variances=tuple(weights.variance for weights in job.weights),
+        ),
         rows=rows,
     )
 
@@ -168,9 +174,10 @@ class _Job:
         weights = [found for found in looked_at if found.finite]
         lossless = [*others, *(found.piece for found in looked_at if not found.finite)]
         sizes = workers.in_order(_lossless_bytes, lossless)
+        numbers, variances = join_classes(weights)
         limit = Limit(
-            weights=tuple(found.piece.weights for found in weights),
-            variances=tuple(found.variance for found in weights),
+            weights=numbers,
+            variances=variances,
             power=sum(found.piece.weights * found.square for found in weights),
             other_weights=sum(piece.weights for piece in lossless),
             other_bytes=sum(piece.share * nbytes for piece, nbytes in sizes),

@@ -17,6 +17,7 @@ from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.chunks import CODED
 from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Output, Payload, header_bytes
 from tensorcomp.encoding import Encoded, TensorCoder, again, planned_coder
@@ -266,11 +267,12 @@ class Pipeline:
             assert blob is not None
             if not blob.add(encoded):
                 continue
+            coded = blob.marks <= {CODED}
             blob = self._kept(blob, job, workers)
             used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
             records[name] = blob.record(records[name], job.prepared.digest, used)
             planned = trees.planned[used[0]]
-            reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size)
+            reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size, coded)
         output_bytes = writer.finish(replace(draft, trees=tuple(trees.planned), tensors=records))
         ordered = tuple(reports[info.name] for info in source.tensors)
         return Report(source.nbytes, output_bytes, ordered)

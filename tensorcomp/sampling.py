@@ -17,8 +17,6 @@ import numpy as np
 from tensorcomp.checkpoints import TensorInfo
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 
-_HUGE = 1e280  # squares beyond, summed up and weighted, may leave the range of float64
-_AT_ONCE = 1 << 18  # elements widened to float64
 _LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
 
 
@@ -128,39 +126,3 @@ def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
         weights=float(tensor.weights),
         load=functools.cache(load) if keep else load,
     )
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A piece, and the mean and the mean square of its elements."""
-
-    piece: Piece
-    mean: float
-    square: float
-
-    @property
-    def finite(self) -> bool:
-        """Whether every element is, and what is reckoned with their squares."""
-        return self.square < _HUGE  # not so if it is NaN
-
-    @property
-    def scale(self) -> float:
-        """Root mean square."""
-        return math.sqrt(self.square)
-
-    @property
-    def variance(self) -> float:
-        """Mean square about the mean."""
-        return max(self.square - self.mean**2, 0.0)
-
-
-def look_at(piece: Piece) -> Weights:
-    """Return a piece of floats with its moments."""
-    total = squares = 0.0
-    flat = piece.load().reshape(-1)
-    with np.errstate(all="ignore"):
-        for start in range(0, flat.size, _AT_ONCE):
-            values = flat[start : start + _AT_ONCE].astype(np.float64)
-            total += float(values.sum())
-            squares += float(np.square(values).sum())
-    return Weights(piece, total / flat.size, squares / flat.size)

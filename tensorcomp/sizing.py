@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.planning import CheckpointPlan, Draft, TensorPlan
@@ -48,14 +48,10 @@ def write_within(
     """
     order = [key for names in keys for key in names.values()]
     best: tuple[int, CheckpointPlan] | None = None
+    least = sys.maxsize
     trees: list[Node | None] | None = None
     for _ in range(_PASSES):
-        try:
-            plan = draft.settle(most, order)
-        except PlanError:
-            if best is None:
-                raise
-            break
+        plan = draft.settle(most, order)
         before, trees = trees, [plan.tensors[key].tree for key in order]
         if trees == before:
             break  # nothing that could use what is left
@@ -67,14 +63,12 @@ def write_within(
             return reports
         if total <= most:
             best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
-        refused = {
-            key
-            for key, item in written.items()
-            if plan.tensors[key].tree is not None and item.tree and parse_tree(item.tree).lossless
-        }
+        refused = [key for key, item in written.items() if not item.coded]
         draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
+        least = min(least, total)
     if best is None:
-        raise PlanError(f"the smallest file found takes {total:,} bytes; {most:,} are allowed")
+        assert most is not None
+        raise draft.impossible(least, most)
     return reports if last is best[1] else write(best[1])
 
 

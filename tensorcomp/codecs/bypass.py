@@ -42,7 +42,8 @@ def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     low = (array & ((1 << count) - 1)).astype(np.uint8).reshape(-1)
     packed = np.empty(bitpack.flat_bytes(low.size, count), np.uint8)
     bitpack.pack_flat(low, np.uint8(0), np.uint8(count), packed)
-    high = array >> count
+    high = np.empty_like(array)
+    np.right_shift(array, count, out=high)
     high.flags.writeable = False
     return count, high, packed
 

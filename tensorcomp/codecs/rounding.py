@@ -65,6 +65,17 @@ def all_finite(array: np.ndarray) -> bool:
         return all(np.isfinite(flat[i : i + _PIECE]).all() for i in range(0, flat.size, _PIECE))
 
 
+def peak(array: np.ndarray) -> float:
+    """Return the largest magnitude of a float array, NaN if it holds one, a piece at a time."""
+    flat = array.reshape(-1)
+    found = 0.0
+    with np.errstate(invalid="ignore"):
+        for start in range(0, flat.size, _PIECE):
+            piece = np.abs(flat[start : start + _PIECE].astype(work_dtype(flat.dtype)))
+            found = float(np.maximum(found, piece.max()))
+    return found
+
+
 def work_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype in which values of a float dtype are computed."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)

@@ -59,11 +59,11 @@ class Svd(Transform):
     where r is a small part of a large matrix; O(m n r) to decode, 20 to 40 GFlop/s a core. Decoding
     is exact to the bit everywhere. Encoding is not: the factors' last bits depend on the build of
     LAPACK and its threads, though not from one call to the next. Each chunk of a tensor has factors
-    of its own: the shorter the chunks of long rows, the more the right factors cost. Not for matrices whose singular
-    values do not decay: factors with more elements than the matrix are refused, so are one row and
-    one column, and at equal error a quantizer needs fewer bits for most weights. For factors
-    quantized with one step each, the square roots on both sides need up to 0.1 bit less than all
-    singular values on one.
+    of its own: the fewer rows it has, the more its right factor costs. Not for matrices whose
+    singular values do not decay: factors with more elements than the matrix are refused, so are one
+    row and one column, and at equal error a quantizer needs fewer bits for most weights. For
+    factors quantized with one step each, the square roots on both sides need up to 0.1 bit less
+    than all singular values on one.
 
     References
     ----------

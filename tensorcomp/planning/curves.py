@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node, readable
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
-from tensorcomp.planning.trials import Trial, rms, run_trial
+from tensorcomp.planning.trials import Trial, errors_of, rms, run_trial
 
 _OCTAVES = (
     -11.0,
@@ -74,7 +75,11 @@ class Options:
 
 
 def measure_options(
-    sample: np.ndarray, weights: int, templates: Iterable[str], lossless_bits: float
+    sample: np.ndarray,
+    weights: int,
+    templates: Iterable[str],
+    lossless_bits: float,
+    largest: float = 0.0,
 ) -> Options:
     """Try templates on a sample of a tensor.
 
@@ -87,9 +92,12 @@ def measure_options(
         Their quantizers written out.
     lossless_bits : float
         Per weight; always an option.
+    largest : float
+        Magnitude of the whole tensor's largest element, which every step must be able to take.
     """
     array = readable(sample)
     scale = rms(array)
+    extreme = _with_extreme(array, largest)
     families: list[tuple[str, float | None, np.ndarray, np.ndarray]] = [
         ("", None, np.array([lossless_bits]), np.zeros(1))
     ]
@@ -101,7 +109,7 @@ def measure_options(
             if trial is not None and _mse(trial) < math.inf:
                 families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
         elif scale > 0:
-            found = _sweep(template, array, scale, lossless_bits)
+            found = _sweep(template, array, extreme, scale, lossless_bits)
             if found is not None:
                 families.append((template, *found))
     sizes = [family[2].size for family in families]
@@ -115,13 +123,29 @@ def measure_options(
     )
 
 
+def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
+    """Return the array with its first element replaced by a larger one; None if it has as large."""
+    if not array.size or peak(array) >= largest:
+        return None
+    changed = array.copy()
+    changed.reshape(-1)[0] = largest
+    return readable(changed)
+
+
 def _sweep(
-    template: str, array: np.ndarray, scale: float, most_bits: float
+    template: str,
+    array: np.ndarray,
+    extreme: np.ndarray | None,
+    scale: float,
+    most_bits: float,
 ) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Return the first octave, and bits and mse of finely spaced steps from there on."""
     octaves, bits, errors = [], [], []
     for octave in reversed(_OCTAVES):
-        trial = run_trial(fill(template, scale * 2**octave), array)
+        tree = fill(template, scale * 2**octave)
+        if extreme is not None and errors_of(tree, extreme) is None:
+            break
+        trial = run_trial(tree, array)
         mse = 0.0 if trial is None else _mse(trial)
         if trial is None or not 0 < mse < math.inf:
             break

@@ -95,7 +95,7 @@ class Draft:
         Raises
         ------
         PlanError
-            If even the cheapest options take more.
+            If samples tell that even the cheapest options take far more.
         """
         plans = dict(self.fixed)
         if most_bytes is not None:
@@ -114,11 +114,15 @@ class Draft:
 
     def _require_possible(self, most_bytes: int) -> None:
         least = self.least_bytes()
-        if least > most_bytes * (1 if self.measured else _DOUBT):
-            raise PlanError(
-                f"a file of {most_bytes:,} bytes is not possible; the smallest one takes about "
-                f"{self.budget.nearest(int(least / _ROOM), most_bytes, self.weights)}"
-            )
+        if least > most_bytes * _DOUBT and not self.measured:
+            raise self.impossible(int(least / _ROOM), most_bytes)
+
+    def impossible(self, least: int, most_bytes: int) -> PlanError:
+        """Return the error that says which size is possible, if not that of the budget."""
+        return PlanError(
+            f"a file of {most_bytes:,} bytes is not possible; the smallest one takes about "
+            f"{self.budget.nearest(least, most_bytes, self.weights)}"
+        )
 
     def corrected(
         self,
@@ -136,19 +140,17 @@ class Draft:
         sizes : mapping of str to int
             Bytes of each tensor's blob.
         refused : collection of str
-            Tensors that their tree could not represent, so that they were stored losslessly.
+            Tensors that their tree could not represent, some chunk at least.
         overhead : int
             Bytes of the file that are no blobs.
         """
         moved = {}
         for name, item in self.options.items():
             planned = plan.tensors[name].bits or 0.0
-            taken = 8 * sizes[name] / item.weights
-            if name in refused:  # nor could a finer step
-                bits = np.where(item.bits < planned, item.bits, math.inf)
-                bits = np.where(item.mse == 0, taken, bits)
+            if name in refused:  # nor could a finer step, nor perhaps one a bit coarser
+                bits = np.where((item.bits < planned - 1) | (item.mse == 0), item.bits, math.inf)
             else:
-                bits = np.maximum(item.bits + taken - planned, 0.0)
+                bits = np.maximum(item.bits + 8 * sizes[name] / item.weights - planned, 0.0)
             moved[name] = replace(item, bits=bits)
         fixed = sum(sizes.values()) - sum(sizes[name] for name in moved)
         return replace(self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True)

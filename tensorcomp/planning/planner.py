@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.codecs.rounding import all_finite, is_real
+from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound, Budget
@@ -171,7 +171,8 @@ class Planner:
     def _look_at(self, tensor: Tensor) -> TensorPlan | Options:
         """Return a tensor's plan, or what there is to choose from under a size."""
         templates, why = self._templates(tensor)
-        if any(map(may_lose, templates)) and not all_finite(tensor.array):
+        largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
+        if not math.isfinite(largest):
             templates, why = (), "holds NaN or infinity"
         bound = self.bounds.get(tensor.info.name, self.budget.bound)
         if not templates:
@@ -182,9 +183,8 @@ class Planner:
             if not self.budget.is_size:
                 raise PlanError(f"{templates[0]!r} has a free step: give a budget")
             sample = sample_rows(tensor.array, _SAMPLE)
-            return measure_options(
-                sample, tensor.array.size, templates, _lossless_rate(tensor.array, self.effort)
-            )
+            lossless = _lossless_rate(tensor.array, self.effort)
+            return measure_options(sample, tensor.array.size, templates, lossless, largest)
         return _within(tensor.array, templates, bound, self.effort, why)
 
     def _lossless_bits(self, tensor: Tensor) -> float | None:

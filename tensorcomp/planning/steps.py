@@ -15,9 +15,9 @@ from tensorcomp.errors import PlanError
 STEP, QUANTIZER = "$step", "$quantizer"
 _LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the range of float64
 QUANTIZERS = {
-    "fast": "uniform($step)",
-    "balanced": "trellis($step)",
-    "max": "trellis($step, states=32, codes=ans(contexts=16, states=12, trellis=32, bypass=true))",
+    "fast": "uniform($step, codes=huffman)",
+    "balanced": "uniform($step)",
+    "max": "trellis($step)",
 }
 
 

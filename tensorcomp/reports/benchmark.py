@@ -29,7 +29,7 @@ class StrategyRow:
     lowest_snr_db : float or None
         That of the tensor that lost most.
     gap : float or None
-        Bits per weight above R(D) at this SNR; None if all are exact.
+        Bits per weight above `Benchmark.limit` at this SNR; None if all are exact.
     refused : int
         Tensors that its codec cannot code, or not in fewer bytes; they are coded losslessly.
     encode_speed, decode_speed : float
@@ -83,7 +83,9 @@ class Benchmark:
     threads : int
         That coded tensors at once.
     limit : Limit
-        R(D).
+        R(D), for a variance of each row × column.
+    tensor_limit : Limit
+        R(D), for one variance of each tensor.
     rows : tuple of StrategyRow
     """
 
@@ -97,6 +99,7 @@ class Benchmark:
     measured_tensors: int
     threads: int
     limit: Limit
+    tensor_limit: Limit
     rows: tuple[StrategyRow, ...] = field(default=())
 
     @property

@@ -92,7 +92,7 @@ def _figure(found: Benchmark) -> Figure:
     shown = [row for row in lossy if row.bits <= most_bits]
     points = [rows[0] for rows in families.values() if len(rows) == 1 and rows[0] in shown]
 
-    _draw_limit(axes, found, most_bits)
+    _draw_limits(axes, found, most_bits)
     _draw_lines(axes, lines)
     for row in points:
         colour, marker = (_PEER, "s") if row.peer else (_POINT, "o")
@@ -133,10 +133,17 @@ def _families(rows: Sequence[StrategyRow]) -> dict[str, list[StrategyRow]]:
     return {family: families[family] for family in ordered}
 
 
-def _draw_limit(axes: Axes, found: Benchmark, most_bits: float) -> None:
-    snrs = [step / 4 for step in range(int(4 * 6.3 * most_bits) + 4)]
-    rates = [found.limit.rate(snr) for snr in snrs]
-    axes.plot(rates, snrs, color=_LIMIT, linewidth=1.4, label="R(D), Gaussian tensors", zorder=2)
+def _draw_limits(axes: Axes, found: Benchmark, most_bits: float) -> None:
+    for limit, style, label in (
+        (found.limit, "-", "R(D), Gaussian, a variance of each row × column"),
+        (found.tensor_limit, ":", "R(D), Gaussian, one variance of each tensor"),
+    ):
+        snrs = np.linspace(0, 6.3 * most_bits * 1.5, 300)
+        rates = np.array([limit.rate(snr) for snr in snrs])
+        inside = rates <= 1.05 * most_bits
+        axes.plot(
+            rates[inside], snrs[inside], style, color=_LIMIT, linewidth=1.4, label=label, zorder=2
+        )
 
 
 def _draw_lines(axes: Axes, lines: dict[str, list[StrategyRow]]) -> None:
@@ -175,7 +182,7 @@ def _caption(found: Benchmark) -> str:
         share = f"{found.measured_weights / 1e6:.3g} M"
         counted += f". Reckoned from a sample of {share} weights"
     peers = "Grey: other libraries." if any(row.peer for row in found.rows) else ""
-    formula = f"{FORMULA}, for tensors of nᵢ Gaussian weights of variance σᵢ²."
+    formula = f"{FORMULA}, for nᵢ weights of variance σᵢ²."
     return f"{formula} {peers}\n{counted}."
 
 
@@ -208,13 +215,14 @@ def _label_points(
 ) -> None:
     """Label single strategies, each where it hides little."""
     places = _pixels(axes, map(_place, points))
+    curves = [xy for line in axes.lines[:2] for xy in np.array(line.get_xydata()).tolist()]
     legend = axes.get_legend()
     others = [*axes.texts, *([] if legend is None else [legend])]
     corners = place_labels(
         places,
         np.array([_size_of(axes, row.label) for row in points]).reshape(-1, 2),
         marks=_pixels(axes, map(_place, shown)),
-        lines=_pixels(axes, [*_along(lines), *np.array(axes.lines[0].get_xydata()).tolist()]),
+        lines=_pixels(axes, [*_along(lines), *curves]),
         boxes=np.array([other.get_window_extent().extents for other in others]).reshape(-1, 4),
         frame=np.array(axes.bbox.extents),
     )
@@ -251,9 +259,10 @@ def _label(axes: Axes, row: StrategyRow, offset: np.ndarray) -> None:
     """Write a label at an offset in points, with a line to its point if that is far."""
     from matplotlib.patheffects import withStroke
 
-    line = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkB": 3}
-    width, height = np.array(_size_of(axes, row.label)) * 72 / _DPI
-    nearest = np.clip(0, offset, offset + np.array([width, height]))
+    size = np.array(_size_of(axes, row.label)) * 72 / _DPI
+    nearest = np.clip(0, offset, offset + size)
+    line: dict[str, Any] = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkB": 3}
+    line["relpos"] = (float((nearest - offset)[0] / size[0]), 0.5)
     axes.annotate(
         _literal(row.label),
         _place(row),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorcomp.reports.benchmark import Benchmark, StrategyRow
 from tensorcomp.reports.formats import csv_lines, markdown_lines
-from tensorcomp.reports.limits import FORMULA
+from tensorcomp.reports.limits import FORMULA, Limit
 from tensorcomp.reports.tables import fitted
 from tensorcomp.reports.text import (
     bits_text,
@@ -93,7 +93,8 @@ def benchmark_json(found: Benchmark, seconds: float) -> dict[str, Any]:
     Returns
     -------
     dict
-        Figures of the checkpoint; ``limit``, points (bits per weight, SNR in dB) of R(D); and
+        Figures of the checkpoint; ``limit``, points (bits per weight, SNR in dB) of R(D) for a
+        variance of each row × column, and ``tensor_limit``, for one of each tensor; and
         ``strategies``, one object a row of the table. An SNR and a gap are null if all is exact;
         all figures are if there is a ``problem``. An SNR that is infinite is the text ``-inf``.
     """
@@ -107,13 +108,16 @@ def benchmark_json(found: Benchmark, seconds: float) -> dict[str, Any]:
         "lossless_bits_per_weight": found.fixed_bits,
         "threads": found.threads,
         "seconds": round(seconds, 6),
-        "limit": [
-            {"bits_per_weight": found.limit.rate(snr), "snr_db": snr} for snr in range(0, 61, 2)
-        ],
+        "limit": _points(found.limit),
+        "tensor_limit": _points(found.tensor_limit),
         "strategies": [
             {key: _json_value(value) for key, value in _values(row).items()} for row in found.rows
         ],
     }
+
+
+def _points(limit: Limit) -> list[dict[str, float]]:
+    return [{"bits_per_weight": limit.rate(snr), "snr_db": snr} for snr in range(0, 61, 2)]
 
 
 def benchmark_notes(found: Benchmark) -> Iterator[str]:
@@ -137,7 +141,10 @@ def benchmark_notes(found: Benchmark) -> Iterator[str]:
     yield (
         "SNR: all weights that may lose something together, and that of the tensor that loses most"
     )
-    yield f"Gap: bits above {FORMULA}, for Gaussian tensors of these variances"
+    yield (
+        f"Gap: bits above {FORMULA}, of Gaussian weights whose variance is that of their row × "
+        "that of their column / that of their tensor"
+    )
     yield (
         f"Speeds: millions of weights a second, {found.threads} "
         f"thread{'' if found.threads == 1 else 's'}"

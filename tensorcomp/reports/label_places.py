@@ -15,13 +15,15 @@ _DIRECTIONS = (
     (2.0, -0.3),
     (1.5, 0.6),
     (-0.5, 1.5),
+    (0.3, 1.6),
+    (0.2, -1.8),
 )
 _PLACES = [(d * x, d * y) for d in (8, 14, 22, 32, 44, 60, 80, 110) for x, y in _DIRECTIONS]
 # What it costs to stand a pixel away, to hide a label, a mark, and a point of a line, to lead the
 # line from point to label through a label or mark, and to leave the frame.
-_FAR, _LABEL, _MARK, _LINE, _CROSSED, _OUTSIDE = 0.02, 8.0, 2.0, 0.06, 2.0, 16.0
-_MARK_RADIUS, _GAP = 7.0, 3.0
-_STEPS = np.linspace(0, 1, 9)[:, None]
+_FAR, _LABEL, _MARK, _LINE, _CROSSED, _OUTSIDE = 0.02, 8.0, 2.0, 0.06, 0.8, 16.0
+_OWN_RADIUS, _OTHER_RADIUS, _GAP = 7.0, 12.0, 3.0
+_STEPS = np.linspace(0, 1, 25)[:, None]
 
 
 def place_labels(
@@ -51,15 +53,17 @@ def place_labels(
 
     Notes
     -----
-    Greedy, one label after the other, from the right: each takes the best of 56 places.
+    Greedy, one label after the other, from the right: each takes the best of 72 places.
     """
     solid = [*map(tuple, boxes.tolist())]
-    around = np.concatenate([marks - _MARK_RADIUS, marks + _MARK_RADIUS], axis=1)
     thin = np.concatenate([lines, lines], axis=1)
     corners = np.zeros_like(points)
     for number in np.argsort(-points[:, 0], kind="stable"):
         point, size = points[number], sizes[number]
-        others = around[~_contain(around, point)]
+        radius = np.where(np.all(marks == point, axis=1), _OWN_RADIUS, _OTHER_RADIUS)[:, None]
+        around = np.concatenate([marks - radius, marks + radius], axis=1)
+        tight = np.concatenate([marks - _OWN_RADIUS, marks + _OWN_RADIUS], axis=1)
+        others = tight[~_overlap(tight, np.concatenate([point, point]))]
         texts = np.array(solid).reshape(-1, 4)
         best = math.inf
         for place in _PLACES:
@@ -69,9 +73,10 @@ def place_labels(
             cost = _FAR * math.hypot(*place)
             for many, each in ((texts, _LABEL), (around, _MARK), (thin, _LINE)):
                 cost += each * int(np.count_nonzero(_overlap(many, box)))
-            for step in point + _STEPS * (anchor - point):
-                cost += _CROSSED * int(np.count_nonzero(_contain(others, step)))
-                cost += _CROSSED * int(np.count_nonzero(_contain(texts, step)))
+            way = point + _STEPS * (anchor - point)
+            for step in np.concatenate([way, way], axis=1):
+                for many in (others, texts):
+                    cost += _CROSSED * int(np.count_nonzero(_overlap(many, step)))
             inside = np.all(box[:2] >= frame[:2]) and np.all(box[2:] <= frame[2:])
             cost += 0 if inside else _OUTSIDE
             if cost < best:
@@ -84,7 +89,3 @@ def _overlap(boxes: np.ndarray, box: np.ndarray) -> np.ndarray:
     inside: np.ndarray = (boxes[:, :2] <= box[2:]) & (boxes[:, 2:] >= box[:2])
     both: np.ndarray = inside[:, 0] & inside[:, 1]
     return both
-
-
-def _contain(boxes: np.ndarray, point: np.ndarray) -> np.ndarray:
-    return _overlap(boxes, np.concatenate([point, point]))

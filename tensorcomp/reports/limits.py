@@ -1,4 +1,4 @@
-"""The rate–distortion limit R(D) of a checkpoint whose tensors were Gaussian."""
+"""The rate–distortion limit R(D) of Gaussian weights of unlike variances."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FORMULA = "R(D) = Σ nᵢ ½ log₂(σᵢ² / min(θ, σᵢ²)) / Σ nᵢ, D = �
 
 @dataclass(frozen=True)
 class Limit:
-    """The fewest bits per weight for a signal-to-noise ratio of all tensors together.
+    """The fewest bits per weight for a signal-to-noise ratio of all weights together.
 
-    Tensor i counts as nᵢ independent Gaussian weights of its own variance σᵢ². The squared error D
-    of all together is least, for so many bits, if it is spread by reverse water-filling: each
-    weight of tensor i has the error min(θ, σᵢ²), one θ for all, and takes ½ log₂(σᵢ² / that) bits.
-    No way to spread the error over such tensors needs fewer bits, equal ratios on all tensors
-    included. Weights of another distribution, or of unlike scales within a tensor, may.
+    Of nᵢ weights, each is an independent Gaussian of variance σᵢ². The squared error D of all
+    together takes least bits if it is spread by reverse water-filling: weights of variance σᵢ² have
+    the error min(θ, σᵢ²), one θ for all, and take ½ log₂(σᵢ² / that) bits each. No way to spread
+    the error over such weights needs fewer bits, equal ratios on all tensors included. Weights of
+    another distribution may.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Limit:
         snr_db : float
             10 log₁₀(power / D).
         """
-        counts, variances = np.array(self.weights), np.array(self.variances)
+        counts, variances = self._ascending
         level = self._level(self.power * 10 ** (-snr_db / 10))
         wet = variances > level
         bits = 0.0
@@ -73,12 +73,14 @@ class Limit:
 
     def _level(self, distortion: float) -> float:
         """Return θ, at which the error of all weights together is `distortion`."""
-        order = np.argsort(self.variances)
-        counts, variances = np.array(self.weights)[order], np.array(self.variances)[order]
-        below = np.concatenate(([0.0], np.cumsum(counts * variances)))  # tensors under water
+        counts, variances = self._ascending
+        below = np.cumsum(counts * variances) - counts * variances  # of those under water
         above = np.cumsum(counts[::-1])[::-1]
-        for number, variance in enumerate(variances):
-            level = float((distortion - below[number]) / above[number])
-            if level <= variance:
-                return max(level, 0.0)
-        return math.inf
+        levels = (distortion - below) / above
+        fits = np.flatnonzero(levels <= variances)
+        return max(float(levels[fits[0]]), 0.0) if fits.size else math.inf
+
+    @functools.cached_property
+    def _ascending(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(self.variances)
+        return np.array(self.weights)[order], np.array(self.variances)[order]

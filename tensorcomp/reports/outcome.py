@@ -20,12 +20,15 @@ class TensorReport:
         Why that tree.
     nbytes : int
         Bytes of its blob; 0 for a duplicate.
+    coded : bool
+        Whether the planned tree could represent every chunk.
     """
 
     record: TensorRecord
     tree: str
     why: str
     nbytes: int
+    coded: bool = True
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ KEYS = {
     "threads",
     "seconds",
     "limit",
+    "tensor_limit",
     "strategies",
 }
 LABELS = [strategy.label for strategy in STRATEGIES if strategy.available()]

@@ -19,7 +19,8 @@ from tensorcomp.files import compress
 from tensorcomp.peers import PEERS, Peer
 from tensorcomp.pipeline import Progress
 from tensorcomp.planning.strategies import STRATEGIES, Strategy
-from tensorcomp.sampling import Stored, look_at, take_pieces
+from tensorcomp.sampling import Stored, take_pieces
+from tensorcomp.spreads import join_classes, look_at
 
 UNIFORM = Strategy("uniform", "uniform($step)", 4)
 LINEAR = "encoder.layer.0.attention.self.query.weight"
@@ -222,6 +223,32 @@ def test_pieces_stand_for_all_weights_of_every_role():
     whole = take_pieces(tensors, None)
     assert [piece.name for piece in whole] == [tensor.info.name for tensor in tensors]
     assert all(piece.share == 1 for piece in whole)
+
+
+def test_variances_are_those_of_rows_times_columns():
+    random = np.random.default_rng(9)
+    rows, columns = 2.0 ** random.integers(-6, 1, 100), 2.0 ** random.integers(-3, 3, 80)
+    weights = np.outer(rows, columns) * random.choice([-1, 1], (100, 80))
+    found = look_at(take_pieces([stored("x", "mlp", weights.astype(np.float32))], None)[0])
+    numbers, variances = join_classes([found])
+    assert sum(numbers) == 8000
+    counts, values = np.array(numbers), np.array(variances)
+    assert counts @ values / 8000 == pytest.approx(found.variance, rel=0.02)
+    mean_octave = counts @ np.log2(values) / 8000
+    assert mean_octave == pytest.approx(np.log2(weights**2).mean(), abs=0.1)
+
+
+def test_few_elements_have_the_variance_of_all():
+    weights = np.array([[1, -1, 1, -1], [4, -4, 4, -4]], np.float32)
+    found = look_at(take_pieces([stored("x", "mlp", weights)], None)[0])
+    (number,) = found.classes
+    assert found.classes[number] == 8
+    assert 2 ** (number / 32) == pytest.approx(8.5, rel=0.02)
+    constant = look_at(take_pieces([stored("x", "mlp", np.full((3, 3), 7, np.float32))], None)[0])
+    assert join_classes([constant]) == ((9.0,), (0.0,))
+    dead = np.concatenate([np.zeros((64, 64)), np.tile([1, -1], (64, 32))]).astype("f4")
+    numbers, variances = join_classes([look_at(take_pieces([stored("x", "mlp", dead)], None)[0])])
+    assert dict(zip(variances, numbers, strict=True))[0.0] == 64 * 64
 
 
 def test_moments():

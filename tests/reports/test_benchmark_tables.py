@@ -43,7 +43,8 @@ def found() -> Benchmark:
         measured_weights=500,
         measured_tensors=2,
         threads=1,
-        limit=Limit((900.0,), (1.0,), 900.0, 100.0, 50.0),
+        limit=Limit((450.0, 450.0), (1.5, 0.5), 900.0, 100.0, 50.0),
+        tensor_limit=Limit((900.0,), (1.0,), 900.0, 100.0, 50.0),
         rows=(
             row("lossless", 26.0, None, tree=""),
             row("four", 4.0, 20.0, refused=2),
@@ -109,7 +110,8 @@ def test_json(found):
     value = benchmark_json(found, 1.5)
     assert json.loads(json.dumps(value, allow_nan=False)) == value
     assert value["lossless_bits_per_weight"] == 0.4
-    assert value["limit"][0] == {"bits_per_weight": 0.4, "snr_db": 0}
+    assert value["limit"][0] == value["tensor_limit"][0] == {"bits_per_weight": 0.4, "snr_db": 0}
+    assert value["limit"][20]["bits_per_weight"] < value["tensor_limit"][20]["bits_per_weight"]
     exact, four, infinite, broken = value["strategies"]
     assert exact["snr_db"] is exact["gap_bits"] is None
     assert exact["bits_per_weight"] == 26
