@@ -78,14 +78,20 @@ class _Bar(Progress):
 
     def begin_folder(self, nbytes: int) -> None:
         self._in_folder = True
-        self._shown.update(self._task, total=nbytes)
+        self._start(nbytes)
 
     def begin(self, tensors: int, nbytes: int) -> None:
+        if not self._in_folder:
+            self._start(nbytes)
         self._before += len(self._names)
         self._names.clear()
         self._expected += tensors
-        if not self._in_folder:
-            self._shown.update(self._task, total=nbytes)
+
+    def _start(self, nbytes: int) -> None:
+        """Begin at zero, once more where a file is written again to keep a size."""
+        self._before = self._expected = 0
+        self._names.clear()
+        self._shown.update(self._task, total=nbytes, completed=0)
 
     def advance(self, name: str, nbytes: int) -> None:
         self._names.add(name)

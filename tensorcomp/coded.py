@@ -66,7 +66,7 @@ def _by_tree(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: floa
     """Code a tensor as a file would hold it: what chunks share, payloads, index."""
     tree = strategy.tree(scale)
     plan = None if tree is None else TensorPlan(tree)
-    found = planned_coder(array, grid, plan, strategy.effort)
+    found, _ = planned_coder(array, grid, plan, strategy.effort)
     coder = found.coder
     payloads = []
     for index in range(grid.count):

@@ -22,7 +22,7 @@ from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning import Bound, TensorPlan, any_tree, plan_lossless, sample_rows
 from tensorcomp.planning.steps import has_free_step, scale_steps
-from tensorcomp.planning.trials import errors_of, meet_bound
+from tensorcomp.planning.trials import ErrorsOf, errors_of, fit_steps
 from tensorcomp.reports.errors import ErrorSums, measure
 
 _AIM = 0.997  # of a bound that was broken
@@ -108,25 +108,40 @@ def lossless_coder(array: np.ndarray, grid: ChunkGrid, effort: str, why: str = "
 
 def planned_coder(
     array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
-) -> TensorCoder:
+) -> tuple[TensorCoder, Encoded | None]:
     """Return the coder of a tensor whose plan is given; None leaves it to the lossless planner.
 
     Steps are made to fit the plan's bound on the tensor itself, or on a chunk's worth of its rows.
     A tensor that holds NaN or infinity, or for which no step keeps the bound, is coded losslessly.
+
+    Returns
+    -------
+    TensorCoder
+    Encoded or None
+        What a tensor of a single chunk became, where that had to be seen already.
     """
     if plan is None or plan.tree is None:
-        return lossless_coder(array, grid, effort, "" if plan is None else plan.why)
-    tree: Node | None = plan.tree
+        return lossless_coder(array, grid, effort, "" if plan is None else plan.why), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
-        return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless")
-    bound = None if plan.tree.lossless else plan.bound
-    if bound is not None:
-        tree = _fitted(plan, bound, array if grid.count == 1 else _large_sample(array))
-        if tree is None:
-            why = f"no step of {plan.tree.codec.id} keeps {bound}: lossless"
-            return lossless_coder(array, grid, effort, why)
-    assert tree is not None
-    return _coder_of(tree, array, grid, effort, plan.why, bound)
+        return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless"), None
+    if plan.bound is None or plan.tree.lossless:
+        return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
+    done: dict[Node, tuple[TensorCoder, Encoded]] = {}
+
+    def errors(tree: Node) -> ErrorSums | None:
+        if grid.count > 1:
+            return errors_of(tree, _large_sample(array))
+        coder = _coder_of(tree, array, grid, effort, plan.why, plan.bound)
+        done[tree] = coder, coder.encode(array, 0)
+        return None if coder.lossless else done[tree][1].errors
+
+    tree = _fitted(plan.tree, plan.bound, errors, may_grow=plan.fits_bound)
+    if tree is None:
+        why = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
+        return lossless_coder(array, grid, effort, why), None
+    if tree in done:
+        return done[tree]
+    return _coder_of(tree, array, grid, effort, plan.why, plan.bound), None
 
 
 def _coder_of(
@@ -145,14 +160,13 @@ def _coder_of(
     return TensorCoder(coder, why, own if any(node != tree for node in own) else (), bound)
 
 
-def _fitted(plan: TensorPlan, bound: Bound, array: np.ndarray) -> Node | None:
-    """Return the plan's tree with steps that keep the bound; as they are, if they may not grow."""
-    assert plan.tree is not None
-    if not plan.fits_bound:
-        errors = errors_of(plan.tree, array)
-        if errors is not None and bound.used(errors.rel_l2, errors.max_abs) <= 1:
-            return plan.tree
-    return meet_bound(plan.tree, array, bound)
+def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:
+    """Return the tree with steps that keep the bound; as they are, if they may not grow."""
+    if not may_grow:
+        found = errors(tree)
+        if found is not None and bound.used(found.rel_l2, found.max_abs) <= 1:
+            return tree
+    return fit_steps(tree, bound, errors)
 
 
 def again(

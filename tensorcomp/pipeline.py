@@ -60,7 +60,10 @@ class Source(Protocol):
 
 
 class Progress:
-    """Told how far a long job is; does nothing here, a subclass shows it."""
+    """Told how far a long job is; does nothing here, a subclass shows it.
+
+    A job that starts over, to keep a size, begins its folder or its file again.
+    """
 
     def begin_folder(self, nbytes: int) -> None:
         """Start a folder of files with so many bytes together; each then begins in its turn."""
@@ -210,8 +213,9 @@ class Pipeline:
             self.planner.check_used(draft)
             return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
 
-    def _grid(self, info: TensorInfo) -> ChunkGrid:
-        return chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
+    def _grid(self, info: TensorInfo, plan: TensorPlan | None = None) -> ChunkGrid:
+        elements = _long_chunk(plan) or self.chunk_elements
+        return chunk_grid(info.dtype, info.shape, info.nbytes, elements)
 
     def _records(self, source: Source) -> dict[str, TensorRecord]:
         """Return the records of all tensors, as far as they are known beforehand."""
@@ -270,7 +274,10 @@ class Pipeline:
             coded = blob.marks <= {CODED}
             blob = self._kept(blob, job, workers)
             used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
-            records[name] = blob.record(records[name], job.prepared.digest, used)
+            own = _long_chunk(None if plan is None else plan.tensors[name])
+            records[name] = replace(
+                blob.record(records[name], job.prepared.digest, used), chunk_elements=own
+            )
             planned = trees.planned[used[0]]
             reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size, coded)
         output_bytes = writer.finish(replace(draft, trees=tuple(trees.planned), tensors=records))
@@ -296,19 +303,19 @@ class Pipeline:
     ) -> Iterator[_Job]:
         """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
         first_with: dict[tuple[str, int, TensorPlan | None, str], str] = {}
-        grids = {info.name: self._grid(info) for info in source.tensors}
 
         def plan_of(info: TensorInfo) -> TensorPlan | None:
             return None if plan is None else plan.tensors[info.name]
+
+        grids = {info.name: self._grid(info, plan_of(info)) for info in source.tensors}
 
         def prepare(info: TensorInfo) -> _Prepared:
             grid = grids[info.name]
             data = source.read(info.name)
             array = data.view(grid.dtype).reshape(grid.shape)
             digest = xxhash.xxh3_128_hexdigest(data)
-            coder = planned_coder(array, grid, plan_of(info), self.effort)
-            encoded = None
-            if grid.count == 1 and (*_key(info, plan_of(info)), digest) not in first_with:
+            coder, encoded = planned_coder(array, grid, plan_of(info), self.effort)
+            if encoded is None and grid.count == 1 and (*_key(info, plan_of(info)), digest) not in first_with:
                 encoded = coder.encode(array, 0)  # one task for most tensors
             return _Prepared(array, digest, coder, encoded)
 
@@ -363,6 +370,13 @@ class _Blob:
             max_abs_error=_six_digits(self.errors.max_abs),
             bound=bound,
         )
+
+
+def _long_chunk(plan: TensorPlan | None) -> int:
+    """Return the elements of a chunk where a tensor's tree asks for long ones, else 0."""
+    if plan is None or plan.tree is None:
+        return 0
+    return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0
 
 
 def _key(info: TensorInfo, plan: TensorPlan | None) -> tuple[str, int, TensorPlan | None]:

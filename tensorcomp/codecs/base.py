@@ -65,10 +65,14 @@ class Codec(ABC):
         The name in a tree's text, a Python identifier in lower case.
     lossless : bool
         Whether ``decode(encode(x))`` restores every bit.
+    long_chunks : bool
+        Whether a tensor's chunks should be as long as the format allows, because each pays for
+        something that depends little on its length.
     """
 
     id: ClassVar[str]
     lossless: ClassVar[bool] = True
+    long_chunks: ClassVar[bool] = False
 
     def config(self) -> dict[str, Any]:
         """Return the fields as JSON values; with the id they are the codec's whole identity."""

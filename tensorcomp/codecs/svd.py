@@ -74,6 +74,7 @@ class Svd(Transform):
     """
 
     id: ClassVar[str] = "svd"
+    long_chunks: ClassVar[bool] = True
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {
         "left": "floats",

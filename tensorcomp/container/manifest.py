@@ -21,6 +21,7 @@ bf16 model.)
 
 A tensor that lost anything has ``"error": [rel-L2, max |x - x̂|]`` too, measured on what is decoded,
 and ``"bound": {"max_rel_l2": …}`` where one was promised; its digest is that of the decoded bytes.
+A tensor whose chunks have another length says so by ``"chunk_elements"``.
 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds.
@@ -78,6 +79,8 @@ class TensorRecord:
         Measured errors, in six significant digits; 0 if exact.
     bound : mapping of str to float
         What the errors keep: ``max_rel_l2`` or ``max_abs_error``.
+    chunk_elements : int
+        Elements of a chunk at most; 0 where the manifest's own number counts.
     """
 
     name: str
@@ -92,6 +95,7 @@ class TensorRecord:
     rel_l2: float = 0.0
     max_abs_error: float = 0.0
     bound: Mapping[str, float] = field(default_factory=dict)
+    chunk_elements: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,8 @@ def _record_to_json(record: TensorRecord) -> dict[str, Any]:
     value["tree"] = record.tree
     if record.fallback is not None:
         value["fallback"] = record.fallback
+    if record.chunk_elements:
+        value["chunk_elements"] = record.chunk_elements
     if record.rel_l2 or record.max_abs_error:
         value["error"] = [record.rel_l2, record.max_abs_error]
     if record.bound:
@@ -272,6 +278,7 @@ def _record_from_json(name: str, value: Any) -> TensorRecord:
         rel_l2=rel_l2,
         max_abs_error=max_abs_error,
         bound=bound,
+        chunk_elements=_natural(value.get("chunk_elements", 0)),
     )
 
 
@@ -279,6 +286,8 @@ def _check(manifest: Manifest) -> None:
     if not 1 <= manifest.chunk_elements <= 1 << 22:
         raise FormatError(f"chunks of {manifest.chunk_elements} elements")
     for record in manifest.tensors.values():
+        if record.chunk_elements > 1 << 22:
+            raise FormatError(f"chunks of {record.chunk_elements} elements")
         if record.same_as is None:
             if max(record.tree, record.fallback or 0) >= len(manifest.trees):
                 raise FormatError(f"tensor {record.name!r} names a tree that is not there")

@@ -129,7 +129,8 @@ class CompressedFile:
     def open_tensor(self, name: str) -> StoredTensor:
         """Return a tensor ready to be decoded chunk by chunk."""
         stored = self.manifest.stored(self.record(name).name)
-        grid = chunk_grid(stored.dtype, stored.shape, stored.nbytes, self.manifest.chunk_elements)
+        elements = stored.chunk_elements or self.manifest.chunk_elements
+        grid = chunk_grid(stored.dtype, stored.shape, stored.nbytes, elements)
         begin, end = self._header.offsets[stored.name]
         start = self._header.data_start
         with _located(self.where, stored.name):

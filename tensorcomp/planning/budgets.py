@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 
 from tensorcomp.errors import PlanError
 
-_BOUNDS = ("max_rel_l2", "min_snr", "max_abs_error")
 _SIZES = ("bits_per_weight", "target_ratio", "target_size")
 _MOST_SNR = 1000  # dB; float64 ends at 6,000
 _MOST_BYTES = 1 << 62
@@ -160,3 +159,19 @@ class Budget:
             number = f"{value:,}" if name == "target_size" else f"{value:.6g}"
             return _TEXTS[name].format(number)
         return "lossless"
+
+
+def budget_of(limits: object) -> Budget:
+    """Return the budget of a table in a file: a limit's name and its value.
+
+    Raises
+    ------
+    PlanError
+        If it is no such table.
+    """
+    if not isinstance(limits, dict):
+        raise PlanError(f"a budget is a table of one limit; got {limits!r}")
+    unknown = sorted(set(map(str, limits)) - set(_TEXTS))
+    if unknown:
+        raise PlanError(f"a budget is one of {', '.join(_TEXTS)}; got {', '.join(unknown)}")
+    return Budget(**limits)

@@ -7,8 +7,10 @@
                         "tree": "uniform(step=0.01, …)", "bound": {"max_rel_l2": 0.0316},
                         "predicted_bytes": 92000, "predicted_rel_l2": 0.0315, "why": "…"}}}
 
-The tree ``lossless`` leaves the choice to the lossless planner. Only ``tree`` and ``bound`` are
-read back; what is predicted, and why, are for people.
+The tree ``lossless`` leaves the choice to the lossless planner. What is predicted is for people.
+A budget that is a size is kept: should the trees take more, the steps of all tensors without a
+bound grow alike. Of a folder in whose files a name occurs again, the names stand behind their
+file's path and a colon.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from typing import Any
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.budgets import Bound, Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.roles import ROLES
 
 LOSSLESS = "lossless"
 _VERSION = 1
@@ -148,25 +151,34 @@ def plan_from_json(text: str, where: str) -> CheckpointPlan:
     if wrong:
         raise PlanError(f"{where}: {listed(wrong, '; ')}")
     try:
-        budget = Budget(**value.get("budget", {}))
-    except (PlanError, TypeError) as error:
-        raise PlanError(f"{where}: budget: {error}") from error
+        budget = budget_of(value.get("budget", {}))
+    except PlanError as error:
+        raise PlanError(f"{where}: {error}") from error
     return CheckpointPlan(plans, budget, effort)
 
 
 def _tensor_from_json(entry: Any) -> TensorPlan:
     if not isinstance(entry, dict) or not isinstance(entry.get("tree"), str):
         raise PlanError("needs a tree")
-    limits = entry.get("bound", {})
-    if not isinstance(limits, dict):
-        raise PlanError(f"its bound is no object: {limits!r}")
-    bound = Bound(**{name: float(limit) for name, limit in limits.items()}) if limits else None
+    if entry.get("role", "other") not in ROLES:
+        raise PlanError(f"no role is called {entry['role']!r}")
+    bound = _bound_from_json(entry.get("bound", {}))
     why = str(entry.get("why", ""))
     if entry["tree"] == LOSSLESS:
         return TensorPlan(why=why)
-    return TensorPlan(
-        parse_tree(entry["tree"]), why, bound, rel_l2=float(entry.get("predicted_rel_l2", 0))
-    )
+    return TensorPlan(parse_tree(entry["tree"]), why, bound)
+
+
+def _bound_from_json(limits: Any) -> Bound | None:
+    if not isinstance(limits, dict):
+        raise PlanError(f"its bound is no object: {limits!r}")
+    unknown = sorted(set(limits) - {"max_rel_l2", "max_abs_error"})
+    if unknown:
+        raise PlanError(f"its bound is max_rel_l2 or max_abs_error; got {listed(unknown)}")
+    for name, limit in limits.items():
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
+            raise PlanError(f"{name} is a number; got {limit!r}")
+    return Bound(**limits) if limits else None
 
 
 def check_names(plan: CheckpointPlan, names: list[str], where: str) -> None:

@@ -31,6 +31,7 @@ from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, run_t
 from tensorcomp.threads import Workers
 
 _SAMPLE = 1 << 15  # elements
+_FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 
@@ -201,6 +202,8 @@ class Planner:
             rule is None or not rule.by_name or may_lose(rule.tree)
         ):
             return (), "no floats"
+        if not tensor.array.size:
+            return (), "empty"
         if rule is not None and rule.by_name:
             return (spelled(rule.tree, self.effort),), f"asked for by {rule.selector!r}"
         if profile.protects(role):
@@ -243,8 +246,8 @@ def _within(
     best = min(trials, key=lambda trial: trial.bits)
     if best.bits > _DEAR * 8 * array.itemsize or not _is_ordinary(array, effort):
         lossless = _lossless_rate(array, effort)
-        if lossless <= best.bits:
-            return TensorPlan(why=f"lossless is no larger than {bound}", bits=lossless)
+        if lossless <= _FREE * best.bits:
+            return TensorPlan(why="lossless takes as few bits", bits=lossless)
     rel_l2 = best.errors.rel_l2
     return TensorPlan(best.tree, why, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
 

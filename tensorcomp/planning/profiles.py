@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles import check_selector, matches_role
 from tensorcomp.planning.steps import check_template
@@ -149,11 +149,11 @@ def _from_table(table: Mapping[str, Any], name: str) -> Profile:
     effort = table.get("effort")
     if effort is not None and effort not in EFFORTS:
         raise PlanError(f"effort is one of {', '.join(EFFORTS)}; got {effort!r}")
-    try:
-        budget = Budget(**_table(table.get("budget", {}), "budget"))
-    except TypeError as error:
-        raise PlanError(f"budget: {error}") from error
-    candidates = tuple(_candidates(item) for item in table.get("candidates", []))
+    budget = budget_of(table.get("budget", {}))
+    tables = table.get("candidates", [])
+    if not isinstance(tables, list):
+        raise PlanError("candidates are tables, each under [[candidates]]")
+    candidates = tuple(_candidates(item) for item in tables)
     if candidates and not budget.given():
         raise PlanError("candidates need a [budget] to compete under")
     return Profile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ def make_planner(
     *,
     profile: str | Profile | None = None,
     budget: Budget | None = None,
-    codecs: Iterable[str | Rule] = (),
+    codecs: str | Rule | Iterable[str | Rule] = (),
     bounds: Mapping[str, Budget] | None = None,
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
     effort: str | None = None,
@@ -39,7 +40,7 @@ def make_planner(
         By default ``lossless``; ``transformer`` where a budget is given and no tree.
     budget : Budget, optional
         By default the profile's.
-    codecs : iterable of str or Rule
+    codecs : str, Rule or iterable of them
         ``SELECTOR=TREE``, see `rules`.
     bounds : mapping of str to Budget, optional
         Bounds of single tensors, by name.
@@ -53,11 +54,13 @@ def make_planner(
     PlanError
         If any of it cannot be understood, or does not go together.
     """
-    rules = tuple(rule if isinstance(rule, Rule) else parse_rule(rule) for rule in codecs)
+    asked = (codecs,) if isinstance(codecs, (str, Rule)) else tuple(codecs)
+    rules = tuple(rule if isinstance(rule, Rule) else parse_rule(rule) for rule in asked)
+    limited = bool(bounds) or (budget is not None and bool(budget.given()))
     if profile is None:
-        profile = _USUAL if (budget or bounds) and not rules else "lossless"
+        profile = _USUAL if limited and not rules else "lossless"
     found = profile if isinstance(profile, Profile) else load_profile(profile)
-    if not found.candidates and not rules and (budget or bounds):
+    if not found.candidates and not rules and limited:
         raise PlanError(f"profile {found.name} loses nothing: it takes no budget")
     if effort is not None and effort not in EFFORTS:
         raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {effort!r}")
@@ -66,16 +69,18 @@ def make_planner(
         raise PlanError(
             "importance spreads a size over tensors: give bits per weight, ratio or size"
         )
-    weights = importance
+    weights: Mapping[str, float] | None
     if isinstance(importance, (str, os.PathLike)):
         weights = load_importance(Path(importance))
+    else:
+        weights = None if importance is None else _checked(importance)
     return Planner(
         profile=found,
         budget=limit,
         effort=effort or found.effort or "balanced",
         rules=rules,
         bounds={name: _bound(name, single) for name, single in (bounds or {}).items()},
-        importance=weights,  # type: ignore[arg-type]
+        importance=weights,
     )
 
 
@@ -83,6 +88,13 @@ def _bound(name: str, budget: Budget) -> Bound:
     if budget.bound is None:
         raise PlanError(f"tensor {name!r}: its bound is one of rel-L2, SNR and absolute error")
     return budget.bound
+
+
+def _checked(importance: Mapping[str, float]) -> dict[str, float]:
+    wrong = [name for name, value in importance.items() if not 0 < value < math.inf]
+    if wrong:
+        raise PlanError(f"importance is positive and finite; not so for {listed(wrong)}")
+    return dict(importance)
 
 
 def load_importance(path: Path) -> dict[str, float]:
@@ -108,5 +120,5 @@ def load_importance(path: Path) -> dict[str, float]:
                 continue
             found[info.name] = float(values.mean())
     if wrong:
-        raise PlanError(f"{path}: importance is positive and finite; not so in {listed(wrong)}")
+        raise PlanError(f"{path}: importance is positive and finite; not so for {listed(wrong)}")
     return found

@@ -36,9 +36,11 @@ class Rule:
 
     def selects(self, name: str, role: str) -> bool:
         """Return whether the rule is for a tensor."""
+        if self.selector == name:
+            return True
         if self.selector == EVERYTHING or is_selector(self.selector):
             return matches_role(self.selector, role)
-        return self.selector == name or fnmatch.fnmatchcase(name, self.selector)
+        return fnmatch.fnmatchcase(name, self.selector)
 
     @property
     def by_name(self) -> bool:

@@ -6,6 +6,7 @@ and ``$quantizer`` for the quantizer that suits the effort. A codec's field ``st
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tensorcomp.codecs.text import parse_tree
@@ -55,7 +56,7 @@ def fill(template: str, step: float) -> Node:
     PlanError
         If that is no tree.
     """
-    text = template.replace(STEP, repr(rounded(step)))
+    text = re.sub(rf"{re.escape(STEP)}\b", repr(rounded(step)), template)
     if "$" in text:
         raise PlanError(f"a template may hold {STEP} and {QUANTIZER}; got {template!r}")
     return parse_tree.__wrapped__(text)

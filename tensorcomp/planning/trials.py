@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,8 @@ _CLOSE = 0.996  # of a bound: 0.006 bit a weight
 _AIM = 0.998
 _ATTEMPTS = 10
 _STRIDE = 1024.0  # times that a step may grow at once
+
+ErrorsOf: TypeAlias = Callable[[Node], "ErrorSums | None"]
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,6 @@ def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
 def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
     """Return the tree with its steps scaled so that an array's error just keeps within a bound.
 
-    A tree without steps is returned as it is, if it keeps the bound. None if no step does.
-
     Parameters
     ----------
     tree : Node
@@ -71,9 +72,25 @@ def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
         The tensor, a chunk or a sample of it.
     bound : Bound
     """
+    return fit_steps(tree, bound, lambda candidate: errors_of(candidate, array))
+
+
+def fit_steps(tree: Node, bound: Bound, errors: ErrorsOf) -> Node | None:
+    """Return the tree with its steps scaled so that its error just keeps within a bound.
+
+    A tree without steps is returned as it is, if it keeps the bound. None if no step does.
+
+    Parameters
+    ----------
+    tree : Node
+        Its steps are the first guess.
+    bound : Bound
+    errors : callable
+        Returns the errors that a tree makes; None if it cannot represent what it is tried on.
+    """
     best: Node | None = None
     best_used = 0.0
-    for used, candidate in _attempts(tree, array, bound):
+    for used, candidate in _attempts(tree, bound, errors):
         if best_used <= used <= 1:
             best, best_used = candidate, used
         if _CLOSE <= used <= 1:
@@ -81,21 +98,25 @@ def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
     return best
 
 
-def _attempts(tree: Node, array: np.ndarray, bound: Bound) -> Iterator[tuple[float, Node]]:
+def _attempts(tree: Node, bound: Bound, errors: ErrorsOf) -> Iterator[tuple[float, Node]]:
     """Yield ever better trees and the shares of the bound that they use.
 
     Error is nearly proportional to the step; the exponent is learned from the attempts. Once the
     bound is bracketed the step stays within the bracket.
     """
     exponent, scale = 1.0, 1.0
-    low, high = 0.0, math.inf  # scales that keep the bound, and that break it
+    low, high = 0.0, math.inf  # scales that keep the bound or are too fine, and that break it
     before: tuple[float, float] | None = None
     for _ in range(_ATTEMPTS):
         candidate = tree if scale == 1 else scale_steps(tree, scale)
-        errors = errors_of(candidate, array)
-        if errors is None:
-            return
-        used = bound.used(errors.rel_l2, errors.max_abs)
+        found = errors(candidate)
+        if found is None:
+            if high == math.inf:
+                return
+            low = max(low, scale)  # too fine
+            scale = math.sqrt(low * high)
+            continue
+        used = bound.used(found.rel_l2, found.max_abs)
         yield used, candidate
         if not has_free_step(tree) or used == 0:
             return
