@@ -198,6 +198,8 @@ def again(
     if CODED not in marks:
         why = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
         return lossless_coder(array, grid, effort, f"{name} {why}: lossless")
+    if not math.isfinite(errors.rel_l2):
+        return lossless_coder(array, grid, effort, f"{name} gives no finite error: lossless")
     used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
     if used <= 1:
         return None

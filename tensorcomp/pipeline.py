@@ -315,7 +315,11 @@ class Pipeline:
             array = data.view(grid.dtype).reshape(grid.shape)
             digest = xxhash.xxh3_128_hexdigest(data)
             coder, encoded = planned_coder(array, grid, plan_of(info), self.effort)
-            if encoded is None and grid.count == 1 and (*_key(info, plan_of(info)), digest) not in first_with:
+            if (
+                encoded is None
+                and grid.count == 1
+                and (*_key(info, plan_of(info)), digest) not in first_with
+            ):
                 encoded = coder.encode(array, 0)  # one task for most tensors
             return _Prepared(array, digest, coder, encoded)
 
@@ -386,7 +390,7 @@ def _key(info: TensorInfo, plan: TensorPlan | None) -> tuple[str, int, TensorPla
 
 
 def _six_digits(error: float) -> float:
-    return float(f"{min(error, 1e300):.6g}")
+    return float(f"{error:.6g}")
 
 
 def _placeholder(name: str) -> str:

@@ -28,6 +28,7 @@ from tensorcomp.codecs.pq import Pq
 from tensorcomp.codecs.randomk import RandomK
 from tensorcomp.codecs.raw import Raw
 from tensorcomp.codecs.registry import codec_class, codec_ids
+from tensorcomp.codecs.rotate import Rotate
 from tensorcomp.codecs.runlength import Runlength
 from tensorcomp.codecs.sign import Sign
 from tensorcomp.codecs.sparse import Sparse
@@ -63,6 +64,7 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     Pq,
     RandomK,
     Raw,
+    Rotate,
     Runlength,
     Sign,
     Sparse,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +19,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 _FEWEST = 8  # columns
 _LARGEST = 127
 _LARGEST_GRAM = 1024  # columns; of more, the strongest directions alone are found faster
-_LEARNED = 1 << 22  # elements that directions are learned from, about
+_LEARNED = 1 << 20  # elements that directions are learned from, about
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Rotate(Transform):
         part = np.divide(part, peaks, out=np.zeros_like(part), where=peaks > 0)
         lengths = np.sqrt(np.einsum("ij,ij->i", part, part))[:, None]
         part = np.divide(part, lengths, out=part, where=lengths > 0)
-        return _reflectors(_directions(part.astype(np.float32), rank))
+        return _learned(part.astype(np.float32).tobytes(), part.shape[1], rank)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Turn the rows back."""
@@ -137,6 +138,15 @@ class Rotate(Transform):
         else:
             reflectors = packed.reshape(-1, columns)
         store(_turn(rotated, reflectors, back=True).reshape(out.shape), out)
+
+
+@functools.lru_cache(maxsize=4)
+def _learned(rows: bytes, columns: int, rank: int) -> np.ndarray:
+    """Return the reflectors for float32 rows; cached, since planning asks at many steps."""
+    part = np.frombuffer(rows, np.float32).reshape(-1, columns)
+    reflectors = _reflectors(_directions(part, rank))
+    reflectors.flags.writeable = False
+    return reflectors
 
 
 def _directions(rows: np.ndarray, rank: int) -> np.ndarray:

@@ -49,7 +49,7 @@ class Uniform(Transform):
     -----
     Cost: O(n), about 1 ns an element to encode and 0.3 ns to decode, without the codes' coder. Not
     for arrays with NaN or infinity, nor with elements of more than 32,767 steps. `trellis` needs
-    0.15 bit less for the same mean square, at a third of the speed.
+    0.18 bit less for the same mean square, at a third of the speed.
 
     References
     ----------

@@ -16,6 +16,7 @@ import numpy as np
 
 from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node, readable
+from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
 from tensorcomp.planning.trials import Trial, errors_of, rms, run_trial
@@ -124,10 +125,10 @@ def measure_options(
 
 
 def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
-    """Return the array with its first element replaced by a larger one; None if it has as large."""
+    """Return some rows with their first element replaced by a larger one; None if they have it."""
     if not array.size or peak(array) >= largest:
         return None
-    changed = array.copy()
+    changed = sample_rows(array, 1).copy()
     changed.reshape(-1)[0] = largest
     return readable(changed)
 

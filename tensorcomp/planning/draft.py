@@ -105,7 +105,7 @@ class Draft:
             chosen = allocate(items, list(self.importance.values()), 8 * available)
             for (name, item), option in zip(self.options.items(), chosen, strict=True):
                 tree = item.tree(option)
-                why = "lossless takes as few bits" if tree is None else f"best for {self.budget}"
+                why = "there is room for every bit" if tree is None else f"best for {self.budget}"
                 bits = float(item.bits[option])
                 plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
         for name, first in self.copies.items():

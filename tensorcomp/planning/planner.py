@@ -31,6 +31,8 @@ from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, run_t
 from tensorcomp.threads import Workers
 
 _SAMPLE = 1 << 15  # elements
+_LARGE_SAMPLE = 1 << 20
+_ROWS_A_COLUMN = 2
 _FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
@@ -183,7 +185,7 @@ class Planner:
         if bound is None:
             if not self.budget.is_size:
                 raise PlanError(f"{templates[0]!r} has a free step: give a budget")
-            sample = sample_rows(tensor.array, _SAMPLE)
+            sample = _sample(tensor.array, templates)
             lossless = _lossless_rate(tensor.array, self.effort)
             return measure_options(sample, tensor.array.size, templates, lossless, largest)
         return _within(tensor.array, templates, bound, self.effort, why)
@@ -232,7 +234,7 @@ def _within(
     array: np.ndarray, templates: tuple[str, ...], bound: Bound, effort: str, why: str
 ) -> TensorPlan:
     """Return the plan that takes the fewest bits of a sample within a bound."""
-    sample = readable(sample_rows(array, _SAMPLE))
+    sample = readable(_sample(array, templates))
     guesses = [first_guess(template, sample, bound) for template in templates]
     fitted = [
         meet_bound(guess, sample, bound)
@@ -250,6 +252,18 @@ def _within(
             return TensorPlan(why="lossless takes as few bits", bits=lossless)
     rel_l2 = best.errors.rel_l2
     return TensorPlan(best.tree, why, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
+
+
+def _sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
+    """Return rows to try templates on; many where directions of rows are to be learned from them.
+
+    From few rows more would be learned than holds for the others.
+    """
+    elements = _SAMPLE
+    if any(template.startswith("rotate") for template in templates):
+        columns = math.prod(array.shape[1:])
+        elements = min(max(_ROWS_A_COLUMN * columns * columns, _SAMPLE), _LARGE_SAMPLE)
+    return sample_rows(array, elements)
 
 
 def _is_ordinary(array: np.ndarray, effort: str) -> bool:

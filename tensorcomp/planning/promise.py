@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.tree import Node
 
-_SKETCH = 64  # rows and columns whose singular values stand for the spectrum
+_SKETCH = 32  # rows and columns whose singular values stand for the spectrum
 _FEWEST = 8
 _DECAYED = 0.25  # effective rank over rank; 0.85 where rows are independent
 _SMALL = 0.05  # of the root mean square: an element below it is next to nothing

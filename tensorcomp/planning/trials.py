@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensorcomp.codecs.tree import Node, approximate, byte_count, encode, fit, readable
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.tree import Node, approximate, decode, encode, fit, join, readable
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import fill, has_free_step, scale_steps
@@ -45,10 +46,11 @@ def run_trial(tree: Node, sample: np.ndarray) -> Trial | None:
     array = readable(sample)
     try:
         shared = fit(tree, array)
-        size = byte_count(encode(tree, array, shared))
-        decoded = approximate(tree, array, shared)
+        payload = join(encode(tree, array, shared))
     except NotRepresentable:
         return None
+    decoded = decode(tree, payload, spec_of(array), shared)
+    size = len(payload)
     return Trial(tree, 8 * size / max(array.size, 1), measure(array, decoded))
 
 

@@ -48,6 +48,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
     "raw": ("raw",),
+    "rotate": ("rotate(2)", "rotate(1, rotated=uniform(0.01))"),
     "runlength": ("runlength",),
     "sign": ("sign", "sign(32, signs=ans)"),
     "sparse": ("sparse", "sparse(mask=ans, values=palette(codes=huffman))"),

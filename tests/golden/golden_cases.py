@@ -241,6 +241,7 @@ _LOSSY = {
     "nm": "nm(2, 4)",
     "pq": "pq(16, 4)",
     "randomk": "randomk(0.5, seed=3)",
+    "rotate": "rotate(4, rotated=uniform(0.004))",
     "sign": "sign",
     "svd": "svd(2, left=uniform(0.01), right=uniform(0.01))",
     "ternary": "ternary",
@@ -252,7 +253,7 @@ _LOSSY = {
     "uniform_bounded": "uniform(0.004, bounded=true, codes=huffman)",
 }
 # Factors come from LAPACK and codebooks of vectors from scikit-learn, which round differently.
-_ELSEWHERE_OTHERWISE = {"svd", "pq"}
+_ELSEWHERE_OTHERWISE = {"rotate", "svd", "pq"}
 TREES |= {
     name: Case(tree, lossy, "fields", since=3, same_everywhere=name not in _ELSEWHERE_OTHERWISE)
     for name, tree in _LOSSY.items()

@@ -129,9 +129,9 @@ def test_what_is_no_plan_is_refused(text: str, words: str) -> None:
 def test_names_must_be_those_of_the_checkpoint() -> None:
     plan = CheckpointPlan(dict.fromkeys(["a", "b", "c"], TensorPlan()))
     check_names(plan, ["c", "b", "a"], "plan.json")
-    with pytest.raises(PlanError, match="not there: a, b$"):
+    with pytest.raises(PlanError, match=r"not there: a, b$"):
         check_names(plan, ["c"], "plan.json")
-    with pytest.raises(PlanError, match="misses d, e$"):
+    with pytest.raises(PlanError, match=r"misses d, e$"):
         check_names(plan, list("abcde"), "plan.json")
     with pytest.raises(PlanError, match="not there: c; misses d"):
         check_names(plan, list("abd"), "plan.json")

@@ -112,7 +112,7 @@ def test_what_is_left_out_has_safe_defaults(tmp_path: Path) -> None:
 def test_every_fault_of_a_file_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new, 1))
-    with pytest.raises(PlanError, match="mine.toml") as caught:
+    with pytest.raises(PlanError, match=r"mine\.toml") as caught:
         load_profile(path)
     assert words in str(caught.value)
 
@@ -124,7 +124,7 @@ def test_candidates_are_tables(tmp_path: Path, value: str) -> None:
 
 
 def test_profiles_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="transfromer.*known: lossless, transformer"):
+    with pytest.raises(PlanError, match=r"transfromer.*known: lossless, transformer"):
         load_profile("transfromer")
     with pytest.raises(PlanError, match="cannot be read"):
         load_profile(str(tmp_path / "none.toml"))
