@@ -154,7 +154,8 @@ def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
     if rows.shape[1] > _LARGEST_GRAM:
         directions = nearest_factors(rows, rank, 0.0)[1]
         lengths = np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
-        return np.divide(directions, lengths, out=directions, where=lengths > 0)
+        np.divide(directions, lengths, out=directions, where=lengths > 0)
+        return directions
     vectors: np.ndarray = np.linalg.eigh((rows.T @ rows).astype(np.float64))[1]
     return vectors[:, ::-1][:, :rank].T
 

@@ -143,10 +143,7 @@ def _sweep(
     """Return the first octave, and bits and mse of finely spaced steps from there on."""
     octaves, bits, errors = [], [], []
     for octave in reversed(_OCTAVES):
-        tree = fill(template, scale * 2**octave)
-        if extreme is not None and errors_of(tree, extreme) is None:
-            break
-        trial = run_trial(tree, array)
+        trial = run_trial(fill(template, scale * 2**octave), array)
         mse = 0.0 if trial is None else _mse(trial)
         if trial is None or not 0 < mse < math.inf:
             break
@@ -155,6 +152,8 @@ def _sweep(
         errors.append(math.log2(mse))
         if trial.bits > most_bits:
             break
+    while extreme is not None and octaves and not _takes(template, octaves[-1], extreme):
+        del octaves[-1], bits[-1], errors[-1]
     if len(octaves) < 2:
         return None
     known = np.array(octaves[::-1])
@@ -164,6 +163,10 @@ def _sweep(
         np.interp(fine, known, bits[::-1]),
         2 ** np.interp(fine, known, errors[::-1]),
     )
+
+
+def _takes(template: str, octave: float, array: np.ndarray) -> bool:
+    return errors_of(fill(template, 2**octave), array) is not None
 
 
 def _mse(trial: Trial) -> float:

@@ -129,9 +129,9 @@ import io, sys
 sys.path.insert(0, {str(root)!r})
 from pathlib import Path
 import numpy as np
-from tensorcomp import planning, pipeline, save
+from tensorcomp import encoding, planning, save
 from tensorcomp.codecs import parse_tree
-pipeline.plan_lossless = lambda *_: planning.Plan(parse_tree("flip"), "a test")
+encoding.plan_lossless = lambda *_: planning.Plan(parse_tree("flip"), "a test")
 Path({str(path)!r}).write_bytes(save({{"x": np.arange(9)}}))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

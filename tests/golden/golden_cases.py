@@ -190,12 +190,12 @@ def mixed() -> dict[str, np.ndarray]:
 
 def lossy() -> dict[str, np.ndarray]:
     """Return weights for lossy trees; the second has several chunks."""
-    matrix = weights(64, 48, 29)
+    matrix = weights(40, 32, 29)
     return {
-        "conv": matrix[:20].reshape(20, 4, 3, 4),
+        "conv": matrix[:12].reshape(12, 2, 4, 4),
         "chunks": matrix,
-        "bf16": matrix[:20].astype(ml_dtypes.bfloat16),
-        "fp64": matrix[:8].astype(np.float64),
+        "bf16": matrix[:16].astype(ml_dtypes.bfloat16),
+        "fp64": matrix[:4].astype(np.float64),
         "vector": matrix[3],
         "one": np.array(0.5, np.float32),
         "empty": np.empty((0, 3), np.float32),
