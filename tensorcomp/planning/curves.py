@@ -21,17 +21,8 @@ from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
 from tensorcomp.planning.trials import Trial, errors_of, rms, run_trial
 
-_OCTAVES = (
-    -11.0,
-    -9.0,
-    -7.0,
-    -5.0,
-    -3.0,
-    -1.5,
-    -0.5,
-    0.5,
-    1.5,
-)  # of the step over the tensor's scale
+_OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
+_FINER = (-9.0, -11.0)  # what they cost follows from the two before
 _FINE = 256  # points an octave, once interpolated
 
 
@@ -152,6 +143,12 @@ def _sweep(
         errors.append(math.log2(mse))
         if trial.bits > most_bits:
             break
+    if len(octaves) == len(_OCTAVES) and bits[-1] <= most_bits:
+        for octave in _FINER:
+            octaves.append(octave + math.log2(scale))
+            bits.append(2 * bits[-1] - bits[-2])
+            errors.append(2 * errors[-1] - errors[-2])
+        extreme = array if extreme is None else extreme
     while extreme is not None and octaves and not _takes(template, octaves[-1], extreme):
         del octaves[-1], bits[-1], errors[-1]
     if len(octaves) < 2:
