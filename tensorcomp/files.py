@@ -120,10 +120,11 @@ def compress(
         If the budget cannot be kept, or what is asked for does not go together.
     """
     source = Path(path)
-    obeyed = load_plan(plan) if plan is not None else None
-    if obeyed is not None:
+    obeyed = None
+    if plan is not None:
         if profile is not None or budget is not None or tuple(codecs) or bounds or importance:
             raise PlanError("a plan says everything: give no profile, budget or trees beside it")
+        obeyed = load_plan(plan)
         pipeline = _pipeline(None, effort or obeyed.effort, threads)
     else:
         planner = make_planner(
@@ -161,7 +162,7 @@ def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
     try:
         text = Path(plan).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{plan}: cannot be read ({error})") from error
+        raise PlanError(f"{plan}: cannot be read: {getattr(error, 'strerror', error)}") from error
     return plan_from_json(text, str(plan))
 
 

@@ -167,9 +167,10 @@ class Pipeline:
                 array = data.view(grid.dtype).reshape(grid.shape)
                 yield Tensor(info, record.role, array, likely if same else None)
 
-        overhead = header_bytes(manifest)
         with Workers(self.threads) as workers:
-            return self.planner.plan(tensors(), workers, overhead)
+            draft = self.planner.plan(tensors(), workers, header_bytes(manifest))
+        likely = _with_plan(manifest, draft.cheapest(manifest.tensors))
+        return replace(draft, overhead=header_bytes(likely))
 
     def write(
         self,
@@ -253,7 +254,7 @@ class Pipeline:
         progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
         records = self._records(source)
         draft = self._manifest(source, records)
-        writer = CompressedWriter(file, draft)
+        writer = CompressedWriter(file, draft if plan is None else _with_plan(draft, plan))
         trees = _TreeTable()
         reports = {}
         blob: _Blob | None = None
@@ -413,6 +414,26 @@ def _with_likely_duplicates(
         first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
         marked[name] = record if first == name else replace(record, same_as=first)
     return marked
+
+
+def _with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
+    """Return the draft with about what a plan adds to a manifest: trees, errors and bounds."""
+    trees = _TreeTable()
+    tensors = dict(draft.tensors)
+    for name, record in draft.tensors.items():
+        planned = plan.tensors[name]
+        if planned.tree is None or record.same_as is not None:
+            continue
+        digits = int(record.digest, 16) / 16**DIGEST_DIGITS  # as incompressible as an error
+        tensors[name] = replace(
+            record,
+            tree=trees.add(planned.tree, planned.why),
+            fallback=0,
+            rel_l2=_six_digits(digits),
+            max_abs_error=_six_digits(digits**2),
+            bound={} if planned.bound is None else bound_to_json(planned.bound),
+        )
+    return replace(draft, trees=tuple(trees.planned), tensors=tensors)
 
 
 def _encode(job: _Job) -> Encoded:

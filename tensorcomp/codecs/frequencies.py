@@ -77,7 +77,7 @@ def cheapest_frequencies(
     Parameters
     ----------
     counted : Alphabet
-        With K contexts, a power of two; fewer are tried as well.
+        With K contexts, a power of two; fewer are tried as well, until they cost more.
     states : int
         Bits of a state: frequencies of a context add up to 2**states.
     rows : int
@@ -86,15 +86,18 @@ def cheapest_frequencies(
         So many, that is.
     """
     best: tuple[int, Frequencies] | None = None
-    alphabet = counted
+    alphabet, falling = counted, True
     while True:
         number = alphabet.counts.shape[0]
-        levels = _LEVEL_BITS * rows if number > without else 0
-        for candidate in (_plain(alphabet, states), _with_escape(alphabet, states)):
-            if candidate is not None:
-                cost = candidate[0] + (levels << _FRACTION)
-                if best is None or cost < best[0]:
-                    best = cost, candidate[1]
+        if falling or number <= without:  # the last ones need no levels, and so may be cheaper yet
+            levels = _LEVEL_BITS * rows if number > without else 0
+            falling = False
+            for candidate in (_plain(alphabet, states), _with_escape(alphabet, states)):
+                if candidate is not None:
+                    cost = candidate[0] + (levels << _FRACTION)
+                    if best is None or cost < best[0]:
+                        best, falling = (cost, candidate[1]), True
+            falling |= best is None
         if number == 1:
             assert best is not None
             return best[1]

@@ -19,6 +19,7 @@ from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_te
 _BLOCK = 1 << 24
 _SMALL = 1 << 16  # bytes that are sooner joined than written piece by piece
 _MARGIN = 512  # bytes of the header for trees, which the draft does not know
+_MOVED_AT_ONCE = 1 << 24  # bytes of blobs that are sooner moved than padded for
 
 
 class Output(Protocol):
@@ -91,8 +92,7 @@ class CompressedWriter:
     def __init__(self, file: Output, draft: Manifest) -> None:
         self._file = file
         self._blobs: dict[str, int] = {}
-        draft_header = _header(draft, _largest_blobs(draft))
-        self._start = len(draft_header) + _MARGIN + 8 * (len(draft.tensors) // 4)
+        self._start = header_bytes(draft)
         self._position = self._start
         file.truncate(0)
         file.seek(self._start)
@@ -161,8 +161,12 @@ class CompressedWriter:
 
 
 def header_bytes(draft: Manifest) -> int:
-    """Return the bytes of a header, about, from a draft of the manifest."""
-    return len(_header(draft, _largest_blobs(draft)))
+    """Return the bytes set aside for a header, from a draft of the manifest."""
+    blobs = _largest_blobs(draft)
+    drafted = len(_header(draft, blobs))
+    if sum(blobs.values()) < _MOVED_AT_ONCE:
+        return drafted
+    return drafted + _MARGIN + 8 * (len(draft.tensors) // 4)
 
 
 def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensorcomp.planning.curves import Options, allocate, least_bits
 from tensorcomp.planning.rules import Rule
 
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
+_CAUTION = 1.03  # times a size that samples tell, to be possible indeed
 _DOUBT = 1.1  # times a size that samples may claim, before it counts as impossible
 
 
@@ -97,17 +98,25 @@ class Draft:
         PlanError
             If samples tell that even the cheapest options take far more.
         """
+        if most_bytes is None:
+            return self._plan([], order)
+        self._require_possible(most_bytes)
+        available = _ROOM * most_bytes - self.overhead - self.fixed_bytes
+        items = list(self.options.values())
+        chosen = allocate(items, list(self.importance.values()), 8 * available)
+        return self._plan(chosen, order)
+
+    def cheapest(self, order: Iterable[str]) -> CheckpointPlan:
+        """Return the plan in which every tensor takes as few bits as it can."""
+        return self._plan([int(np.argmin(item.bits)) for item in self.options.values()], order)
+
+    def _plan(self, chosen: Sequence[int], order: Iterable[str]) -> CheckpointPlan:
         plans = dict(self.fixed)
-        if most_bytes is not None:
-            self._require_possible(most_bytes)
-            available = _ROOM * most_bytes - self.overhead - self.fixed_bytes
-            items = list(self.options.values())
-            chosen = allocate(items, list(self.importance.values()), 8 * available)
-            for (name, item), option in zip(self.options.items(), chosen, strict=True):
-                tree = item.tree(option)
-                why = "there is room for every bit" if tree is None else f"best for {self.budget}"
-                bits = float(item.bits[option])
-                plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
+        for option, (name, item) in zip(chosen, self.options.items(), strict=True):
+            tree = item.tree(option)
+            why = "there is room for every bit" if tree is None else f"best for {self.budget}"
+            bits = float(item.bits[option])
+            plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
         for name, first in self.copies.items():
             plans[name] = plans[first]
         return CheckpointPlan({name: plans[name] for name in order}, self.budget, self.effort)
@@ -115,7 +124,7 @@ class Draft:
     def _require_possible(self, most_bytes: int) -> None:
         least = self.least_bytes()
         if least > most_bytes * _DOUBT and not self.measured:
-            raise self.impossible(int(least / _ROOM), most_bytes)
+            raise self.impossible(int(least * _CAUTION), most_bytes)
 
     def impossible(self, least: int, most_bytes: int) -> PlanError:
         """Return the error that says which size is possible, if not that of the budget."""

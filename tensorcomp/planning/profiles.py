@@ -122,7 +122,8 @@ def load_profile(name: str) -> Profile:
     try:
         text = Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"profile {name}: cannot be read ({error})") from error
+        reason = getattr(error, "strerror", error)
+        raise PlanError(f"profile {name}: cannot be read: {reason}") from error
     return _parse(text, name)
 
 

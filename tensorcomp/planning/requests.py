@@ -65,6 +65,8 @@ def make_planner(
     if effort is not None and effort not in EFFORTS:
         raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {effort!r}")
     limit = found.budget if budget is None or not budget.given() else budget
+    if bounds and limit is not budget and limit.is_size:
+        limit = Budget()  # the size that a profile proposes is no wish of who gives bounds
     if importance is not None and not limit.is_size:
         raise PlanError(
             "importance spreads a size over tensors: give bits per weight, ratio or size"

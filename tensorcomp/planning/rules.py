@@ -16,7 +16,7 @@ from tensorcomp.errors import PlanError
 from tensorcomp.planning.roles import is_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
-_RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(\S.*)", re.DOTALL)
+_RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)
 EVERYTHING = "all"
 
 
@@ -58,7 +58,7 @@ def parse_rule(text: str) -> Rule:
     """
     match = _RULE.fullmatch(text)
     selector, tree = match.groups() if match else (EVERYTHING, text.strip())
-    if not selector:
-        raise PlanError(f"a rule is SELECTOR=TREE; got {text!r}")
+    if not selector or not tree:
+        raise PlanError(f"a rule is SELECTOR=TREE, or a tree for all; got {text!r}")
     check_template(tree)
     return Rule(selector, tree)

@@ -16,8 +16,8 @@ from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import fill, has_free_step, scale_steps
 from tensorcomp.reports.errors import ErrorSums, measure
 
-_CLOSE = 0.996  # of a bound: 0.006 bit a weight
-_AIM = 0.998
+_CLOSE = 0.9975  # of a bound: 0.004 bit a weight
+_AIM = 0.9988
 _ATTEMPTS = 10
 _STRIDE = 1024.0  # times that a step may grow at once
 

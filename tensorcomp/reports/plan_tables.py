@@ -63,8 +63,9 @@ def plan_totals(forecast: Forecast) -> str:
     size, weights = forecast.output_bytes, forecast.weights
     rate = f", {bits_text(8 * size / weights)} bits per weight" if weights else ""
     ratio = ratio_text(forecast.input_bytes / size)
-    budget = str(forecast.plan.budget)
+    budget = forecast.plan.budget
+    aim = f", for {budget}" if budget.given() else ""
     return (
         f"{len(forecast.infos):,} tensors, {bytes_text(forecast.input_bytes)} in about "
-        f"{bytes_text(size)}: ratio {ratio}{rate}, budget {budget}"
+        f"{bytes_text(size)}: ratio {ratio}{rate}{aim}"
     )

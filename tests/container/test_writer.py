@@ -101,6 +101,7 @@ def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch: pytest.MonkeyPatch
     size = len(tensorcomp.save(tensors, threads=1))
     for margin in (writer._MARGIN, -500):
         monkeypatch.setattr(writer, "_MARGIN", margin)
+    monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
         whole = io.BytesIO()
         Pipeline().write(MemorySource(tensors), whole)
         for room in range(0, size + 600, 331):
@@ -228,6 +229,7 @@ def test_blobs_move_where_the_header_needs_more_room(
     moved = []
     move = writer._move
     monkeypatch.setattr(writer, "_MARGIN", margin)
+    monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
     monkeypatch.setattr(writer, "_BLOCK", block)
     monkeypatch.setattr(writer, "_move", lambda *args: (moved.append(args), move(*args)))
     loaded = tensorcomp.load(tensorcomp.save(tensors, threads=1))
@@ -250,6 +252,7 @@ def test_short_reads_and_writes_are_gone_on_with(
     margin: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_MARGIN", margin)
+    monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
     tensors = sample_tensors()
     path = tmp_path / "out"
     with Halting(path, "w+b") as file:
