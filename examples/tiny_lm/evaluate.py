@@ -1,7 +1,7 @@
 """Perplexity of checkpoints on the held-out text.
 
-Run as ``python evaluate.py [CHECKPOINT …]``, compressed ones among them, or call :func:`perplexity` with any state dict, such
-as one that was compressed and restored.
+Run as ``python evaluate.py [CHECKPOINT …]``, compressed ones among them, or
+call :func:`perplexity` with any state dict, such as one that was compressed and restored.
 """
 
 from __future__ import annotations

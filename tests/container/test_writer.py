@@ -101,7 +101,7 @@ def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch: pytest.MonkeyPatch
     size = len(tensorcomp.save(tensors, threads=1))
     for margin in (writer._MARGIN, -500):
         monkeypatch.setattr(writer, "_MARGIN", margin)
-    monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
+        monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
         whole = io.BytesIO()
         Pipeline().write(MemorySource(tensors), whole)
         for room in range(0, size + 600, 331):

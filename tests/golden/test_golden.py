@@ -3,8 +3,8 @@
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
 checkpoint and effort; ``v2/`` and ``v3/`` those of later versions; ``sources/`` the checkpoints
 that the latter were made from. A change of one byte is a new format version: a new folder, and the
-old one stays. ``pytest --regen-golden`` writes the current version's folder anew; nothing else writes here,
-and a missing file is a failure.
+old one stays. ``pytest --regen-golden`` writes the current version's folder anew; nothing else
+writes here, and a missing file is a failure.
 """
 
 from __future__ import annotations
