@@ -346,12 +346,6 @@ def test_folders(call, tmp_path, lossy_tensors):
         assert call("verify", tmp_path / "folder.tc", "--against", folder).status == 0
 
 
-def test_help_of_plan_has_an_example(call):
-    done = call("plan", "--help")
-    assert done.status == 0
-    assert "tensorcomp plan model." in done.stdout
-
-
 def test_a_narrow_terminal_gets_a_narrow_table(path, monkeypatch):
     from tensorcomp.forecasting import plan
     from tensorcomp.planning import Budget

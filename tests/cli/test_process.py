@@ -29,7 +29,7 @@ sys.exit(status)
 """
 
 
-@pytest.mark.parametrize("verb", [None, "compress", "decompress", "inspect", "verify"])
+@pytest.mark.parametrize("verb", [None, "compress", "decompress", "plan", "inspect", "verify"])
 def test_help_has_an_example(verb):
     arguments = [verb] if verb else []
     done = CliRunner().invoke(tensorcomp_cli.main.app, [*arguments, "--help"])

@@ -144,6 +144,54 @@ def test_sizes_are_never_exceeded(
     assert write(tensors, threads=2, **asked)[0] == data
 
 
+NAMED = (
+    "model.embed_tokens.weight",
+    "model.layers.0.self_attn.q_proj.weight",
+    "model.layers.0.mlp.up_proj.weight",
+    "lm_head.weight",
+    "conv1.weight",
+    "fc.weight",
+)
+
+
+@settings(max_examples=60)
+@given(
+    names=st.lists(st.sampled_from(NAMED), min_size=1, max_size=3, unique=True),
+    kind=st.sampled_from(["dense", "low rank", "dead rows", "sparse", "half"]),
+    profile=st.sampled_from(["transformer", "cnn", "mlp", "memory", "speed"]),
+    effort=st.sampled_from(["fast", "balanced", "max", None]),
+    budget=st.one_of(
+        st.builds(Budget, min_snr=st.floats(5, 60)),
+        st.builds(Budget, max_abs_error=st.floats(1e-3, 0.1)),
+        st.builds(Budget, bits_per_weight=st.floats(3, 9)),
+        st.none(),
+    ),
+    seed=st.integers(0, 99),
+)
+def test_shipped_profiles_keep_their_promises(
+    names: list[str], kind: str, profile: str, effort: str | None, budget: Budget | None, seed: int
+) -> None:
+    tensors = {}
+    for number, name in enumerate(names):
+        shape = (48, 16, 3, 3) if name.startswith("conv") else (96, 80)
+        array = weights(*shape, seed=seed + number)
+        if kind == "low rank":
+            array = weights(96, 4, seed=seed) @ weights(4, 80, scale=1.0, seed=seed + number)
+        elif kind == "dead rows":
+            array[::5] *= 1e-4
+        elif kind == "sparse":
+            array[np.random.default_rng(seed).random(shape) < 0.8] = 0
+        elif kind == "half":
+            array = array.astype(ml_dtypes.bfloat16)
+        tensors[name] = array
+    asked = {"profile": profile, "budget": budget, "effort": effort}
+    data, report = write(tensors, **asked)
+    check(data, tensors, budget)
+    assert write(tensors, threads=2, **asked)[0] == data
+    most = budget and budget.size(report.input_bytes, sum(a.size for a in tensors.values()))
+    assert most is None or len(data) <= most
+
+
 @pytest.mark.parametrize("bits", [2.0, 3.5, 5.0, 8.0, 10.0])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_sizes_are_used(bits: float, dtype: type) -> None:
