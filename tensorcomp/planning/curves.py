@@ -93,8 +93,9 @@ def measure_options(
     families: list[tuple[str, float | None, np.ndarray, np.ndarray]] = [
         ("", None, np.array([lossless_bits]), np.zeros(1))
     ]
+    rows = weights // max(math.prod(array.shape[1:]), 1)
     for template in templates:
-        if not is_promising(fill(template, scale or 1.0), array):
+        if not is_promising(fill(template, scale or 1.0), array, rows):
             continue
         if not is_free(template):
             trial = run_trial(fill(template, 1.0), array)

@@ -239,7 +239,7 @@ def _within(
     fitted = [
         meet_bound(guess, sample, bound)
         for guess in guesses
-        if len(guesses) == 1 or is_promising(guess, sample)
+        if len(guesses) == 1 or is_promising(guess, sample, array.shape[0])
     ]
     trees = [tree for tree in fitted if tree is not None]
     trials = [trial for tree in trees if (trial := run_trial(tree, sample)) is not None]

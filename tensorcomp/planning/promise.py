@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensorcomp.codecs.rotate import Rotate
 from tensorcomp.codecs.tree import Node
 
 _SKETCH = 32  # rows and columns whose singular values stand for the spectrum
@@ -17,9 +18,10 @@ _SMALL = 0.05  # of the root mean square: an element below it is next to nothing
 _SPARSE = 0.5  # share of such elements from which masks may pay
 _DEAD = 1e-4  # of the mean energy: a row or column below it is next to nothing
 _FEW = 0.02  # share of such rows or columns from which dropping them may pay
+_DEAREST_VECTORS = 0.3  # bits a weight, for the directions that a rotation aligns
 
 
-def is_promising(tree: Node, sample: np.ndarray) -> bool:
+def is_promising(tree: Node, sample: np.ndarray, rows: int | None = None) -> bool:
     """Return whether a tree may be worth a trial on a tensor.
 
     Parameters
@@ -27,7 +29,11 @@ def is_promising(tree: Node, sample: np.ndarray) -> bool:
     tree : Node
     sample : numpy.ndarray
         Some rows of the tensor, evenly spaced.
+    rows : int, optional
+        Those of the whole tensor; by default the sample is all of it.
     """
+    if isinstance(tree.codec, Rotate):
+        return 8 * tree.codec.rank <= _DEAREST_VECTORS * (rows or len(_matrix(sample)))
     look = _LOOKS.get(tree.codec.id)
     return look is None or look(_matrix(sample))
 

@@ -173,3 +173,11 @@ def test_only_what_may_pay_is_tried() -> None:
     assert is_promising(rows, dead)
     assert is_promising(columns, np.ascontiguousarray(dead.T))
     assert is_promising(parse_tree("uniform(0.5)"), dense)
+
+
+def test_a_rotation_is_tried_only_where_rows_are_many_enough_for_its_vectors() -> None:
+    tree = parse_tree("rotate(16, rotated=uniform(0.5))")
+    sample = np.ones((400, 8), np.float32)
+    assert not is_promising(tree, sample)
+    assert is_promising(tree, sample, 30_000)
+    assert is_promising(tree, np.ones((512, 8), np.float32))
