@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks import ggml
 from benchmarks.checkpoints import Array, Tensors, is_weight
+from tensorcomp.codecs.nf4 import LEVELS
 
 Coder = Callable[[Array], tuple[int, Array]]
 
@@ -21,28 +22,7 @@ _CLUSTERS = 16
 _ROUNDS = 100
 _BINS = 1 << 16
 
-# QLoRA (Dettmers et al. 2023), appendix E: quantiles of a normal distribution, with an exact zero.
-NF4_LEVELS = np.array(
-    [
-        -1.0,
-        -0.6961928009986877,
-        -0.5250730514526367,
-        -0.39491748809814453,
-        -0.28444138169288635,
-        -0.18477343022823334,
-        -0.09105003625154495,
-        0.0,
-        0.07958029955625534,
-        0.16093020141124725,
-        0.24611230194568634,
-        0.33791524171829224,
-        0.44070982933044434,
-        0.5626170039176941,
-        0.7229568362236023,
-        1.0,
-    ],
-    np.float32,
-)
+NF4_LEVELS = np.array(LEVELS, np.float32)
 
 
 def _blocks(array: Array, length: int) -> Array:

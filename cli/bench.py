@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from .options import Force, Input, Json, path
+from .options import Csv, Force, Input, Json, Markdown, path
 
 
 def bench(
@@ -37,12 +37,8 @@ def bench(
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Tensors coded at once.")] = 1,
     force: Force = False,
     json: Json = False,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Print comma-separated values instead of a table.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table in Markdown.")
-    ] = False,
+    csv: Csv = False,
+    markdown: Markdown = False,
 ) -> None:
     """Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).
 

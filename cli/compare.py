@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, Threads, path
+from .options import Csv, Json, Markdown, Threads, path
 
 
 def compare(
@@ -19,12 +19,8 @@ def compare(
     *,
     threads: Threads = None,
     json: Json = False,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="Print comma-separated values instead of a table.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table in Markdown.")
-    ] = False,
+    csv: Csv = False,
+    markdown: Markdown = False,
 ) -> None:
     """Measure how far the tensors of checkpoint B are from those of A.
 

@@ -12,7 +12,6 @@ from .options import Effort, path
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
-_ERRORS = "What may be lost"
 
 
 def size(text: str) -> int:
@@ -28,7 +27,6 @@ Profile = Annotated[
     typer.Option(
         metavar="NAME",
         help="lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
-        rich_help_panel=_ERRORS,
     ),
 ]
 MaxRelL2 = Annotated[

@@ -36,4 +36,8 @@ Threads = Annotated[
     typer.Option(min=1, metavar="N", help="Threads to use; all processors by default."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
+Csv = Annotated[
+    bool, typer.Option("--csv", help="Print comma-separated values instead of a table.")
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, no text.")]

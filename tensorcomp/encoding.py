@@ -6,6 +6,7 @@ that are reported, and the bounds that are promised, hold for what a reader gets
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.rounding import all_finite, is_float
-from tensorcomp.codecs.tree import Node, join
+from tensorcomp.codecs.tree import Node, join, readable
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.container.chunks import CODED, FALLBACK, ChunkCoder
 from tensorcomp.container.writer import Payload
@@ -127,10 +128,12 @@ def planned_coder(
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
     done: dict[Node, tuple[TensorCoder, Encoded]] = {}
+    sample = readable(_large_sample(array)) if grid.count > 1 else array
 
+    @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
         if grid.count > 1:
-            return errors_of(tree, _large_sample(array))
+            return errors_of(tree, sample)
         coder = _coder_of(tree, array, grid, effort, plan.why, plan.bound)
         done[tree] = coder, coder.encode(array, 0)
         return None if coder.lossless else done[tree][1].errors

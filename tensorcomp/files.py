@@ -125,7 +125,7 @@ def compress(
         if profile is not None or budget is not None or tuple(codecs) or bounds or importance:
             raise PlanError("a plan says everything: give no profile, budget or trees beside it")
         obeyed = load_plan(plan)
-        pipeline = _pipeline(None, effort or obeyed.effort, threads)
+        pipeline = Pipeline(effort or obeyed.effort, threads or available_threads())
     else:
         planner = make_planner(
             profile=profile,
@@ -135,7 +135,7 @@ def compress(
             importance=importance,
             effort=effort,
         )
-        pipeline = _pipeline(planner, planner.effort, threads)
+        pipeline = Pipeline.of(planner, threads)
     target = Path(out) if out is not None else default_output(source)
     if source.is_dir():
         return _compress_folder(source, target, pipeline, progress, obeyed, force=force)
@@ -143,10 +143,6 @@ def compress(
     refuse_existing(target, force=force)
     report = _compress_file(source, target, pipeline, progress, obeyed, force=force)
     return Compressed(target, {Path(source.name): report})
-
-
-def _pipeline(planner: Planner | None, effort: str, threads: int | None) -> Pipeline:
-    return Pipeline(effort=effort, threads=threads or available_threads(), planner=planner)
 
 
 def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:

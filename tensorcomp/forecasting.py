@@ -18,12 +18,10 @@ from tensorcomp.planning import (
     Profile,
     RoleDecision,
     Rule,
-    TensorPlan,
     classify_all,
     make_planner,
     plan_to_json,
 )
-from tensorcomp.threads import available_threads
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,7 @@ def plan(
         importance=importance,
         effort=effort,
     )
-    pipeline = Pipeline(
-        planner.effort, threads or available_threads(), replace(planner, predict=True)
-    )
+    pipeline = Pipeline.of(replace(planner, predict=True), threads)
     paths = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
     keys = tensor_keys(source, paths)
     infos: dict[str, TensorInfo] = {}
@@ -145,6 +141,3 @@ def plan(
     draft, nbytes = draft_files(pipeline, planner, keys)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
     return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies)
-
-
-__all__ = ["CheckpointPlan", "Forecast", "TensorPlan", "plan"]

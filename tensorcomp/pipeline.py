@@ -35,7 +35,7 @@ from tensorcomp.planning import (
 from tensorcomp.reports.errors import ErrorSums
 from tensorcomp.reports.outcome import Report, TensorReport
 from tensorcomp.sizing import write_obeying, write_within
-from tensorcomp.threads import Workers
+from tensorcomp.threads import Workers, available_threads
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
 _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
@@ -137,6 +137,11 @@ class Pipeline:
             raise ValueError(
                 f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
             )
+
+    @classmethod
+    def of(cls, planner: Planner, threads: int | None) -> Pipeline:
+        """Return the pipeline of a planner, on all available processors by default."""
+        return cls(planner.effort, threads or available_threads(), planner)
 
     def plan(self, source: Source) -> CheckpointPlan:
         """Return what is to become of each tensor, as far as samples tell.

@@ -17,7 +17,6 @@ from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import Budget, Profile, Rule, make_planner
 from tensorcomp.reports.outcome import Report
-from tensorcomp.threads import available_threads
 
 
 class MemorySource:
@@ -137,8 +136,7 @@ def save(
         importance=importance,
         effort=effort,
     )
-    pipeline = Pipeline(planner.effort, threads or available_threads(), planner)
-    pipeline.write(source, file)
+    Pipeline.of(planner, threads).write(source, file)
     return file.to_bytes()
 
 
@@ -187,6 +185,5 @@ def save_file(
         importance=importance,
         effort=effort,
     )
-    pipeline = Pipeline(planner.effort, threads or available_threads(), planner)
     with atomic_file(Path(filename), force=True) as file:
-        return pipeline.write(source, file)
+        return Pipeline.of(planner, threads).write(source, file)

@@ -21,6 +21,7 @@ from tensorcomp.codecs.selection import (
     mark_strongest,
     restore,
     sound_mask,
+    spread,
     to_hexadecimal,
 )
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -110,7 +111,7 @@ class Channel(Transform):
             If the array holds anything but finite floats, or has less than two axes.
         """
         mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = kept_values(array, _spread(mask, array.shape))
+        values = kept_values(array, spread(mask, 1, array.shape))
         shape = array.shape[0], int(np.count_nonzero(mask)), *array.shape[2:]
         return {"mask": mask, "values": values.reshape(shape)}
 
@@ -119,10 +120,4 @@ class Channel(Transform):
         if out.ndim < 2:
             raise CodecError(f"channel: the shape {out.shape} has no second axis")
         mask = sound_mask(parts["mask"], self.id)
-        restore(_spread(mask, out.shape), parts["values"], out, self.id)
-
-
-def _spread(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the mask of an array's elements from that of its channels."""
-    columns = mask.reshape(-1, *[1] * (len(shape) - 2))
-    return np.ascontiguousarray(np.broadcast_to(columns, shape))
+        restore(spread(mask, 1, out.shape), parts["values"], out, self.id)

@@ -21,6 +21,7 @@ from tensorcomp.codecs.selection import (
     mark_strongest,
     restore,
     sound_mask,
+    spread,
     to_hexadecimal,
 )
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -107,7 +108,7 @@ class FilterRows(Transform):
             If the array holds anything but finite floats, or has less than two axes.
         """
         mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = kept_values(array, _spread(mask, array.shape))
+        values = kept_values(array, spread(mask, 0, array.shape))
         rows = int(np.count_nonzero(mask)) if values.size else 0
         return {"mask": mask, "values": values.reshape(rows, *array.shape[1:])}
 
@@ -116,10 +117,4 @@ class FilterRows(Transform):
         if out.ndim < 2:
             raise CodecError(f"filter: the shape {out.shape} has no filters")
         mask = sound_mask(parts["mask"], self.id)
-        restore(_spread(mask, out.shape), parts["values"], out, self.id)
-
-
-def _spread(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the mask of an array's elements from that of its rows."""
-    rows = mask.reshape(-1, *[1] * (len(shape) - 1))
-    return np.ascontiguousarray(np.broadcast_to(rows, shape))
+        restore(spread(mask, 0, out.shape), parts["values"], out, self.id)

@@ -15,6 +15,7 @@ from tensorcomp.codecs.selection import (
     kept_in_pieces,
     kept_values,
     mark_largest,
+    masked_parts,
     restore,
     row_pieces,
     whole_tensor,
@@ -89,10 +90,7 @@ class Magnitude(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the values."""
-        return {
-            "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
-            "values": ArraySpec((-1,), spec.dtype),
-        }
+        return masked_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values.

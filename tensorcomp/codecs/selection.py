@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.rounding import is_real, widened
 from tensorcomp.codecs.tree import readable
 from tensorcomp.codecs.words import as_words
@@ -260,3 +261,17 @@ def from_hexadecimal(text: str, shape: tuple[int, ...], codec: str) -> np.ndarra
     if bits.size != -(-size // 8) * 8 or bits[size:].any():
         raise NotRepresentable(f"{codec}: {len(text)} digits are no mask of the shape {shape}")
     return bits[:size].astype(np.bool_).reshape(shape)
+
+
+def spread(mask: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the mask of an array's elements from that of its slices along an axis."""
+    along = mask.reshape(-1, *[1] * (len(shape) - 1 - axis))
+    return np.ascontiguousarray(np.broadcast_to(along, shape))
+
+
+def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
+    """Return the spec of a mask of all elements, and that of as many values as it keeps."""
+    return {
+        "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
+        "values": ArraySpec((-1,), spec.dtype),
+    }

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.selection import masked_parts
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
 
@@ -30,10 +31,7 @@ class Sparse(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec and that of so many values as the data decide."""
-        return {
-            "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
-            "values": ArraySpec((-1,), spec.dtype),
-        }
+        return masked_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.selection import kept_values, restore
+from tensorcomp.codecs.selection import kept_values, masked_parts, restore
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,7 @@ class Threshold(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the values."""
-        return {
-            "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
-            "values": ArraySpec((-1,), spec.dtype),
-        }
+        return masked_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values.

@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.machines import MACHINES, Machine
 from tensorcomp.codecs.rounding import is_float, widened
-from tensorcomp.codecs.uniform import check_step, fill_values, inverse_of, to_centroids
+from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of, to_centroids
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -76,10 +76,7 @@ class Trellis(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""
-        return {
-            "codes": ArraySpec(spec.shape, np.dtype("<i2")),
-            "centroids": ArraySpec((-1,), np.dtype(np.int8)),
-        }
+        return coded_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return codes and centroids.

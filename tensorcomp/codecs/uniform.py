@@ -73,10 +73,7 @@ class Uniform(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""
-        return {
-            "codes": ArraySpec(spec.shape, np.dtype("<i2")),
-            "centroids": ArraySpec((-1,), np.dtype(np.int8)),
-        }
+        return coded_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return codes and centroids.
@@ -129,6 +126,14 @@ class Uniform(Transform):
         table = np.empty(points.size, out.dtype)
         fill_values(points, 1, self.step, centroids, table)
         kernel.look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
+
+
+def coded_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
+    """Return the spec of a quantizer's codes, and that of its centroids."""
+    return {
+        "codes": ArraySpec(spec.shape, np.dtype("<i2")),
+        "centroids": ArraySpec((-1,), np.dtype(np.int8)),
+    }
 
 
 def check_step(step: object) -> None:
