@@ -36,7 +36,7 @@ def decompress(
     Example:
       tensorcomp decompress model.tc.safetensors -o restored.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import files
+    from tensorcomp import restoring
     from tensorcomp.reports import to_json
     from tensorcomp.reports.text import bytes_text, printable
 
@@ -46,7 +46,7 @@ def decompress(
 
     begun = time.perf_counter()
     with progress("decompressing") as shown:
-        restored = files.decompress(
+        restored = restoring.decompress(
             source, out, threads=threads, force=force, max_bytes=max_bytes, progress=shown
         )
     seconds = time.perf_counter() - begun

@@ -7,7 +7,7 @@ from pathlib import Path
 from tensorcomp.checkpoints import open_checkpoint, scan_folder
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError
-from tensorcomp.files import compressed_files, is_compressed
+from tensorcomp.locations import compressed_files, is_compressed
 from tensorcomp.reports import Summary, join, summarise_checkpoint, summarise_compressed
 
 

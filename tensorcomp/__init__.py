@@ -19,10 +19,11 @@ if TYPE_CHECKING:
         TensorcompError,
         VerificationError,
     )
-    from tensorcomp.files import compress, decompress
+    from tensorcomp.files import compress
     from tensorcomp.loading import load, load_file, safe_open
     from tensorcomp.pipeline import Pipeline, Progress
     from tensorcomp.planning import Budget
+    from tensorcomp.restoring import decompress
     from tensorcomp.saving import save, save_file
     from tensorcomp.verification import verify
 
@@ -40,7 +41,7 @@ _HOMES = {
     "VerificationError": "errors",
     "compare": "comparison",
     "compress": "files",
-    "decompress": "files",
+    "decompress": "restoring",
     "format_tree": "codecs",
     "load": "loading",
     "load_file": "loading",

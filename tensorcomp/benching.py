@@ -19,7 +19,7 @@ from tensorcomp.coded import LOSSLESS, Method, code
 from tensorcomp.container.blob import chunk_grid
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
-from tensorcomp.files import open_original
+from tensorcomp.locations import open_original
 from tensorcomp.peers import PEERS, Peer
 from tensorcomp.pipeline import Progress
 from tensorcomp.planning import Profile, classify_all, load_profile, sample_rows

@@ -23,7 +23,7 @@ from tensorcomp.container.blob import CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.reader import CompressedFile, StoredTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
-from tensorcomp.files import compressed_files, is_compressed, restored_name
+from tensorcomp.locations import compressed_files, is_compressed, restored_name
 from tensorcomp.pipeline import Progress
 from tensorcomp.reports.comparison import Comparison, Held, TensorComparison
 from tensorcomp.reports.errors import ErrorSums, measure

@@ -1,33 +1,31 @@
-"""The verbs that write files and folders: compress and decompress.
+"""The verb compress, from files and folders to files and folders.
 
 A folder of shards becomes a folder of compressed shards beside its other files, unchanged.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import os
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tensorcomp.checkpoints import (
-    Checkpoint,
-    TensorInfo,
     copy_others,
-    open_checkpoint,
-    restore,
     scan_folder,
 )
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
-from tensorcomp.container.reader import CompressedFile, StoredTensor
-from tensorcomp.errors import CheckpointError, FormatError, PlanError
+from tensorcomp.errors import PlanError
+from tensorcomp.locations import (
+    compressed_name,
+    default_output,
+    open_original,
+    refuse_inside,
+    refuse_itself,
+)
 from tensorcomp.pipeline import Pipeline, Progress
 from tensorcomp.planning import (
     Budget,
@@ -42,11 +40,7 @@ from tensorcomp.planning import (
 )
 from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within
-from tensorcomp.threads import Workers, available_threads
-
-COMPRESSED = ".tc.safetensors"
-_SAFETENSORS = ".safetensors"
-_FOLDER = ".tc"
+from tensorcomp.threads import available_threads
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,7 @@ def compress(
     target = Path(out) if out is not None else default_output(source)
     if source.is_dir():
         return _compress_folder(source, target, pipeline, progress, obeyed, force=force)
-    _refuse_itself(source, target)
+    refuse_itself(source, target)
     refuse_existing(target, force=force)
     report = _compress_file(source, target, pipeline, progress, obeyed, force=force)
     return Compressed(target, {Path(source.name): report})
@@ -162,18 +156,6 @@ def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
     return plan_from_json(text, str(plan))
 
 
-def default_output(source: Path) -> Path:
-    """Return where `compress` writes if it is not told."""
-    if source.is_dir():
-        return source.resolve().with_name(source.resolve().name + _FOLDER)
-    return source.with_name(compressed_name(source.name))
-
-
-def compressed_name(name: str) -> str:
-    """Return the name of a compressed file: model.tc.safetensors, model.pt.tc.safetensors."""
-    return name.removesuffix(_SAFETENSORS) + COMPRESSED
-
-
 def _compress_file(
     source: Path,
     target: Path,
@@ -187,32 +169,6 @@ def _compress_file(
         return pipeline.write(checkpoint, file, progress, plan)
 
 
-@contextlib.contextmanager
-def open_original(path: Path) -> Iterator[Checkpoint]:
-    """Open a checkpoint that is not compressed.
-
-    Raises
-    ------
-    CheckpointError
-        If it cannot be read, or is compressed.
-    """
-    with open_checkpoint(path) as checkpoint:
-        if is_compressed(checkpoint):
-            raise CheckpointError(f"{path}: tensorcomp has compressed it already")
-        yield checkpoint
-
-
-def is_compressed(checkpoint: Checkpoint) -> bool:
-    """Return whether a safetensors file is one that `compress` wrote."""
-    metadata = checkpoint.recipe().structure.get("metadata")
-    return isinstance(metadata, dict) and "tensorcomp" in metadata
-
-
-def _refuse_itself(source: Path, target: Path) -> None:
-    if target.exists() and source.exists() and target.samefile(source):
-        raise CheckpointError(f"{source}: the output would replace the input; give another by -o")
-
-
 def _compress_folder(
     source: Path,
     target: Path,
@@ -223,7 +179,7 @@ def _compress_folder(
     force: bool,
 ) -> Compressed:
     folder = scan_folder(source)
-    _refuse_inside(source, target)
+    refuse_inside(source, target)
     paths = {weights: source / weights for weights in folder.weights}
     with atomic_folder(target, force=force) as partial:
         copy_others(folder, partial)
@@ -318,187 +274,3 @@ def draft_files(
     draft = functools.reduce(operator.add, drafts)
     planner.check_used(draft)
     return draft, nbytes
-
-
-def _refuse_inside(source: Path, target: Path) -> None:
-    if target.resolve().is_relative_to(source.resolve()):
-        raise CheckpointError(f"{target}: lies in the input folder; give another by -o")
-
-
-def decompress(
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    threads: int | None = None,
-    force: bool = False,
-    max_bytes: int | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """Restore what `compress` read: a safetensors file byte for byte, others as equal objects.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A compressed file, or a folder that `compress` wrote.
-    out : str or path-like, optional
-        By default beside the input, under the name it had.
-    threads, force, progress
-        As for `compress`.
-    max_bytes : int, optional
-        What a file's tensors may take once decoded; by default 1 GiB and 1,000 times the file.
-
-    Returns
-    -------
-    Path
-        The restored file or folder.
-
-    Raises
-    ------
-    CheckpointError, FormatError, VerificationError
-        If the input cannot be read, is no compressed checkpoint, or is damaged, or the output
-        exists or cannot be written. The output is then as it was.
-    """
-    source = Path(path)
-    number = threads or available_threads()
-    if source.is_dir():
-        target = Path(out) if out is not None else _restored_folder(source)
-        return _decompress_folder(source, target, number, progress, max_bytes, force=force)
-    with CompressedFile(source) as file:
-        file.check_expansion(max_bytes)
-        target = Path(out) if out is not None else _restored_file(source, file)
-        _refuse_itself(source, target)
-        _restore_file(file, target, number, progress, force=force)
-    return target
-
-
-def _restored_file(source: Path, file: CompressedFile) -> Path:
-    if not source.name.endswith(COMPRESSED):
-        raise CheckpointError(f"{source}: its name does not end in {COMPRESSED}; say -o")
-    return source.with_name(restored_name(source.name, file.manifest.recipe.kind))
-
-
-def restored_name(name: str, kind: str) -> str:
-    """Return the name of the file of this kind that a compressed file restores."""
-    name = name.removesuffix(COMPRESSED)
-    if kind == "safetensors":
-        return name + _SAFETENSORS
-    return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
-
-
-def _restored_folder(source: Path) -> Path:
-    resolved = source.resolve()
-    if not resolved.name.endswith(_FOLDER):
-        raise CheckpointError(f"{source}: its name does not end in {_FOLDER}; say -o")
-    return resolved.with_name(resolved.name.removesuffix(_FOLDER))
-
-
-def _restore_file(
-    file: CompressedFile, target: Path, threads: int, progress: Progress | None, *, force: bool
-) -> None:
-    refuse_existing(target, force=force)
-    progress = progress or Progress()
-    progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
-    with Workers(threads) as workers, atomic_file(target, force=force) as out:
-        partial = Path(out.name)
-        try:
-            restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
-        except (CheckpointError, FormatError) as error:
-            if file.where in str(error) or str(partial) in str(error):
-                raise
-            raise type(error)(f"{file.where}: {error}") from error
-
-
-class _Decoder:
-    """A compressed file as the source of a restored one: chunks are decoded ahead on threads."""
-
-    def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
-        self.tensors: tuple[TensorInfo, ...] = file.tensors
-        self._file = file
-        self._progress = progress
-        self._due = iter(file.tensors)
-        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
-
-    def _jobs(self) -> Iterator[tuple[StoredTensor, int]]:
-        for info in self.tensors:
-            tensor = self._file.open_tensor(info.name)
-            yield from ((tensor, index) for index in range(tensor.grid.count))
-
-    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a tensor's bytes; quickest if tensors are asked for in their order."""
-        import xxhash
-
-        due = next(self._due, None)
-        if due is None or due.name != name:
-            self._due = iter(())  # out of order: what was decoded ahead is of no use from here on
-            for data in self._file.iter_bytes(name):
-                yield data
-                self._progress.advance(name, data.nbytes)
-            return
-        digest = xxhash.xxh3_128()
-        for (tensor, index), chunk in self._decoded:
-            data = chunk.reshape(-1).view(np.uint8)
-            digest.update(data)
-            last = index == tensor.grid.count - 1
-            if last:
-                tensor.check_digest(digest.hexdigest())
-            yield data
-            self._progress.advance(name, data.nbytes)
-            if last:
-                return
-
-
-def _decode_job(job: tuple[StoredTensor, int]) -> np.ndarray:
-    tensor, index = job
-    return tensor.decode_chunk(index)
-
-
-def _decompress_folder(
-    source: Path,
-    target: Path,
-    threads: int,
-    progress: Progress | None,
-    max_bytes: int | None,
-    *,
-    force: bool,
-) -> Path:
-    _refuse_inside(source, target)
-    found = compressed_files(source)
-    if progress is not None:
-        progress.begin_folder(decoded_bytes(found))
-    with atomic_folder(target, force=force) as partial:
-        for file in sorted(source.rglob("*")):
-            if file.is_file() and file not in found and not file.name.endswith(".tensorcomp-part"):
-                copied = partial / file.relative_to(source)
-                copied.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copied)
-        for file in found:
-            with CompressedFile(file) as opened:
-                opened.check_expansion(max_bytes)
-                name = restored_name(file.name, opened.manifest.recipe.kind)
-                restored = partial / file.relative_to(source).parent / name
-                restored.parent.mkdir(parents=True, exist_ok=True)
-                _restore_file(opened, restored, threads, progress, force=False)
-    return target
-
-
-def decoded_bytes(files: list[Path]) -> int:
-    """Return the bytes of all tensors of compressed files once they are decoded."""
-    total = 0
-    for path in files:
-        with CompressedFile(path) as file:
-            total += sum(info.nbytes for info in file.tensors)
-    return total
-
-
-def compressed_files(folder: Path) -> list[Path]:
-    """Return the compressed files of a folder.
-
-    Raises
-    ------
-    CheckpointError
-        If it holds none.
-    """
-    found = sorted(file for file in folder.rglob(f"*{COMPRESSED}") if file.is_file())
-    if not found:
-        raise CheckpointError(f"{folder}: holds no *{COMPRESSED} file")
-    return found

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tensorcomp.checkpoints import TensorInfo, scan_folder
 from tensorcomp.container.blob import chunk_grid
-from tensorcomp.files import draft_files, open_original, tensor_keys
+from tensorcomp.files import draft_files, tensor_keys
+from tensorcomp.locations import open_original
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
     Budget,

@@ -6,20 +6,17 @@ is the same whatever the number of threads. At most a few chunks a thread are in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
-from tensorcomp.codecs.text import format_tree
-from tensorcomp.codecs.tree import Node
+from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import CODED
-from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Output, Payload, header_bytes
+from tensorcomp.drafting import TreeTable, draft_manifest, tensor_records, with_plan
 from tensorcomp.encoding import Encoded, TensorCoder, again, planned_coder
 from tensorcomp.planning import (
     EFFORTS,
@@ -28,35 +25,16 @@ from tensorcomp.planning import (
     Planner,
     Tensor,
     TensorPlan,
-    bound_to_json,
     check_names,
-    classify_all,
 )
-from tensorcomp.reports.errors import ErrorSums
 from tensorcomp.reports.outcome import Report, TensorReport
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
+from tensorcomp.written_blob import WrittenBlob
 
 _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
 _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 _TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
-_LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
-
-
-class Source(Protocol):
-    """What `Pipeline` compresses: an open checkpoint, or tensors in memory."""
-
-    tensors: tuple[TensorInfo, ...]
-    aliases: Mapping[str, str]
-    nbytes: int
-
-    def read(self, name: str) -> np.ndarray:
-        """Return a tensor's bytes, flat uint8."""
-        ...
-
-    def recipe(self) -> Recipe:
-        """Return what rebuilds the file."""
-        ...
 
 
 class Progress:
@@ -161,7 +139,7 @@ class Pipeline:
     def draft(self, source: Source) -> Draft:
         """Return the plan of a source as far as it does not depend on a size."""
         assert self.planner is not None
-        manifest = self._manifest(source, self._records(source))
+        manifest = draft_manifest(source, tensor_records(source), self.chunk_elements)
 
         def tensors() -> Iterator[Tensor]:
             for info in source.tensors:
@@ -174,7 +152,7 @@ class Pipeline:
 
         with Workers(self.threads) as workers:
             draft = self.planner.plan(tensors(), workers, header_bytes(manifest))
-        likely = _with_plan(manifest, draft.cheapest(manifest.tensors))
+        likely = with_plan(manifest, draft.cheapest(manifest.tensors))
         return replace(draft, overhead=header_bytes(likely))
 
     def write(
@@ -223,31 +201,6 @@ class Pipeline:
         elements = _long_chunk(plan) or self.chunk_elements
         return chunk_grid(info.dtype, info.shape, info.nbytes, elements)
 
-    def _records(self, source: Source) -> dict[str, TensorRecord]:
-        """Return the records of all tensors, as far as they are known beforehand."""
-        roles = classify_all(source.tensors)
-        return {
-            info.name: TensorRecord(
-                name=info.name,
-                dtype=info.dtype,
-                shape=info.shape,
-                role=roles[info.name].role,
-                nbytes=info.nbytes,
-                digest=_placeholder(info.name),
-            )
-            for info in source.tensors
-        }
-
-    def _manifest(self, source: Source, records: Mapping[str, TensorRecord]) -> Manifest:
-        return Manifest(
-            chunk_elements=self.chunk_elements,
-            trees=(),
-            tensors=_with_likely_duplicates(source, records),
-            recipe=source.recipe(),
-            source_bytes=source.nbytes,
-            aliases=source.aliases,
-        )
-
     def _write_once(
         self,
         source: Source,
@@ -257,12 +210,12 @@ class Pipeline:
         workers: Workers,
     ) -> Report:
         progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
-        records = self._records(source)
-        draft = self._manifest(source, records)
-        writer = CompressedWriter(file, draft if plan is None else _with_plan(draft, plan))
-        trees = _TreeTable()
+        records = tensor_records(source)
+        draft = draft_manifest(source, records, self.chunk_elements)
+        writer = CompressedWriter(file, draft if plan is None else with_plan(draft, plan))
+        trees = TreeTable()
         reports = {}
-        blob: _Blob | None = None
+        blob: WrittenBlob | None = None
         for job, encoded in workers.in_order(
             _encode, self._jobs(source, plan, workers), small=_is_small, ahead=_CHUNKS_AHEAD
         ):
@@ -273,7 +226,7 @@ class Pipeline:
                 reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                 continue
             if job.index == 0:
-                blob = _Blob(writer, job.info.name, job.grid, job.prepared.coder)
+                blob = WrittenBlob(writer, job.info.name, job.grid, job.prepared.coder)
             assert blob is not None
             if not blob.add(encoded):
                 continue
@@ -290,7 +243,7 @@ class Pipeline:
         ordered = tuple(reports[info.name] for info in source.tensors)
         return Report(source.nbytes, output_bytes, ordered)
 
-    def _kept(self, blob: _Blob, job: _Job, workers: Workers) -> _Blob:
+    def _kept(self, blob: WrittenBlob, job: _Job, workers: Workers) -> WrittenBlob:
         """Return the blob if it keeps its bound, or else one that does, written in its place."""
         array, grid = job.prepared.array, job.grid
         while True:
@@ -298,7 +251,7 @@ class Pipeline:
             if coder is None:
                 return blob
             blob.writer.rewind()
-            blob = _Blob(blob.writer, blob.name, grid, coder)
+            blob = WrittenBlob(blob.writer, blob.name, grid, coder)
             tensor = _Prepared(array, job.prepared.digest, coder, None)
             jobs = (_Job(job.info, grid, tensor, index) for index in range(grid.count))
             for _, encoded in workers.in_order(_encode, jobs):
@@ -345,43 +298,6 @@ class Pipeline:
                 yield _Job(info, grid, prepared, index)
 
 
-class _Blob:
-    """One tensor's blob while it is written, and the errors of what it decodes to."""
-
-    def __init__(
-        self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorCoder
-    ) -> None:
-        self.writer, self.name, self.coder = writer, name, coder
-        self.errors = ErrorSums()
-        self.marks: set[int] = set()
-        self.size = 0
-        self._digest = xxhash.xxh3_128()
-        writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
-
-    def add(self, encoded: Encoded) -> bool:
-        """Write the next chunk; return whether it was the last."""
-        self.size = self.writer.write_chunk(encoded.payload)
-        if encoded.decoded is not None:
-            self.errors += encoded.errors
-            self.marks.add(encoded.mark)
-            self._digest.update(encoded.decoded)
-        return self.size > 0
-
-    def record(self, record: TensorRecord, digest: str, trees: list[int]) -> TensorRecord:
-        """Return the tensor's record; `digest` is that of the tensor as it was."""
-        coder = self.coder
-        bound = {} if coder.bound is None else bound_to_json(coder.bound)
-        return replace(
-            record,
-            tree=trees[0],
-            fallback=trees[1] if len(trees) > 1 else None,
-            digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
-            rel_l2=_six_digits(self.errors.rel_l2),
-            max_abs_error=_six_digits(self.errors.max_abs),
-            bound=bound,
-        )
-
-
 def _long_chunk(plan: TensorPlan | None) -> int:
     """Return the elements of a chunk where a tensor's tree asks for long ones, else 0."""
     if plan is None or plan.tree is None:
@@ -393,52 +309,6 @@ def _key(info: TensorInfo, plan: TensorPlan | None) -> tuple[str, int, TensorPla
     """Return what equal tensors must share besides their bytes to be stored once."""
     lossy = plan is not None and plan.tree is not None
     return info.dtype, info.nbytes, replace(plan, why="") if lossy else None  # type: ignore[type-var]
-
-
-def _six_digits(error: float) -> float:
-    return float(f"{error:.6g}")
-
-
-def _placeholder(name: str) -> str:
-    """Return a digest to reckon with until there is one: as long, and compressed as little."""
-    return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
-
-
-def _with_likely_duplicates(
-    source: Source, records: Mapping[str, TensorRecord]
-) -> dict[str, TensorRecord]:
-    """Return the records with tensors that begin and end like an earlier one marked as its equals.
-
-    Only the room set aside for the header depends on it: duplicates need less of it.
-    """
-    first_with: dict[tuple[str, int, bytes], str] = {}
-    marked = {}
-    for name, record in records.items():
-        data = source.read(name)
-        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
-        first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
-        marked[name] = record if first == name else replace(record, same_as=first)
-    return marked
-
-
-def _with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
-    """Return the draft with about what a plan adds to a manifest: trees, errors and bounds."""
-    trees = _TreeTable()
-    tensors = dict(draft.tensors)
-    for name, record in draft.tensors.items():
-        planned = plan.tensors[name]
-        if planned.tree is None or record.same_as is not None:
-            continue
-        digits = int(record.digest, 16) / 16**DIGEST_DIGITS  # as incompressible as an error
-        tensors[name] = replace(
-            record,
-            tree=trees.add(planned.tree, planned.why),
-            fallback=0,
-            rel_l2=_six_digits(digits),
-            max_abs_error=_six_digits(digits**2),
-            bound={} if planned.bound is None else bound_to_json(planned.bound),
-        )
-    return replace(draft, trees=tuple(trees.planned), tensors=tensors)
 
 
 def _encode(job: _Job) -> Encoded:
@@ -453,22 +323,3 @@ def _encode(job: _Job) -> Encoded:
 
 def _is_small(job: _Job) -> bool:
     return job.index < 0 or job.prepared.encoded is not None or job.nbytes < _SMALL_BYTES
-
-
-class _TreeTable:
-    """The trees of a file, each once; a tree's text is written once too."""
-
-    def __init__(self) -> None:
-        self.planned: list[PlannedTree] = []
-        self._numbers: dict[PlannedTree, int] = {}
-        self._texts: dict[int, tuple[Node, str]] = {}  # by identity: hashing a tree takes longer
-
-    def add(self, tree: Node, why: str) -> int:
-        """Return the number of a tree, a new one if it is new."""
-        if id(tree) not in self._texts:
-            self._texts[id(tree)] = tree, format_tree(tree)
-        planned = PlannedTree(self._texts[id(tree)][1], why)
-        number = self._numbers.setdefault(planned, len(self.planned))
-        if number == len(self.planned):
-            self.planned.append(planned)
-        return number

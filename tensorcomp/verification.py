@@ -15,7 +15,7 @@ from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.manifest import TensorRecord
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
-from tensorcomp.files import compressed_files, decoded_bytes, restored_name
+from tensorcomp.locations import compressed_files, decoded_bytes, restored_name
 from tensorcomp.pipeline import Progress
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.threads import Workers, available_threads

@@ -53,6 +53,22 @@ class Recipe:
     attachments: Mapping[str, bytes] = field(default_factory=dict)
 
 
+class Source(Protocol):
+    """What is compressed: an open checkpoint, or tensors in memory."""
+
+    tensors: tuple[TensorInfo, ...]
+    aliases: Mapping[str, str]
+    nbytes: int
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's bytes, flat uint8."""
+        ...
+
+    def recipe(self) -> Recipe:
+        """Return what rebuilds the file."""
+        ...
+
+
 class TensorSource(Protocol):
     """Where a restored file takes its tensors from: a compressed checkpoint, decoded on demand."""
 

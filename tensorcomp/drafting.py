@@ -1,0 +1,115 @@
+"""A manifest before anything is encoded: what is known of it, and about what is not.
+
+A file's header stands before its blobs, so room for it is set aside when only this is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import xxhash
+
+from tensorcomp.checkpoints.checkpoint import Source
+from tensorcomp.codecs.text import format_tree
+from tensorcomp.codecs.tree import Node
+from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
+from tensorcomp.planning import CheckpointPlan, bound_to_json, classify_all
+
+_LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
+
+
+def tensor_records(source: Source) -> dict[str, TensorRecord]:
+    """Return the records of all tensors, as far as they are known beforehand."""
+    roles = classify_all(source.tensors)
+    return {
+        info.name: TensorRecord(
+            name=info.name,
+            dtype=info.dtype,
+            shape=info.shape,
+            role=roles[info.name].role,
+            nbytes=info.nbytes,
+            digest=_placeholder(info.name),
+        )
+        for info in source.tensors
+    }
+
+
+def draft_manifest(
+    source: Source, records: Mapping[str, TensorRecord], chunk_elements: int
+) -> Manifest:
+    """Return the manifest of a source before anything is encoded; tensors may yet prove equal."""
+    return Manifest(
+        chunk_elements=chunk_elements,
+        trees=(),
+        tensors=_with_likely_duplicates(source, records),
+        recipe=source.recipe(),
+        source_bytes=source.nbytes,
+        aliases=source.aliases,
+    )
+
+
+def _placeholder(name: str) -> str:
+    """Return a digest to reckon with until there is one: as long, and compressed as little."""
+    return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
+
+
+def _with_likely_duplicates(
+    source: Source, records: Mapping[str, TensorRecord]
+) -> dict[str, TensorRecord]:
+    """Return the records with tensors that begin and end like an earlier one marked as its equals.
+
+    Only the room set aside for the header depends on it: duplicates need less of it.
+    """
+    first_with: dict[tuple[str, int, bytes], str] = {}
+    marked = {}
+    for name, record in records.items():
+        data = source.read(name)
+        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
+        marked[name] = record if first == name else replace(record, same_as=first)
+    return marked
+
+
+def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
+    """Return the draft with about what a plan adds to a manifest: trees, errors and bounds."""
+    trees = TreeTable()
+    tensors = dict(draft.tensors)
+    for name, record in draft.tensors.items():
+        planned = plan.tensors[name]
+        if planned.tree is None or record.same_as is not None:
+            continue
+        digits = int(record.digest, 16) / 16**DIGEST_DIGITS  # as incompressible as an error
+        tensors[name] = replace(
+            record,
+            tree=trees.add(planned.tree, planned.why),
+            fallback=0,
+            rel_l2=six_digits(digits),
+            max_abs_error=six_digits(digits**2),
+            bound={} if planned.bound is None else bound_to_json(planned.bound),
+        )
+    return replace(draft, trees=tuple(trees.planned), tensors=tensors)
+
+
+def six_digits(error: float) -> float:
+    """Return an error as a manifest tells it."""
+    return float(f"{error:.6g}")
+
+
+class TreeTable:
+    """The trees of a file, each once; a tree's text is written once too."""
+
+    def __init__(self) -> None:
+        self.planned: list[PlannedTree] = []
+        self._numbers: dict[PlannedTree, int] = {}
+        self._texts: dict[int, tuple[Node, str]] = {}  # by identity: hashing a tree takes longer
+
+    def add(self, tree: Node, why: str) -> int:
+        """Return the number of a tree, a new one if it is new."""
+        if id(tree) not in self._texts:
+            self._texts[id(tree)] = tree, format_tree(tree)
+        planned = PlannedTree(self._texts[id(tree)][1], why)
+        number = self._numbers.setdefault(planned, len(self.planned))
+        if number == len(self.planned):
+            self.planned.append(planned)
+        return number

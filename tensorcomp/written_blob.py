@@ -1,0 +1,52 @@
+"""One tensor's blob while it is written, and the record of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import xxhash
+
+from tensorcomp.container.blob import ChunkGrid
+from tensorcomp.container.manifest import DIGEST_DIGITS, TensorRecord
+from tensorcomp.container.writer import CompressedWriter
+from tensorcomp.drafting import six_digits
+from tensorcomp.encoding import Encoded, TensorCoder
+from tensorcomp.planning import bound_to_json
+from tensorcomp.reports.errors import ErrorSums
+
+
+class WrittenBlob:
+    """One tensor's blob while it is written, and the errors of what it decodes to."""
+
+    def __init__(
+        self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorCoder
+    ) -> None:
+        self.writer, self.name, self.coder = writer, name, coder
+        self.errors = ErrorSums()
+        self.marks: set[int] = set()
+        self.size = 0
+        self._digest = xxhash.xxh3_128()
+        writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
+
+    def add(self, encoded: Encoded) -> bool:
+        """Write the next chunk; return whether it was the last."""
+        self.size = self.writer.write_chunk(encoded.payload)
+        if encoded.decoded is not None:
+            self.errors += encoded.errors
+            self.marks.add(encoded.mark)
+            self._digest.update(encoded.decoded)
+        return self.size > 0
+
+    def record(self, record: TensorRecord, digest: str, trees: list[int]) -> TensorRecord:
+        """Return the tensor's record; `digest` is that of the tensor as it was."""
+        coder = self.coder
+        bound = {} if coder.bound is None else bound_to_json(coder.bound)
+        return replace(
+            record,
+            tree=trees[0],
+            fallback=trees[1] if len(trees) > 1 else None,
+            digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
+            rel_l2=six_digits(self.errors.rel_l2),
+            max_abs_error=six_digits(self.errors.max_abs),
+            bound=bound,
+        )
