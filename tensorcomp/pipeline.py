@@ -184,18 +184,18 @@ class Pipeline:
         if plan is not None:
             check_names(plan, names, "the plan")
         keys = [{name: name for name in names}]
-        with Workers(self.threads) as workers:
 
-            def write(plan: CheckpointPlan | None) -> list[Report]:
+        def write(plan: CheckpointPlan | None) -> list[Report]:
+            with Workers(self.threads) as workers:
                 return [self._write_once(source, file, progress, plan, workers)]
 
-            if plan is not None:
-                return write_obeying(plan, keys, write)[0]
-            if self.planner is None or self.planner.is_lossless:
-                return write(None)[0]
-            draft = self.draft(source)
-            self.planner.check_used(draft)
-            return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
+        if plan is not None:
+            return write_obeying(plan, keys, write)[0]
+        if self.planner is None or self.planner.is_lossless:
+            return write(None)[0]
+        draft = self.draft(source)
+        self.planner.check_used(draft)
+        return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
 
     def _grid(self, info: TensorInfo, plan: TensorPlan | None = None) -> ChunkGrid:
         elements = _long_chunk(plan) or self.chunk_elements
