@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.groups import check_float, readonly
-from tensorcomp.codecs.rounding import largest, widened
+from tensorcomp.codecs.groups import readonly
+from tensorcomp.codecs.rounding import check_float, largest, widened
 from tensorcomp.codecs.words import as_words
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CodecError, NotRepresentable

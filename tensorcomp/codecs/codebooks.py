@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.codecs.groups import check_float, readonly
-from tensorcomp.codecs.rounding import store, work_dtype
+from tensorcomp.codecs.groups import readonly
+from tensorcomp.codecs.rounding import check_float, store, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
-from tensorcomp.codecs.rounding import is_float, largest, work_dtype
+from tensorcomp.codecs.rounding import check_float, largest, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -162,18 +162,6 @@ class Groups:
         )
         if not native:
             out[...] = target.astype(out.dtype)
-
-
-def check_float(dtype: np.dtype, codec: str) -> None:
-    """Require a float type of what is decoded.
-
-    Raises
-    ------
-    CodecError
-        If it is another.
-    """
-    if not is_float(dtype):
-        raise CodecError(f"{codec}: {dtype} is no float type")
 
 
 def readonly(array: np.ndarray) -> np.ndarray:

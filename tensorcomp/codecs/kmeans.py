@@ -96,7 +96,7 @@ class Kmeans(Transform):
         NotRepresentable
             If the array holds no finite floats.
         """
-        values = widened(array, "kmeans").reshape(array.shape)
+        values = widened(array, "kmeans")
         own = np.empty(0, values.dtype)
         if shared:
             codebook = unpack_codebook(shared, array.dtype, self.k, "kmeans")

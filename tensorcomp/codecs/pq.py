@@ -12,8 +12,8 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.codebooks import check_codes, check_k, code_dtype, unpack_codebook
-from tensorcomp.codecs.groups import Groups, check_float, readonly
-from tensorcomp.codecs.rounding import store, widened, work_dtype
+from tensorcomp.codecs.groups import Groups, readonly
+from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 

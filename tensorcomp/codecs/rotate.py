@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.low_rank import nearest_factors
-from tensorcomp.codecs.rounding import is_real, store, widened, work_dtype
+from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
 from tensorcomp.codecs.words import as_rows
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -95,7 +95,7 @@ class Rotate(Transform):
         NotRepresentable
             If the array holds no finite floats, or is no matrix of at least eight columns.
         """
-        wide = widened(array, "rotate").reshape(array.shape)
+        wide = widened(array, "rotate")
         if array.size and not self.shares(ArraySpec(array.shape, array.dtype)):
             raise NotRepresentable(f"rotate: {array.shape} is no matrix of {_FEWEST} columns")
         if array.size == 0:
@@ -114,7 +114,7 @@ class Rotate(Transform):
 
     def _learn(self, array: np.ndarray) -> np.ndarray:
         """Return the reflectors (r, n) that take the strongest directions to axes."""
-        rows = as_rows(widened(array, "rotate").reshape(array.shape))
+        rows = as_rows(widened(array, "rotate"))
         rank = min(self.rank, rows.shape[0], rows.shape[1] - 1)
         part = rows[:: max(rows.size // _LEARNED, 1)]
         peaks = np.abs(part).max(axis=1, keepdims=True)
@@ -125,8 +125,7 @@ class Rotate(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Turn the rows back."""
-        if not is_real(out.dtype):
-            raise CodecError(f"rotate: {out.dtype} is no float type with a zero")
+        check_float(out.dtype, "rotate")
         if out.size == 0:
             return
         rotated, packed = as_rows(parts["rotated"]), parts["reflectors"]

@@ -11,7 +11,7 @@ import functools
 import ml_dtypes
 import numpy as np
 
-from tensorcomp.errors import NotRepresentable
+from tensorcomp.errors import CodecError, NotRepresentable
 
 _PIECE = 1 << 20  # elements looked at together
 
@@ -35,7 +35,7 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
     wide = array if array.dtype.kind == "f" and array.itemsize >= 4 else array.astype(np.float32)
     if not np.isfinite(wide).all():
         raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
-    wide = np.ascontiguousarray(wide).view()
+    wide = np.require(wide, requirements="C").view()  # unlike ascontiguousarray, 0-d stays 0-d
     wide.flags.writeable = False
     return wide
 
@@ -56,6 +56,18 @@ def is_float(dtype: np.dtype) -> bool:
 def is_real(dtype: np.dtype) -> bool:
     """Return whether a dtype is a float type that has a zero: E8M0, made for scales, has none."""
     return is_float(dtype) and bool(np.zeros(1, np.float32).astype(dtype)[0] == 0)
+
+
+def check_float(dtype: np.dtype, codec: str) -> None:
+    """Require a float type, one that has a zero, of what a codec decodes.
+
+    Raises
+    ------
+    CodecError
+        If it is another.
+    """
+    if not is_real(dtype):
+        raise CodecError(f"{codec}: {dtype} is no float type with a zero")
 
 
 def all_finite(array: np.ndarray) -> bool:

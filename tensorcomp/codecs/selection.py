@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
-from tensorcomp.codecs.rounding import is_real, widened
+from tensorcomp.codecs.rounding import check_float, widened
 from tensorcomp.codecs.tree import readable
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -149,8 +149,7 @@ def restore(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -
     """
     from tensorcomp.kernels.sparse import scatter
 
-    if not is_real(out.dtype):
-        raise CodecError(f"{codec}: {out.dtype} is no float type with a zero")
+    check_float(out.dtype, codec)
     places = sound_mask(mask, codec).view(np.uint8).reshape(-1)
     count = int(np.count_nonzero(places))
     if count != values.size:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.low_rank import nearest_factors
-from tensorcomp.codecs.rounding import is_real, store, widened, work_dtype
+from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _UNFOLDINGS = ("rows", "separable")
@@ -132,7 +132,7 @@ class Svd(Transform):
         NotRepresentable
             If the array holds no finite floats, or its factors would have more elements than it.
         """
-        wide = widened(array, "svd").reshape(array.shape)
+        wide = widened(array, "svd")
         matrix = _unfolded(wide, self.unfold)
         rank = None if self.rank is None else _rank_of(self.rank, min(matrix.shape))
         _check_worth(rank or 0, matrix.shape)
@@ -151,8 +151,7 @@ class Svd(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply the factors and add the residual."""
         left, right = parts["left"], parts["right"]
-        if not is_real(out.dtype):
-            raise CodecError(f"svd: {out.dtype} is no float type with a zero")
+        check_float(out.dtype, "svd")
         if left.shape[1] != right.shape[0]:
             raise CodecError(f"svd: factors of rank {left.shape[1]} and {right.shape[0]}")
         if left.size + right.size > out.size:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.machines import MACHINES, Machine
-from tensorcomp.codecs.rounding import is_float, widened
+from tensorcomp.codecs.rounding import check_float, widened
 from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of, to_centroids
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -108,8 +108,7 @@ class Trellis(Transform):
         from tensorcomp.kernels import trellis as kernel
 
         codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
-        if not is_float(out.dtype):
-            raise CodecError(f"trellis: {out.dtype} is no float type")
+        check_float(out.dtype, "trellis")
         if centroids.size > MOST_CENTROIDS:
             raise CodecError(f"trellis: {centroids.size} centroids, at most {MOST_CENTROIDS}")
         if codes.size == 0:

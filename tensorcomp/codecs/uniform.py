@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.rounding import is_float, store, widened
+from tensorcomp.codecs.rounding import check_float, store, widened
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -115,8 +115,7 @@ class Uniform(Transform):
         from tensorcomp.kernels import uniform as kernel
 
         codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
-        if not is_float(out.dtype):
-            raise CodecError(f"uniform: {out.dtype} is no float type")
+        check_float(out.dtype, "uniform")
         if centroids.size > MOST_CENTROIDS:
             raise CodecError(f"uniform: {centroids.size} centroids, at most {MOST_CENTROIDS}")
         if codes.size == 0:
