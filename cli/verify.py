@@ -27,7 +27,8 @@ def verify(
     """Decode everything and check every digest; write nothing.
 
     INPUT is a compressed file or folder. The exit status is 0 if it is sound, 1 if a tensor is
-    damaged or differs from the original, 2 if a file cannot be read at all.
+    damaged or differs from the original (a lossy one, by more than the file says), 2 if a file
+    cannot be read at all.
 
     \b
     Example:
@@ -56,7 +57,10 @@ def verify(
         others = f" (and {len(failed) - 1} more of {len(checks)} checks failed)"
         raise VerificationError(f"{failed[0].error}{others if len(failed) > 1 else ''}")
     if not json:
-        equal = "" if against is None else f" and equal to {printable(str(against))}"
+        equal = ""
+        if against is not None:
+            relation = "within its errors of" if summarise(source).lossy else "equal to"
+            equal = f" and {relation} {printable(str(against))}"
         name, number = printable(str(source)), len(checks)
         show([f"{name} is sound{equal}: {number} tensors checked in {seconds:.1f} s"])
 

@@ -355,3 +355,11 @@ def test_a_narrow_terminal_gets_a_narrow_table(path, monkeypatch):
     lines = plan_table(forecast, 80)
     assert max(map(len, lines)) <= 80
     assert len(lines) >= 6
+
+
+def test_verify_calls_a_lossy_file_not_equal_to_its_original(
+    call: Any, path: Path, out: Path
+) -> None:
+    for options, relation in ((("--min-snr", "20"), "within its errors of"), ((), "equal to")):
+        call("compress", path, "-o", out, "--force", *options)
+        assert f"is sound and {relation} {path}" in call("verify", out, "--against", path).stdout
