@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Install tensorcomp and all that its tests need into a virtual environment, and run them all.
 # Usage: bash tests/run.sh [VENV] [PYTEST ARGUMENTS]
+# The environment is the tests' own: where tensorcomp was installed before, not to be edited, its
+# compiled kernels stay behind, and their empty package would hide this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=${1:-.venv}
+venv=${1:-.venv-tests}
 shift || true
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
