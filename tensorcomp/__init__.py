@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         CodecError,
         FormatError,
         PlanError,
+        PruningError,
         TensorcompError,
         VerificationError,
     )
@@ -37,6 +38,7 @@ _HOMES = {
     "Pipeline": "pipeline",
     "PlanError": "errors",
     "Progress": "pipeline",
+    "PruningError": "errors",
     "TensorcompError": "errors",
     "VerificationError": "errors",
     "compare": "comparison",
@@ -60,6 +62,7 @@ __all__ = [
     "Pipeline",
     "PlanError",
     "Progress",
+    "PruningError",
     "TensorcompError",
     "VerificationError",
     "compare",

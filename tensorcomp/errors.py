@@ -28,5 +28,9 @@ class CheckpointError(TensorcompError):
     """A source checkpoint cannot be read, or an output cannot be written."""
 
 
+class PruningError(TensorcompError):
+    """Weights cannot be scored or selected as asked, or masks do not fit the model."""
+
+
 class VerificationError(TensorcompError):
     """Decoded bytes differ from what the manifest, or the original, says they are."""

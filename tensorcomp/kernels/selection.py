@@ -99,9 +99,10 @@ def add_squares(rows, first, height, width, sums):
 def group_masks(words, bits, keep, group, masks):
     """Set masks (R, G), unsigned, to the bits of the `keep` largest keys of each group of a row.
 
-    words (R, C); the last group of a row may be shorter; of equal keys the first ones are kept.
+    words (R, C), bits up to 64; the last group of a row may be shorter; of equal keys the first
+    ones are kept.
     """
-    kept = (U(1) << U(bits)) - U(1)
+    kept = U(0xFFFFFFFFFFFFFFFF) >> U(64 - bits)
     keys = np.empty(group, np.uint64)
     columns = words.shape[1]
     for i in range(words.shape[0]):
@@ -144,25 +145,25 @@ def spread_masks(masks, keep, group, mask):
 
 
 @jit
-def _mixed(word):
+def mixed_seed(word):
     word = (word ^ (word >> U(30))) * U(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> U(27))) * U(0x94D049BB133111EB)
     return word ^ (word >> U(31))
 
 
 @jit
-def _draw(state, i):
+def draw_number(state, i):
     """Return a number of the sequence that `state` begins: those of unlike `i` are unlike."""
-    return _mixed(state + (i + U(1)) * _GOLDEN)
+    return mixed_seed(state + (i + U(1)) * _GOLDEN)
 
 
 @jit
 def draw_limit(seed, start, n, k):
     """Return the k-th smallest (from 1) of the numbers drawn for n indices from `start` on."""
-    state = _mixed(seed)
+    state = mixed_seed(seed)
     counts = np.zeros(1 << 16, np.int64)
     for i in range(U(n)):
-        counts[_draw(state, start + i) >> U(48)] += 1
+        counts[draw_number(state, start + i) >> U(48)] += 1
     top = 0
     while k > counts[top]:
         k -= counts[top]
@@ -170,7 +171,7 @@ def draw_limit(seed, start, n, k):
     rest = np.empty(counts[top], np.uint64)
     found = 0
     for i in range(U(n)):
-        number = _draw(state, start + i)
+        number = draw_number(state, start + i)
         if number >> U(48) == U(top):
             rest[found] = number
             found += 1
@@ -180,16 +181,16 @@ def draw_limit(seed, start, n, k):
 @jit
 def count_draws(seed, start, n, limit):
     """Return how many of the numbers drawn for n indices from `start` on are at most `limit`."""
-    state = _mixed(seed)
+    state = mixed_seed(seed)
     count = 0
     for i in range(U(n)):
-        count += _draw(state, start + i) <= limit
+        count += draw_number(state, start + i) <= limit
     return count
 
 
 @jit
 def mark_draws(seed, start, limit, mask):
     """Set mask[i] (uint8) to 1 where the number drawn for `start` + i is at most `limit`, or 0."""
-    state = _mixed(seed)
+    state = mixed_seed(seed)
     for i in range(U(mask.size)):
-        mask[i] = _draw(state, start + i) <= limit
+        mask[i] = draw_number(state, start + i) <= limit

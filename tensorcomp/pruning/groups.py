@@ -1,0 +1,214 @@
+"""Which weights of a group of tensors are kept, for each kind of granularity and scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.errors import PruningError
+from tensorcomp.pruning.granularity import NM, Granularity
+from tensorcomp.pruning.lowest import Cut, as_words, cut_lowest, keep_above, not_a_number, word_bits
+from tensorcomp.pruning.scored import Scores
+from tensorcomp.threads import Workers
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a tensor keeps.
+
+    Parameters
+    ----------
+    pruned : int
+        How many weights it loses.
+    mask : callable
+        Makes its mask, bool.
+    """
+
+    pruned: int
+    mask: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The fewest and the most weights that a tensor may lose."""
+
+    least: int
+    most: int
+
+
+def limits_of(scores: Scores, name: str, unit: Granularity, floor: float, ceiling: float) -> Limits:
+    """Return how many weights a tensor may lose under a floor and a ceiling of its density."""
+    size = scores.sizes[name]
+    smallest = size // max(math.prod(unit.units(scores.shapes[name], name)), 1)
+    kept = max(math.ceil(floor * size), min(smallest, size)) if floor > 0 else 0
+    least = size - math.floor(ceiling * size)
+    return Limits(max(least, scores.dropped(name)), size - kept)
+
+
+def select_elements(
+    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], workers: Workers
+) -> dict[str, Kept]:
+    """Keep all but the lowest k elements of some tensors, within each tensor's limits.
+
+    A tensor whose limit is broken is held at it, and the others are cut anew; those on the side
+    that is broken more come first, which leads to the optimum.
+    """
+    cuts: dict[str, Cut] = {}
+    active = list(names)
+    while active:
+        found = cut_lowest(scores, active, k, workers)
+        over = {name: max(cut.count - limits[name].most, 0) for name, cut in found.items()}
+        under = {name: max(limits[name].least - cut.count, 0) for name, cut in found.items()}
+        broken = over if sum(over.values()) >= sum(under.values()) else under
+        if not any(broken.values()):
+            cuts.update(found)
+            break
+        for name in [name for name in active if broken[name]]:
+            held = limits[name].most if broken is over else limits[name].least
+            cuts.update(cut_lowest(scores, [name], held, workers))
+            active.remove(name)
+            k -= held
+
+    def kept(name: str) -> Kept:
+        return Kept(cuts[name].count, lambda: keep_above(scores, name, cuts[name]))
+
+    return {name: kept(name) for name in names}
+
+
+def select_units(
+    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], unit: Granularity
+) -> dict[str, Kept]:
+    """Keep all but the units of lowest score that hold together nearest to k elements.
+
+    The first ones of each tensor go before all others where its limit wants them gone, and the last
+    ones stay.
+    """
+    tensors = [_Units.of(scores, name, unit, limits[name]) for name in names]
+    values = np.concatenate([tensor.scores for tensor in tensors])
+    weights = np.concatenate([np.full(t.scores.size, t.weights) for t in tensors])
+    turns = np.concatenate([tensor.turns for tensor in tensors])
+    order = np.lexsort((np.arange(values.size), values, turns))
+    totals = np.concatenate([[0], np.cumsum(weights[order])])
+    firm = int(np.count_nonzero(turns == _FIRST))
+    free = int(np.count_nonzero(turns == _FREE))
+    choices = np.abs(totals[firm : firm + free + 1] - k)
+    gone = np.zeros(values.size, np.bool_)
+    gone[order[: firm + int(np.argmin(choices))]] = True
+    kept, start = {}, 0
+    for tensor in tensors:
+        keep = ~gone[start : start + tensor.scores.size]
+        start += tensor.scores.size
+        kept[tensor.name] = _kept_units(scores, tensor, keep, unit)
+    return kept
+
+
+_FIRST, _FREE, _LAST = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The units of a tensor: their scores, how many weights each has, and whose turn is when."""
+
+    name: str
+    shape: tuple[int, ...]
+    scores: np.ndarray
+    weights: int
+    turns: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Scores, name: str, unit: Granularity, limits: Limits) -> _Units:
+        shape = unit.units(scores.shapes[name], name)
+        whole = scores[name]
+        _check_numbers(whole, name)
+        dropped = np.isneginf(whole)
+        sums = unit.sums(np.where(dropped, 0, whole)).reshape(-1)
+        emptied = unit.sums((~dropped).astype(np.float32)).reshape(-1) == 0
+        sums[emptied] = -np.inf
+        weights = scores.sizes[name] // max(sums.size, 1)
+        turns = np.full(sums.size, _FREE)
+        order = np.argsort(sums, kind="stable")
+        most = limits.most // max(weights, 1)
+        turns[order[most:]] = _LAST
+        least = -(-(limits.least - scores.dropped(name)) // max(weights, 1))
+        turns[order[: max(least, int(np.count_nonzero(emptied)))]] = _FIRST
+        return cls(name, shape, sums, weights, turns)
+
+
+def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granularity) -> Kept:
+    shape = scores.shapes[tensor.name]
+
+    def mask() -> np.ndarray:
+        whole = unit.spread(keep.reshape(tensor.shape), shape)
+        earlier = scores.earlier(tensor.name)
+        return whole if earlier is None else whole & earlier
+
+    if scores.earlier(tensor.name) is not None:
+        return Kept(int(np.count_nonzero(~mask())), mask)
+    return Kept(int(np.count_nonzero(~keep)) * tensor.weights, mask)
+
+
+def select_in_rows(
+    scores: Scores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
+) -> dict[str, Kept]:
+    """Keep all but the lowest elements of each row, as many in each as the tensor's k allows."""
+    kept = {}
+    for name in scores.names:
+        k = round(fractions[name] * scores.sizes[name])
+        if not limits[name].least <= k <= limits[name].most:
+            raise PruningError(
+                f"tensor {name!r}: {k} of {scores.sizes[name]} weights cannot be pruned: floor, "
+                f"ceiling and earlier masks allow {limits[name].least} to {limits[name].most}"
+            )
+        kept[name] = _rows_kept(scores, name, k)
+    return kept
+
+
+def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
+    shape = scores.shapes[name]
+    rows = shape[0] if len(shape) > 1 else 1
+    # Each row loses the same, but for one: together they lose k.
+    drop = np.diff(np.arange(rows + 1) * k // max(rows, 1))
+
+    def mask() -> np.ndarray:
+        from tensorcomp.kernels.scores import mark_rows
+
+        whole = scores[name]
+        _check_numbers(whole, name)
+        places = np.empty((rows, scores.sizes[name] // max(rows, 1)), np.bool_)
+        if places.size:
+            words = as_words(whole.reshape(places.shape))
+            mark_rows(words, word_bits(scores), drop, places.view(np.uint8))
+        return places
+
+    earlier = scores.earlier(name)
+    if earlier is not None and (mask().reshape(shape) > earlier).any():
+        raise PruningError(f"tensor {name!r}: earlier masks drop more of a row than is asked for")
+    _check_numbers(scores[name], name)
+    return Kept(k, mask)
+
+
+def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
+    """Keep the highest of each group of neighbours."""
+
+    def kept(name: str) -> Kept:
+        _check_numbers(scores[name], name)
+        earlier = scores.earlier(name)
+
+        def mask() -> np.ndarray:
+            whole = unit.keeps(scores[name])
+            return whole if earlier is None else whole & earlier
+
+        size = scores.sizes[name]
+        pruned = size - size // unit.group * unit.keep
+        return Kept(pruned if earlier is None else int(np.count_nonzero(~mask())), mask)
+
+    return {name: kept(name) for name in scores.names}
+
+
+def _check_numbers(scores: np.ndarray, name: str) -> None:
+    """Require scores that are numbers."""
+    if np.isnan(scores).any():
+        raise not_a_number(name)

@@ -1,0 +1,342 @@
+"""Selection is exact: against sorting everything, for ties, types, scopes and limits."""
+
+from __future__ import annotations
+
+import tracemalloc
+from unittest import mock
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorcomp.errors import PruningError
+from tensorcomp.pruning.scored import Scores
+from tensorcomp.pruning.scores import parse_score
+from tensorcomp.pruning.selection import select
+
+TYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+def lowest(scores, names, k):
+    """Masks that drop the k lowest by (score, index in the concatenation)."""
+    flat = np.concatenate([scores[name].reshape(-1).astype(np.float64) for name in names])
+    keep = np.ones(flat.size, np.bool_)
+    keep[np.argsort(flat, kind="stable")[:k]] = False
+    sizes = np.cumsum([scores[name].size for name in names])[:-1]
+    parts = np.split(keep, sizes)
+    return {n: p.reshape(scores[n].shape) for n, p in zip(names, parts, strict=True)}
+
+
+def check(selection, masks):
+    assert selection.names == tuple(sorted(masks))
+    for name, mask in masks.items():
+        made = selection.mask(name)
+        assert made.dtype == np.bool_
+        np.testing.assert_array_equal(made, mask)
+        assert selection.pruned[name] == np.count_nonzero(~mask)
+        assert selection.sizes[name] == mask.size
+    dropped = sum(np.count_nonzero(~mask) for mask in masks.values())
+    assert selection.sparsity == dropped / sum(mask.size for mask in masks.values())
+
+
+@st.composite
+def tensors(draw):
+    """Up to four tensors of some type, with many equal numbers among them."""
+    dtype = draw(st.sampled_from(TYPES))
+    few = st.sampled_from([-2.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0])
+    numbers = st.one_of(few, st.floats(-100, 100, width=16))
+    result = {}
+    for name in draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)):
+        rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 6))
+        size = rows * columns
+        values = draw(st.lists(numbers, min_size=size, max_size=size))
+        result[name] = np.array(values).reshape(rows, columns).astype(dtype)
+    return result
+
+
+@given(tensors(), st.floats(0, 1), st.integers(1, 12), st.integers(1, 3))
+@settings(max_examples=150)
+def test_global_selection_is_sorting(scores, sparsity, length, threads):
+    size = sum(array.size for array in scores.values())
+    with mock.patch("tensorcomp.pruning.scored.RUN", length):
+        selection = select(scores, sparsity, scope="global", floor=0, threads=threads)
+        check(selection, lowest(scores, sorted(scores), round(sparsity * size)))
+
+
+@given(tensors(), st.floats(0, 1))
+def test_selection_within_tensors(scores, sparsity):
+    masks = {}
+    for name, array in scores.items():
+        masks.update(lowest(scores, [name], round(sparsity * array.size)))
+    check(select(scores, sparsity, scope="tensor", floor=0), masks)
+
+
+@given(tensors(), st.floats(0, 1))
+def test_selection_within_groups(scores, sparsity):
+    masks = {}
+    for group in ([n for n in sorted(scores) if n < "c"], [n for n in sorted(scores) if n >= "c"]):
+        size = sum(scores[name].size for name in group)
+        if group:
+            masks.update(lowest(scores, group, round(sparsity * size)))
+    check(select(scores, sparsity, scope=lambda name: name < "c", floor=0), masks)
+
+
+@given(tensors(), st.floats(0, 1))
+def test_selection_within_rows(scores, sparsity):
+    selection = select(scores, sparsity, scope="row", floor=0)
+    for name, array in scores.items():
+        mask = selection.mask(name)
+        dropped = np.count_nonzero(~mask, axis=1)
+        assert dropped.sum() == round(sparsity * array.size) == selection.pruned[name]
+        assert dropped.max() - dropped.min() <= 1
+        for row, kept, k in zip(array, mask, dropped, strict=True):
+            expected = lowest({"row": row}, ["row"], int(k))["row"]
+            np.testing.assert_array_equal(kept, expected)
+
+
+@given(tensors(), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+@settings(max_examples=200)
+def test_limits_of_each_tensor_hold(scores, sparsity, one, other):
+    floor, ceiling = min(one, other), max(one, other)
+    size = sum(array.size for array in scores.values())
+    k = round(sparsity * size)
+    try:
+        selection = select(scores, sparsity, scope="global", floor=floor, ceiling=ceiling)
+    except PruningError:
+        least = sum(a.size - int(ceiling * a.size) for a in scores.values())
+        most = sum(int((1 - floor) * a.size) for a in scores.values())
+        ones = len(scores) if floor > 0 else 0
+        assert not least <= k <= most - ones or floor * min(a.size for a in scores.values()) < 1
+        return
+    assert sum(selection.pruned.values()) == k
+    for name, array in scores.items():
+        kept = array.size - selection.pruned[name]
+        assert kept >= floor * array.size - 1e-9
+        assert kept <= ceiling * array.size + 1e-9
+        assert kept >= 1 or floor == 0
+        check_lowest = lowest(scores, [name], selection.pruned[name])[name]
+        np.testing.assert_array_equal(selection.mask(name), check_lowest)
+
+
+def test_a_floor_moves_pruning_to_other_tensors():
+    scores = {"a": np.arange(10.0), "b": np.arange(10.0, 20.0), "c": np.arange(20.0, 30.0)}
+    selection = select(scores, 0.5, floor=0.3)
+    assert selection.pruned == {"a": 7, "b": 7, "c": 1}
+
+
+def test_floor_and_ceiling_that_pull_against_each_other():
+    """Holding the wrong side first would leave the other out of reach."""
+    scores = {"a": np.arange(100.0), "b": np.arange(100.0, 200.0), "c": np.arange(1000.0, 1100.0)}
+    selection = select(scores, 1 / 3, floor=0.5, ceiling=0.75)
+    assert selection.pruned == {"a": 50, "b": 25, "c": 25}
+
+
+def test_no_tensor_is_cut_off_unless_asked():
+    scores = {"a": np.zeros((3, 3)), "b": np.ones((30, 30))}
+    assert select(scores, 0.5).pruned == {"a": 8, "b": 446}
+    assert select(scores, 0.5, floor=0).pruned == {"a": 9, "b": 445}
+
+
+def test_everything_can_go_if_asked():
+    scores = {"a": np.ones((3, 3))}
+    with pytest.raises(PruningError, match=r"9 of 9 weights cannot be pruned, only 8"):
+        select(scores, 1.0)
+    assert select(scores, 1.0, floor=0).sparsity == 1
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("values", ["ties", "grid", "normal"])
+def test_900_of_1000(dtype, values):
+    rng = np.random.default_rng(0)
+    made = {
+        "ties": np.full((20, 50), 0.5),
+        "grid": rng.integers(-7, 8, (20, 50)) * 0.125,
+        "normal": rng.standard_normal((20, 50)),
+    }[values].astype(dtype)
+    selection = select(Scores({"w": made}, parse_score("magnitude")), 0.9)
+    assert np.count_nonzero(~selection.mask("w")) == 900
+
+
+def test_equal_scores_go_first_come_first():
+    selection = select({"b": np.ones(4), "a": np.ones(4)}, 0.75, floor=0)
+    np.testing.assert_array_equal(selection.mask("a"), [False] * 4)
+    np.testing.assert_array_equal(selection.mask("b"), [False, False, True, True])
+
+
+def test_zeros_of_either_sign_are_equal():
+    for dtype in (np.float32, np.float64):
+        selection = select({"w": np.array([0.0, -0.0, 0.0, -0.0, -1.0], dtype)}, 0.6)
+        np.testing.assert_array_equal(selection.mask("w"), [False, False, True, True, False])
+
+
+def test_the_order_of_the_tensors_does_not_matter():
+    rng = np.random.default_rng(0)
+    scores = {name: rng.integers(0, 3, (7, 9)).astype(np.float32) for name in "dcab"}
+    there = select(scores, 0.37)
+    back = select(dict(sorted(scores.items())), 0.37)
+    for name in scores:
+        np.testing.assert_array_equal(there.mask(name), back.mask(name))
+
+
+@given(tensors(), st.floats(0, 0.9), st.floats(0, 0.9), st.sampled_from(["global", "tensor", "row"]))
+def test_later_rounds_contain_earlier_ones(scores, one, other, scope):
+    first = select(scores, min(one, other), scope=scope, floor=0)
+    masks = {name: first.mask(name) for name in first.names}
+    again = {name: -array.astype(np.float64) for name, array in scores.items()}
+    second = select(again, max(one, other), scope=scope, floor=0, previous=masks)
+    for name in scores:
+        assert not (second.mask(name) & ~masks[name]).any()
+        assert np.count_nonzero(~second.mask(name)) == second.pruned[name]
+    if scope != "tensor":
+        size = sum(array.size for array in scores.values())
+        k = round(max(one, other) * size)
+        assert sum(second.pruned.values()) == k or scope == "row"
+
+
+@pytest.mark.parametrize("scope", ["global", "tensor", "row"])
+def test_fewer_than_before_is_refused(scope):
+    scores = {"a": np.arange(20.0).reshape(2, 10)}
+    masks = {"a": np.arange(20).reshape(2, 10) % 10 > 4}
+    with pytest.raises(PruningError, match="earlier masks"):
+        select(scores, 0.3, scope=scope, previous=masks)
+
+
+def test_masks_of_other_tensors_are_refused():
+    with pytest.raises(PruningError, match="none of the tensors"):
+        select({"a": np.ones(3)}, 0.5, previous={"b": np.ones(3, np.bool_)})
+    with pytest.raises(PruningError, match="the mask of 'a'"):
+        select({"a": np.ones(3)}, 0.5, previous={"a": np.ones(4, np.bool_)})
+    with pytest.raises(PruningError, match="the mask of 'a'"):
+        select({"a": np.ones(3)}, 0.5, previous={"a": np.ones(3)})
+
+
+@pytest.mark.parametrize("granularity", ["filter", "channel", "block(2, 2)", "row"])
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+def test_units_go_as_a_whole(granularity, scope):
+    rng = np.random.default_rng(1)
+    scores = {name: rng.random((8, 6)) for name in "ab"}
+    selection = select(scores, 0.5, granularity=granularity, scope=scope)
+    assert selection.sparsity == 0.5
+    unit = selection.granularity
+    sums, kept = [], []
+    for name in scores:
+        mask = selection.mask(name)
+        whole = unit.sums(mask.astype(np.float32)).reshape(-1)
+        assert set(whole) <= {0, mask.size / whole.size}
+        assert selection.pruned[name] == np.count_nonzero(~mask)
+        sums.append(unit.sums(scores[name]).reshape(-1))
+        kept.append(whole > 0)
+        if scope == "tensor":
+            assert sums[-1][kept[-1]].min() > sums[-1][~kept[-1]].max()
+    if scope == "global":
+        values, mask = np.concatenate(sums), np.concatenate(kept)
+        assert values[mask].min() > values[~mask].max()
+
+
+def test_units_of_unlike_size_come_nearest_to_the_aim():
+    scores = {"a": np.full((4, 10), 0.1), "b": np.full((3, 7), 1.0)}
+    # 61 weights: after 3 units of `a` 30 are gone, after all four 40; half is 30 (30.5, to even).
+    assert select(scores, 0.5, granularity="filter", floor=0).pruned == {"a": 30, "b": 0}
+    assert select(scores, 0.6, granularity="filter", floor=0).pruned == {"a": 40, "b": 0}
+    assert select(scores, 0.6, granularity="filter").pruned == {"a": 30, "b": 7}
+
+
+def test_units_obey_limits():
+    scores = {"a": np.arange(8.0)[:, None] * np.ones((8, 4)), "b": 100 + np.ones((8, 4))}
+    selection = select(scores, 0.5, granularity="filter", floor=0.25, ceiling=0.9)
+    assert selection.pruned == {"a": 24, "b": 8}
+
+
+def test_a_pattern_says_its_sparsity():
+    scores = {"w": np.arange(16.0).reshape(2, 8)}
+    selection = select(scores, granularity="nm(1, 4)")
+    assert selection.sparsity == 0.75
+    assert np.count_nonzero(selection.mask("w")) == 4
+    assert select(scores, 0.75, granularity="nm(1, 4)").sparsity == 0.75
+    with pytest.raises(PruningError, match="by itself"):
+        select(scores, 0.5, granularity="nm(1, 4)")
+    with pytest.raises(PruningError, match="by itself"):
+        select(scores, granularity="nm(1, 4)", scope="tensor")
+
+
+def test_a_sparsity_for_each_tensor():
+    scores = {name: np.arange(10.0) for name in "ab"}
+    assert select(scores, {"a": 0.2, "b": 0.7}).pruned == {"a": 2, "b": 7}
+    with pytest.raises(PruningError, match="no tensor is called 'c'"):
+        select(scores, {"a": 0.2, "b": 0.7, "c": 0})
+    with pytest.raises(PruningError, match="none for 'b'"):
+        select(scores, {"a": 0.2})
+    with pytest.raises(PruningError, match="goes with the scope"):
+        select(scores, {"a": 0.2, "b": 0.7}, scope="global")
+
+
+@pytest.mark.parametrize("granularity", ["element", "filter", "nm(1, 2)"])
+@pytest.mark.parametrize("scope", ["global", "tensor", "row"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_is_an_error_that_names_the_tensor(granularity, scope, dtype):
+    bad = np.ones((4, 4), dtype)
+    bad[2, 3] = -np.nan
+    scores = {"fine": np.ones((4, 4), dtype), "broken": bad}
+    pattern = granularity.startswith("nm")
+    if granularity == "filter" and scope == "row":
+        pytest.skip("rows are for single weights")
+    with pytest.raises(PruningError, match="'broken': a score is NaN"):
+        select(
+            scores,
+            None if pattern else 0.5,
+            granularity=granularity,
+            scope=None if pattern else scope,
+        )
+
+
+def test_infinite_scores_are_the_highest():
+    selection = select({"w": np.array([np.inf, 1, 2, np.inf], np.float32)}, 0.5)
+    np.testing.assert_array_equal(selection.mask("w"), [True, False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sparsity": 1.5}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": -0.1}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": float("nan")}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": True}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": "0.5"}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": None}, "how much is to be pruned"),
+        ({"sparsity": 0.5, "floor": 2}, "floor is a number"),
+        ({"sparsity": 0.5, "floor": 0.5, "ceiling": 0.1}, "above the ceiling"),
+        ({"sparsity": 0.5, "scope": "layer"}, "scope is one of"),
+        ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "for single weights"),
+        ({"sparsity": 0.5, "granularity": "block(3, 3)"}, "does not divide"),
+        ({"sparsity": 0.1, "ceiling": 0.5}, "fewer than the"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments, words):
+    with pytest.raises(PruningError, match=words):
+        select({"w": np.ones((4, 4))}, **arguments)
+
+
+def test_nothing_to_prune():
+    with pytest.raises(PruningError, match="no tensor"):
+        select({}, 0.5)
+
+
+def test_empty_tensors_are_no_trouble():
+    scores = {"none": np.zeros((0, 3), np.float32), "some": np.arange(4, dtype=np.float32)}
+    selection = select(scores, 0.5)
+    assert selection.mask("none").shape == (0, 3)
+    assert selection.sparsity == 0.5
+
+
+def test_memory_stays_far_below_a_copy():
+    weights = {f"w{i}": np.ones((1024, 1024), np.float32) for i in range(8)}
+    weights["w3"][:] = np.random.default_rng(0).random((1024, 1024))
+    scores = Scores(weights, parse_score("magnitude"))
+    select(scores, 0.9)
+    tracemalloc.start()
+    select(scores, 0.9)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20  # of 32 MiB
