@@ -6,9 +6,9 @@ a pass, so that nothing is sorted or gathered, and scores are computed anew in e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from tensorcomp.threads import Workers
 
 _INFINITE = {32: 0x7F800000, 64: 0x7FF0000000000000}
 
-Result = TypeVar("Result")
 # Runs of one tensor that stand side by side: its name and where they start and stop.
 _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
 
@@ -73,10 +72,10 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
             equal.append((start, start + run.size, int(same)))
         return below, equal
 
-    counts = _on_parts(count, parts, workers) if k else [(0, [])] * len(parts)
+    counts = [found for _, found in workers.in_order(count, parts if k else [])]
     ties = k - sum(below for below, _ in counts)
     cuts = {name: Cut(limit, 0, 0) for name in names}
-    for (name, _), (below, equal) in zip(parts, counts, strict=True):
+    for (name, _), (below, equal) in zip(parts if k else [], counts, strict=True):
         cut = cuts[name]
         stop, taken = cut.stop, 0
         for start, end, same in equal:
@@ -136,7 +135,10 @@ def _kth_key(scores: Scores, parts: list[_Part], k: int, bits: int, workers: Wor
                     raise not_a_number(part[0])
             return counts
 
-        totals = np.cumsum(sum(_on_parts(count, parts, workers)))
+        totals = np.zeros(1 << DIGIT, np.int64)
+        for _, counts in workers.in_order(count, parts):
+            totals += counts
+        totals = np.cumsum(totals)
         digit = int(np.searchsorted(totals, k))
         k -= int(totals[digit - 1]) if digit else 0
         found = found << DIGIT | digit
@@ -160,9 +162,3 @@ def _parts(scores: Scores, names: Sequence[str]) -> list[_Part]:
         for bounds in [scores.bounds(name)]
         for i in range(0, len(bounds), some)
     ]
-
-
-def _on_parts(
-    function: Callable[[_Part], Result], parts: list[_Part], workers: Workers
-) -> list[Result]:
-    return [result for _, result in workers.in_order(function, parts)]

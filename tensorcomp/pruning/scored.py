@@ -1,4 +1,7 @@
-"""Scores of some tensors, computed run by run when they are asked for: never all at once."""
+"""Scores of some tensors, computed run by run when they are asked for: never all at once.
+
+But for those that must see a tensor whole (`Lamp`), which are computed once and kept.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ class Scores(Mapping[str, np.ndarray]):
         self.score = score
         self.statistics = statistics
         self.names = tuple(sorted(weights))
+        self._kept: dict[str, np.ndarray] = {}
         self._statistics: dict[str, np.ndarray] = {}
         self.shapes = {name: weights[name].shape for name in self.names}
         self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
@@ -112,10 +116,21 @@ class Scores(Mapping[str, np.ndarray]):
         bounds : sequence of tuple of int, optional
             Some of `bounds`; all by default.
         """
+        if not self.score.elementwise:
+            yield 0, self._whole(name)
+            return
         flat = self.weights[name].reshape(-1)
         for start, stop in self.bounds(name) if bounds is None else bounds:
             scores = self._run(name, flat[start:stop], start)
             yield start, scores.astype(self.dtype, copy=False)
+
+    def _whole(self, name: str) -> np.ndarray:
+        """Return the scores of a tensor that cannot be scored in runs; they are kept."""
+        scores = self._kept.get(name)
+        if scores is None:
+            scores = self._run(name, self.weights[name].reshape(-1), 0).astype(self.dtype)
+            self._kept[name] = scores
+        return scores
 
     def _run_length(self, name: str) -> int:
         if not self.score.elementwise:

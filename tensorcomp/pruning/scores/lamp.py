@@ -20,7 +20,7 @@ class Lamp(Score):
 
     Notes
     -----
-    Cost: a sort of each tensor, in float64.
+    Cost: a sort of each tensor, and 8 bytes a weight, which are kept until weights are selected.
 
     References
     ----------
