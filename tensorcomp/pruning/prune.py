@@ -11,6 +11,7 @@ import numpy as np
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.calibration import calibrate
 from tensorcomp.pruning.granularity import Element, Granularity, parse_granularity
+from tensorcomp.pruning.losses import example_of
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.schedules import exponential
 from tensorcomp.pruning.scored import Scores
@@ -19,6 +20,7 @@ from tensorcomp.pruning.selection import USUAL_FLOOR, Scope, select
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.statistics import Statistics
 from tensorcomp.pruning.targets import Where, prunable_parameters
+from tensorcomp.pruning.untouched import untouched
 from tensorcomp.pruning.weights import ModelWeights
 
 if TYPE_CHECKING:
@@ -154,7 +156,8 @@ class _Measuring:
     def _example(self) -> torch.Tensor:
         if self.example is not None:
             return self.example
-        for batch in self.data or ():
-            inputs: torch.Tensor = batch[0] if isinstance(batch, (tuple, list)) else batch
-            return inputs[:1]
+        with untouched(self.model, weights=False):
+            for batch in self.data or ():
+                example: torch.Tensor = example_of(batch)
+                return example
         raise PruningError("the score synflow needs the shape of an input: give an example")

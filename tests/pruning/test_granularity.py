@@ -106,9 +106,7 @@ def test_pattern_along_the_first_axis():
     )
 
 
-@given(
-    st.integers(1, 4), st.sampled_from([4, 8]), st.integers(1, 5), st.integers(1, 3), st.data()
-)
+@given(st.integers(1, 4), st.sampled_from([4, 8]), st.integers(1, 5), st.integers(1, 3), st.data())
 def test_every_group_keeps_exactly(keep, group, rows, groups, data):
     numbers = st.floats(-2, 2, width=16)
     count = rows * groups * group

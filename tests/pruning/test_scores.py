@@ -98,7 +98,9 @@ def test_the_seed_is_in_the_text():
     assert parse_score("random(7)") == Random(7) == parse_score(str(Random(7)))
 
 
-@pytest.mark.parametrize("text", ["", "magnitud", "random(-1)", "random(x)", "snip(3)", "random(1.5)"])
+@pytest.mark.parametrize(
+    "text", ["", "magnitud", "random(-1)", "random(x)", "snip(3)", "random(1.5)"]
+)
 def test_unknown_scores(text):
     with pytest.raises(PruningError):
         parse_score(text)

@@ -180,7 +180,9 @@ def test_the_order_of_the_tensors_does_not_matter():
         np.testing.assert_array_equal(there.mask(name), back.mask(name))
 
 
-@given(tensors(), st.floats(0, 0.9), st.floats(0, 0.9), st.sampled_from(["global", "tensor", "row"]))
+@given(
+    tensors(), st.floats(0, 0.9), st.floats(0, 0.9), st.sampled_from(["global", "tensor", "row"])
+)
 def test_later_rounds_contain_earlier_ones(scores, one, other, scope):
     first = select(scores, min(one, other), scope=scope, floor=0)
     masks = {name: first.mask(name) for name in first.names}

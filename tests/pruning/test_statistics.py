@@ -8,7 +8,10 @@ from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.pruning.statistics import Statistics
 
 ARRAYS = {
-    "snip": {"a/b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.ones(2, np.float32)},
+    "snip": {
+        "a/b.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "c": np.ones(2, np.float32),
+    },
     "synflow": {"c": np.array([1e-300, 2.0])},
 }
 

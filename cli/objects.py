@@ -1,0 +1,122 @@
+"""Python objects that options name: ``module:name`` or ``path/to/file.py:name``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+
+from tensorcomp.errors import PruningError, TensorcompError
+
+
+def object_text(text: str) -> str:
+    """Take the name of an object, as an option gives it."""
+    module, _, name = text.rpartition(":")
+    if not module or not all(part.isidentifier() for part in name.split(".")):
+        raise typer.BadParameter(f"{text!r} is not MODULE:NAME or path/to/file.py:NAME")
+    return text
+
+
+@contextlib.contextmanager
+def importable(*texts: str | None) -> Iterator[None]:
+    """Have the current folder, and those of the files that are named, importable in a block."""
+    folders = [Path.cwd()]
+    for text in filter(None, texts):
+        place = text.rpartition(":")[0]
+        if place.endswith(".py"):
+            folders.append(Path(place).resolve().parent)
+    added = [str(folder) for folder in folders if str(folder) not in sys.path]
+    sys.path[:0] = added
+    try:
+        yield
+    finally:
+        for folder in added:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
+
+
+@contextlib.contextmanager
+def naming(text: str, doing: str = "") -> Iterator[None]:
+    """Turn an error of a user's code into one that says which object of theirs failed.
+
+    Parameters
+    ----------
+    text : str
+        The object.
+    doing : str
+        When, such as `` in minibatch 3``.
+
+    Raises
+    ------
+    PruningError
+        For any exception but those of tensorcomp.
+    """
+    try:
+        yield
+    except TensorcompError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = f": {error}" if str(error) else ""
+        raise PruningError(f"{text} failed{doing}: {type(error).__name__}{message}") from error
+
+
+def load_object(text: str) -> Any:
+    """Return the object that ``module:name`` or ``path/to/file.py:name`` names.
+
+    Modules are imported as they would be in the current folder, see `importable`. A file is run
+    once, however many objects of it are named.
+
+    Raises
+    ------
+    PruningError
+        If there is none, or importing it fails.
+    """
+    place, _, name = text.rpartition(":")
+    with naming(text, " at import"):
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise PruningError(f"{text}: {place} has no {part!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the module imports
+        raise PruningError(
+            f"there is no module {error.name!r}; the current folder is searched, too, and a file "
+            "is named path/to/file.py:NAME"
+        ) from None
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise PruningError(f"{path}: there is no such file")
+    path = path.resolve()
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    name = path.stem if path.stem not in sys.modules else str(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as for an import, so that its classes can be pickled
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

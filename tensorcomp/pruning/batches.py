@@ -1,0 +1,161 @@
+"""Minibatches of a loader: counted, moved to the model's device, given twice if need be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorcomp.errors import PruningError
+from tensorcomp.pruning.untouched import Generators
+
+Told = Callable[[int, "int | None"], None]
+
+
+class Batches:
+    """The minibatches of a pass over data; iterated a second time, it gives the same ones again.
+
+    A second pass starts with the generators of random numbers as they were before the first, so
+    that a loader that shuffles by the global ones repeats itself.
+
+    Parameters
+    ----------
+    data : iterable
+        Of minibatches.
+    wanted : int, optional
+        How many to take; all by default.
+    device : torch.device
+        Where their tensors go.
+    again : bool
+        Whether there will be a second pass. The minibatches of an iterator, which cannot be started
+        again, are then kept in memory.
+    told : callable, optional
+        Called with the number of minibatches done, of all passes, and how many there will be, None
+        if that is not known.
+    """
+
+    def __init__(
+        self,
+        data: Iterable[Any],
+        wanted: int | None,
+        device: torch.device,
+        *,
+        again: bool = False,
+        told: Told | None = None,
+    ) -> None:
+        if wanted is not None and wanted < 1:
+            raise PruningError(f"batches is at least 1; got {wanted}")
+        if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
+            raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
+        # Before anything of the first pass: a loader may draw its order when it is started.
+        self._generators = Generators() if again else None
+        try:
+            started = iter(data)
+        except TypeError:
+            raise PruningError(
+                f"data is an iterable of minibatches; got a {type(data).__name__}"
+            ) from None
+        self.count = 0
+        self.samples = 0
+        self._wanted = wanted
+        self._device = device
+        self._told = told
+        self._passes = 2 if again else 1
+        self._kept: list[Any] | None = [] if again and started is data else None
+        self._data: Iterable[Any] = data
+        self._first: Iterator[Any] | None = started
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each minibatch, from 1, and the minibatch.
+
+        Raises
+        ------
+        PruningError
+            If there are fewer than wanted, none, or not as many as before.
+        """
+        if self._first is not None:
+            source, self._first = self._first, None
+            yield from self._take(source)
+        elif self._kept is not None:
+            yield from self._repeat(self._kept)
+        else:
+            assert self._generators is not None
+            self._generators.restore()
+            yield from self._repeat(self._data)
+
+    def _take(self, source: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        expected = self._expected()
+        for number, batch in enumerate(itertools.islice(source, self._wanted), 1):
+            if self._kept is not None:
+                self._kept.append(batch)
+            moved = to_device(batch, self._device)
+            self.samples += _samples(moved)
+            yield number, moved
+            self.count = number
+            self._tell(number, expected)
+        if self._wanted is not None and self.count < self._wanted:
+            raise PruningError(
+                f"the data ended after {self.count} minibatches; {self._wanted} were asked for"
+            )
+        if not self.count:
+            raise PruningError("the data hold no minibatch; a loader may have been used up before")
+
+    def _repeat(self, source: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        number = 0
+        for number, batch in enumerate(itertools.islice(source, self.count), 1):
+            yield number, to_device(batch, self._device)
+            self._tell(self.count + number, 2 * self.count)
+        if number < self.count:
+            raise PruningError(
+                f"the data gave {self.count} minibatches at first and {number} the second time; "
+                "give a list of them"
+            )
+
+    def _expected(self) -> int | None:
+        try:
+            length: int | None = len(self._data)  # type: ignore[arg-type]
+        except TypeError:
+            length = None
+        count = self._wanted if length is None else min(length, self._wanted or length)
+        return None if count is None else count * self._passes
+
+    def _tell(self, done: int, expected: int | None) -> None:
+        if self._told is not None:
+            self._told(done, expected)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a minibatch with its tensors on a device; NumPy arrays become tensors.
+
+    Tuples, lists and mappings are searched; of other objects, those with a method ``to`` are asked.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, np.ndarray):
+        return torch.as_tensor(batch).to(device)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)([to_device(value, device) for value in batch])
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    return batch
+
+
+def _samples(batch: Any) -> int:
+    """Return the length of the first tensor in a minibatch; 1 without one."""
+    pending = [batch]
+    while pending:
+        thing = pending.pop(0)
+        if isinstance(thing, torch.Tensor):
+            return thing.shape[0] if thing.ndim else 1
+        if isinstance(thing, Mapping):
+            pending[:0] = thing.values()
+        elif isinstance(thing, (tuple, list)):
+            pending[:0] = thing
+    return 1

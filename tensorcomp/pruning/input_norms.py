@@ -1,0 +1,145 @@
+"""‖X‖₂ of every input feature that a linear layer or a convolution reads, by streaming sums."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+_Conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class InputNorms:
+    """Adds up the squares of inputs, by hooks that are gone when the block ends.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    weights : mapping of str to torch.Tensor
+        Those whose inputs count, where a `torch.nn.Linear` or ``Conv1d`` to ``Conv3d`` has one as
+        its weight and is itself called; inputs of all layers that share a weight add up.
+
+    Attributes
+    ----------
+    sums : dict of str to torch.Tensor
+        The squares so far, of the tensors whose layers were called: float32, float64 for float64
+        weights; of one filter's shape, or of as many as the convolution has groups.
+    """
+
+    def __init__(self, model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+        self.sums: dict[str, torch.Tensor] = {}
+        self._weights = weights
+        self._listens = False
+        names = {id(weight): name for name, weight in weights.items()}
+        self._layers: list[tuple[nn.Module, str]] = []
+        for module in model.modules():
+            if isinstance(module, (nn.Linear, *_Conv)):
+                name = names.get(id(module._parameters.get("weight")))
+                if name is not None:
+                    self._layers.append((module, name))
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> InputNorms:
+        for module, name in self._layers:
+            hook = module.register_forward_pre_hook(self._listener(name), with_kwargs=True)
+            self._stack.callback(hook.remove)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Count inputs in this block only: not what is computed again for the gradient."""
+        self._listens = True
+        try:
+            yield
+        finally:
+            self._listens = False
+
+    def norms(self) -> dict[str, torch.Tensor]:
+        """Return ‖X‖₂, of the shape of one output's weights; of the weight's, if it has groups."""
+        found = {}
+        for name, total in self.sums.items():
+            weight = self._weights[name]
+            if total.ndim == weight.ndim:  # group, channel of the group, place in the kernel
+                total = total.repeat_interleave(weight.shape[0] // total.shape[0], dim=0)
+            found[name] = total.sqrt()
+        return found
+
+    def _listener(self, name: str) -> Any:
+        def listen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._listens:
+                inputs = args[0] if args else kwargs["input"]
+                dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
+                squares = input_squares(module, inputs.detach(), dtype)
+                if name in self.sums:
+                    squares = squares.to(self.sums[name].device) + self.sums[name]
+                self.sums[name] = squares
+
+        return listen
+
+
+def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the sum of squares of each input of a layer's outputs, over samples and positions.
+
+    Parameters
+    ----------
+    module : torch.nn.Linear, Conv1d, Conv2d or Conv3d
+    inputs : torch.Tensor
+        What it is given: shape ``(…, features)``, or ``([samples,] channels, …)``.
+    dtype : torch.dtype
+        What is added up in.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape ``(features,)``; for convolutions ``(channels, *kernel)``, or ``(groups, channels of
+        a group, *kernel)`` if there are several groups.
+    """
+    if isinstance(module, nn.Linear):
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=0, dtype=dtype)
+        return norms.square()
+    assert isinstance(module, _Conv)
+    kernel = module.kernel_size
+    if inputs.ndim == len(kernel) + 1:
+        inputs = inputs.unsqueeze(0)
+    # Samples first: the rest then costs as much as one of them, and nothing is unfolded.
+    total = torch.linalg.vector_norm(inputs, dim=0, keepdim=True, dtype=dtype).square()
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    total = F.pad(total, _pads(module), mode=mode)[0]
+    steps = []
+    for size, length, stride, dilation in zip(
+        kernel, total.shape[1:], module.stride, module.dilation, strict=True
+    ):
+        outputs = (length - dilation * (size - 1) - 1) // stride + 1
+        starts = [dilation * place for place in range(size)]
+        steps.append([slice(at, at + stride * (outputs - 1) + 1, stride) for at in starts])
+    axes = tuple(range(1, len(kernel) + 1))
+    sums = [total[(slice(None), *place)].sum(axes) for place in itertools.product(*steps)]
+    squares = torch.stack(sums, dim=1).reshape(-1, *kernel)
+    if module.groups > 1:
+        squares = squares.reshape(module.groups, -1, *kernel)
+    return squares
+
+
+def _pads(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> list[int]:
+    """Return the padding of each side of each axis, the last axis first, as `F.pad` takes it."""
+    pads: list[int] = []
+    for axis in reversed(range(len(module.kernel_size))):
+        if module.padding == "valid":
+            pads += [0, 0]
+        elif module.padding == "same":
+            total = module.dilation[axis] * (module.kernel_size[axis] - 1)
+            pads += [total // 2, total - total // 2]
+        else:
+            side = module.padding[axis]
+            assert isinstance(side, int)
+            pads += [side, side]
+    return pads

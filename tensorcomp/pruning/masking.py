@@ -1,0 +1,62 @@
+"""Masks of a model's parameters, checked and on their devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from tensorcomp.errors import PruningError
+
+Masks = Mapping[str, "np.ndarray | torch.Tensor"]
+
+
+def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
+    """Return where each masked parameter of a model is kept.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    masks : mapping of str to numpy.ndarray or torch.Tensor
+        Bool, of the parameters' shapes; a tied weight may have any of its names.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        By the first name in ``named_parameters()``, on the parameter's device.
+
+    Raises
+    ------
+    PruningError
+        If there is no such parameter, or a mask does not fit it.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    kept: dict[str, torch.Tensor] = {}
+    for name, mask in masks.items():
+        parameter = parameters.get(name)
+        if parameter is None:
+            raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
+        if mask.dtype not in (torch.bool, np.bool_) or tuple(mask.shape) != tuple(parameter.shape):
+            raise PruningError(
+                f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}; it must be bool "
+                f"{list(parameter.shape)}, true where a weight is kept"
+            )
+        kept[first[id(parameter)]] = torch.as_tensor(mask, device=parameter.device)
+    return kept
+
+
+def mask_parameters(model: nn.Module, masks: Masks) -> None:
+    """Set the weights of a model that are not kept to zero, unseen by autograd.
+
+    Raises
+    ------
+    PruningError
+        If a mask does not fit; nothing is changed then.
+    """
+    kept = kept_places(model, masks)
+    for name, parameter in model.named_parameters():
+        if name in kept:
+            parameter.data.masked_fill_(~kept[name], 0)

@@ -1,0 +1,197 @@
+"""Which parameters of a model can be pruned: the weights of its layers, tied ones once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from tensorcomp.checkpoints.naming import listed
+from tensorcomp.errors import PruningError
+
+Where: TypeAlias = "str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None"
+
+_LAYERS = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+
+
+def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.Parameter]:
+    """Return the parameters of a model that pruning is about, sorted by name.
+
+    By default they are the weights of `torch.nn.Linear`, ``Bilinear``, convolutions, transposed or
+    not, and the projections of ``MultiheadAttention``, unless they are frozen (``requires_grad`` is
+    false) or tied to an embedding. A tied weight is there once, under the first of its names in
+    ``named_parameters()``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In DistributedDataParallel, DataParallel or compiled, names are those without the wrapper.
+    where : str, iterable of str, or callable, optional
+        Replaces the default. Patterns (``*``, ``?``, ``[…]``) are for whole names; one with such
+        characters takes the tensors of two or more axes that it matches, of any layer, frozen or
+        not. Vectors (biases, norms) are taken only by their full names. A callable is given each
+        name and parameter, and takes what it returns true for.
+
+    Returns
+    -------
+    dict of str to torch.nn.Parameter
+        At least one.
+
+    Raises
+    ------
+    PruningError
+        If there is none, a pattern matches nothing, a parameter has no values yet (meta device,
+        lazy layer) or is not a dense tensor of floats, or, by default, if a layer computes its
+        weight from other parameters.
+    """
+    inner = unwrapped(model)
+    names = _all_names(inner)
+    if not names:
+        raise PruningError(f"the model, a {type(inner).__name__}, has no parameters to prune")
+    parameters = {id(parameter): parameter for parameter in inner.parameters()}
+    if where is None:
+        chosen = _weights_of_layers(inner, names)
+    elif callable(where):
+        chosen = {key for key in names if where(names[key][0], parameters[key])}
+        if not chosen:
+            raise PruningError("where is true for none of the model's parameters")
+    else:
+        chosen = _matched(_patterns(where), names, parameters)
+    found = {names[key][0]: parameters[key] for key in chosen}
+    for name in sorted(found):
+        _require_floats(name, found[name])
+    return {name: found[name] for name in sorted(found)}
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model inside DistributedDataParallel, DataParallel and `torch.compile`."""
+    while True:
+        if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        elif isinstance(compiled := getattr(model, "_orig_mod", None), nn.Module):
+            model = compiled
+        else:
+            return model
+
+
+def _all_names(model: nn.Module) -> dict[int, list[str]]:
+    """Return all names of each parameter, by its id."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return names
+
+
+def _weights_of_layers(model: nn.Module, names: dict[int, list[str]]) -> set[int]:
+    """Return the ids of the parameters that are pruned by default."""
+    found: dict[int, nn.Parameter] = {}
+    tables: set[int] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, _LAYERS):
+            _require_own_weight(path, module)
+        for key, parameter in module.named_parameters(recurse=False):
+            if isinstance(module, _TABLES):
+                tables.add(id(parameter))
+            elif _is_weight(module, key):
+                found[id(parameter)] = parameter
+    chosen = found.keys() - tables
+    trainable = {key for key in chosen if found[key].requires_grad}
+    if not trainable:
+        first = listed([every[0] for every in names.values()])
+        if chosen:
+            raise PruningError(
+                "the model has no trainable weights: requires_grad is false for all of its layers; "
+                "name those to prune by 'where'"
+            )
+        raise PruningError(
+            "the model has no linear layer, convolution or attention with weights to prune; name "
+            f"others by 'where': {first}"
+        )
+    return trainable
+
+
+def _is_weight(module: nn.Module, key: str) -> bool:
+    if isinstance(module, nn.MultiheadAttention):
+        return key.endswith("_weight")
+    return isinstance(module, _LAYERS) and key == "weight"
+
+
+def _require_own_weight(path: str, module: nn.Module) -> None:
+    """Refuse a layer that would be left out in silence, since its weight is no parameter."""
+    if "weight" in module._parameters or "weight" in module._buffers:
+        return
+    sources = [name for name, _ in module.named_parameters() if not name.startswith("bias")]
+    raise PruningError(
+        f"layer {path!r} computes its weight from {listed(sources)}; make it a parameter again (by "
+        "remove_parametrizations, prune.remove or the like), or name what to prune by 'where'"
+    )
+
+
+def _patterns(where: str | Iterable[str]) -> list[str]:
+    patterns = [where] if isinstance(where, str) else list(where)
+    if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise PruningError(
+            f"where is a pattern of names, several, or a function of name and parameter; "
+            f"got {where!r}"
+        )
+    return patterns
+
+
+def _matched(
+    patterns: list[str], names: dict[int, list[str]], parameters: dict[int, nn.Parameter]
+) -> set[int]:
+    """Return the ids of the parameters that the patterns take."""
+    taken: set[int] = set()
+    for pattern in patterns:
+        matched = {
+            key: pattern in every
+            for key, every in names.items()
+            if any(name == pattern or fnmatchcase(name, pattern) for name in every)
+        }
+        found = {key for key, exact in matched.items() if exact or parameters[key].ndim >= 2}
+        if not found:
+            vectors = listed([names[key][0] for key in matched])
+            raise PruningError(
+                f"where={pattern!r} matches only vectors: {vectors}; name them in full"
+                if matched
+                else f"where={pattern!r} matches none of the model's parameters: "
+                f"{listed([every[0] for every in names.values()])}"
+            )
+        taken |= found
+    return taken
+
+
+def _require_floats(name: str, parameter: nn.Parameter) -> None:
+    """Refuse a parameter whose values are not plain floats in memory."""
+    if nn.parameter.is_lazy(parameter):
+        raise PruningError(
+            f"parameter {name!r} is of a lazy layer without a shape yet; run the model once first"
+        )
+    if parameter.is_meta:
+        raise PruningError(
+            f"parameter {name!r} is on the meta device and has no values; load the weights first"
+        )
+    kind = type(parameter.data)
+    if kind is not torch.Tensor or parameter.layout != torch.strided:
+        what = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
+        raise PruningError(
+            f"parameter {name!r} is a {what}; only plain dense tensors can be pruned"
+        )
+    if not parameter.is_floating_point():
+        raise PruningError(
+            f"parameter {name!r} is of {parameter.dtype}; only floats can be pruned, so leave it "
+            "out by 'where'"
+        )

@@ -1,0 +1,117 @@
+"""A model that is left as it was, whatever is done to it in between."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@contextlib.contextmanager
+def untouched(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
+    """Restore a model and the generators of random numbers when the block ends, or fails.
+
+    What is restored: the values, storages and ``requires_grad`` of parameters; buffers; which
+    parameters, buffers and modules each module has, and whether it is in training mode; ``.grad``,
+    as the same objects; the global generators of torch (CPU, and CUDA if it is in use), NumPy and
+    ``random``. Hooks are not.
+
+    In the block all ``.grad`` are None, so that what the caller has accumulated is safe without a
+    copy. Values are written back so that a graph that autograd has recorded before stays valid.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    weights : bool
+        Whether to keep a copy of the parameters; where the block only reads them, none is needed.
+        Buffers are copied in any case.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(2, 2)
+    >>> before = model.weight.clone()
+    >>> with untouched(model):
+    ...     _ = torch.nn.init.zeros_(model.weight)
+    >>> torch.equal(model.weight, before)
+    True
+    """
+    state, generators = _ModelState(model, weights=weights), Generators()
+    for parameter in model.parameters():
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        state.restore()
+        generators.restore()
+
+
+class Generators:
+    """The state of the global generators of random numbers, as it is now."""
+
+    def __init__(self) -> None:
+        self._torch = torch.get_rng_state()
+        # Asking for CUDA's state would set CUDA up.
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._cuda = torch.cuda.get_rng_state_all() if in_use else None
+        self._numpy = np.random.get_state()  # noqa: NPY002 - the global one is what loaders use
+        self._random = random.getstate()
+
+    def restore(self) -> None:
+        """Set the generators back to it."""
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._random)
+
+
+class _Tensor:
+    """A parameter or buffer: its storage, and its values if they are to be kept."""
+
+    def __init__(self, tensor: torch.Tensor, *, values: bool) -> None:
+        self._tensor = tensor
+        self._grad = tensor.grad if tensor.is_leaf else None
+        self._needs_grad = tensor.requires_grad
+        self._data = None if nn.parameter.is_lazy(tensor) else tensor.data
+        self._values = self._data.clone() if values and self._data is not None else None
+
+    def restore(self) -> None:
+        if self._data is not None:
+            if self._values is not None:
+                self._data.copy_(self._values)  # not the tensor itself: its version would change
+            self._tensor.data = self._data
+        if self._tensor.is_leaf:
+            self._tensor.requires_grad_(self._needs_grad)
+            self._tensor.grad = self._grad
+
+
+class _ModelState:
+    """A model's modules, parameters and buffers, as they are now."""
+
+    def __init__(self, model: nn.Module, *, weights: bool) -> None:
+        self._modules = [
+            (module, module.training, [(table, dict(table)) for table in _tables(module)])
+            for module in model.modules()
+        ]
+        parameters = [_Tensor(tensor, values=weights) for tensor in model.parameters()]
+        buffers = [_Tensor(tensor, values=True) for tensor in model.buffers()]
+        self._tensors = parameters + buffers
+
+    def restore(self) -> None:
+        for module, training, tables in self._modules:
+            module.training = training
+            for table, entries in tables:
+                table.clear()
+                table.update(entries)
+        with torch.no_grad():
+            for tensor in self._tensors:
+                tensor.restore()
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, object], ...]:
+    """Return the dicts in which a module keeps its parameters, buffers and modules."""
+    return module._parameters, module._buffers, module._modules  # type: ignore[return-value]

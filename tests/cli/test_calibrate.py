@@ -1,0 +1,355 @@
+"""``tensorcomp calibrate``: the file it writes, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorcomp_cli.main
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from tensorcomp.pruning import Statistics, calibrate
+
+torch.set_num_threads(1)
+
+NET = """
+import numpy
+import torch
+from torch import nn
+
+import sizes
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Linear(sizes.INPUTS, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+
+
+class Store:
+    model = Net()
+
+
+def batches(count=3):
+    for number in range(count):
+        yield torch.full((5, sizes.INPUTS), 1.0 + number), torch.arange(5) % 3
+
+
+class Loader:
+    def __iter__(self):
+        return batches()
+
+    def __len__(self):
+        return 3
+
+
+listed = list(batches())
+
+
+def square(model, batch):
+    return model(batch[0]).square().mean()
+
+
+def broken_factory():
+    raise RuntimeError("no such\\nlayer")
+
+
+def broken_loader():
+    yield from batches(1)
+    raise OSError("disk gone")
+
+
+def broken_loss(model, batch):
+    raise ZeroDivisionError
+
+
+def images():
+    return [(torch.ones(2, 99), torch.tensor([0, 1]))]
+
+
+def empty():
+    return []
+
+
+def nan_loss(model, batch):
+    return model(batch[0]).sum() * float("nan")
+
+
+def exits():
+    raise SystemExit(3)
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """Return the name of a module in the current folder, and forget it afterwards."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    name = "net_of_calibration"
+    (folder / f"{name}.py").write_text(NET)
+    (folder / "sizes.py").write_text("INPUTS = 6\n")
+    monkeypatch.chdir(folder)
+    path = list(sys.path)
+    yield name
+    assert sys.path == path
+    for module in list(sys.modules):
+        if str(tmp_path) in (getattr(sys.modules[module], "__file__", None) or ""):
+            del sys.modules[module]
+
+
+def expected(model=None):
+    from net_of_calibration import Net, listed
+
+    return calibrate(model or Net(), listed)
+
+
+def same(found, wanted):
+    assert found.arrays.keys() == wanted.arrays.keys()
+    for statistic, arrays in wanted.arrays.items():
+        assert list(found.arrays[statistic]) == list(arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found.of(statistic, name), array)
+
+
+@pytest.mark.parametrize("model", ["Net", "Store.model"])
+@pytest.mark.parametrize("data", ["batches", "Loader", "listed"])
+def test_writes_what_the_call_measures(call, code, model, data):
+    done = call(
+        "calibrate", "--model", f"{code}:{model}", "--data", f"{code}:{data}", "-o", "s.safetensors"
+    )
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == (
+        "s.safetensors: gradient, taylor, snip, grasp, fisher, input_norm"
+    )
+    words = "2 tensors of 36 weights, 3 minibatches of 15 samples"
+    assert done.stdout.splitlines()[1].startswith(words)
+    found = Statistics.load("s.safetensors")
+    assert (found.batches, found.samples) == (3, 15)
+    same(found, expected())
+
+
+def test_options_and_json(call, code, tmp_path):
+    out = tmp_path / "out.safetensors"
+    arguments = ["calibrate", "--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", out]
+    arguments += ["--batches", "2", "--statistics", "snip, grasp,input_norm", "--json"]
+    arguments += ["--where", "0.*", "--where", "0.bias", "--temperature", "1"]
+    arguments += ["--loss", f"{code}:square"]
+    done = call(*arguments)
+    assert (done.status, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    value = json.loads(line)
+    assert value.pop("seconds") >= 0
+    assert value == {
+        "output": str(out),
+        "batches": 2,
+        "samples": 10,
+        "weights": 28,
+        "statistics": {
+            "snip": ["0.bias", "0.weight"],
+            "grasp": ["0.bias", "0.weight"],
+            "input_norm": ["0.weight"],
+        },
+    }
+    from net_of_calibration import Net, listed, square
+
+    same(
+        Statistics.load(out),
+        calibrate(
+            Net(),
+            listed,
+            batches=2,
+            statistics=["snip", "grasp", "input_norm"],
+            where=["0.weight", "0.bias"],
+            temperature=1,
+            loss=square,
+        ),
+    )
+    text = call(*[each for each in arguments if each != "--json"], "--force").stdout
+    assert "without input_norm: 0.bias" in text.splitlines()[2]
+
+
+def test_files_are_named_by_their_path_and_run_once(call, code, tmp_path, monkeypatch):
+    (tmp_path / "project" / f"{code}.py").rename(tmp_path / "project" / "random.py")
+    monkeypatch.chdir(tmp_path)
+    place = Path("project") / "random.py"  # the name of a module that is there already
+    counted = tmp_path / "count"
+    place.write_text(NET + f"\nwith open({str(counted)!r}, 'a') as file: file.write('x')\n")
+    done = call(
+        "calibrate", "--model", f"{place}:Net", "--data", f"{place}:listed", "-o", "s.safetensors"
+    )
+    assert (done.status, done.stderr) == (0, "")
+    assert counted.read_text() == "x"
+    assert sys.modules["random"].__file__ != str(place.resolve())
+    assert Statistics.load("s.safetensors").batches == 3
+
+
+def test_a_checkpoint_is_loaded_first(call, code):
+    arguments = ["calibrate", "--model", f"{code}:Net", "--data", f"{code}:listed"]
+    assert call(*arguments, "-o", "s.safetensors").status == 0  # and Net can be imported
+    from net_of_calibration import Net
+
+    net = Net()
+    with torch.no_grad():
+        for tensor in [*net.parameters(), net[1].running_mean]:
+            tensor.add_(0.125)
+    arguments += ["-o", "s.safetensors", "--force", "--checkpoint", "w.safetensors"]
+    save_file(net.state_dict(), "w.safetensors")
+    done = call(*arguments)
+    assert (done.status, done.stderr) == (0, "")
+    same(Statistics.load("s.safetensors"), expected(net))
+    save_file({"0.weight": net[0].weight}, "w.safetensors")
+    done = call(*arguments)
+    assert done.status == 2
+    assert "w.safetensors: does not fit the model: it lacks '0.bias'" in done.line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "{}:none"}, "{}:none: {} has no 'none'"),
+        ({"model": "nonesuch:Net"}, "there is no module 'nonesuch'"),
+        ({"model": "{}.deeper:Net"}, "there is no module '{}.deeper'"),
+        ({"model": "none.py:Net"}, "none.py: there is no such file"),
+        ({"model": "broken.py:Net"}, "broken.py:Net failed at import: NameError: name 'oops'"),
+        ({"model": "lacking:Net"}, "lacking:Net failed at import: ModuleNotFoundError"),
+        ({"model": "{}:broken_factory"}, "{}:broken_factory failed: RuntimeError: no such layer"),
+        ({"model": "{}:exits"}, "{}:exits failed: SystemExit: 3"),
+        ({"model": "{}:number"}, "{}:number: gives a int, not a torch.nn.Module"),
+        ({"model": "{}:Loader"}, "{}:Loader: gives a Loader, not a torch.nn.Module"),
+        ({"data": "{}:number"}, "{}:number: gives a int, not minibatches"),
+        ({"data": "{}:broken_loader"}, "{}:broken_loader failed: OSError: disk gone"),
+        ({"data": "{}:images"}, "{}:Net failed on the data: RuntimeError: mat1 and mat2"),
+        ({"data": "{}:empty"}, "the data hold no minibatch"),
+        ({"loss": "{}:broken_loss"}, "{}:broken_loss failed: ZeroDivisionError"),
+        ({"loss": "{}:nan_loss"}, "the loss of minibatch 1 is nan"),
+        ({"loss": "{}:number"}, "{}:number: is a int, not a function"),
+        ({"batches": "9"}, "ended after 3 minibatches; 9 were asked for"),
+        ({"where": "5.*"}, "where='5.*' matches none"),
+        ({"temperature": "0"}, "temperature is positive"),
+        ({"checkpoint": "none.safetensors"}, "none.safetensors: cannot be read"),
+    ],
+)
+def test_refusals_are_one_line_that_says_what_failed(call, code, options, words):
+    Path("broken.py").write_text("oops\n")
+    Path("lacking.py").write_text("import nonesuch_either\n")
+    given = {"model": "{}:Net", "data": "{}:batches", "output": "s.safetensors", **options}
+    arguments = [each for key, value in given.items() for each in (f"--{key}", value.format(code))]
+    done = call("calibrate", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert words.format(code, code) in done.line
+    assert not list(Path.cwd().glob("*s.safetensors*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing option"),
+        (["--model", "net"], "'net' is not MODULE:NAME"),
+        (["--model", "net:"], "'net:' is not MODULE:NAME"),
+        (["--model", ":Net"], "':Net' is not MODULE:NAME"),
+        (["--model", "net:a b"], "'net:a b' is not MODULE:NAME"),
+        (["--statistics", "snip,sinp"], "'sinp' is none of the statistics gradient, taylor"),
+        (["--statistics", ""], "'' is none of the statistics"),
+        (["--batches", "0"], "--batches"),
+        (["--temperature", "hot"], "--temperature"),
+        (["-o", ""], "the path is empty"),
+    ],
+)
+def test_wrong_usage(call, arguments, words):
+    usual = ["--model", "net:Net", "--data", "net:data", "-o", "out.safetensors"]
+    done = call("calibrate", *(usual if arguments else []), *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert words in done.line
+    assert done.line.endswith("see tensorcomp calibrate --help")
+
+
+def test_an_existing_output_is_kept_before_anything_is_run(call, code):
+    Path("s.safetensors").write_text("old")
+    arguments = ["calibrate", "--model", f"{code}:broken_factory", "--data", f"{code}:batches"]
+    done = call(*arguments, "-o", "s.safetensors")
+    assert done.status == 2
+    assert "s.safetensors: exists already; --force replaces it" in done.line
+    assert Path("s.safetensors").read_text() == "old"
+    arguments[2] = f"{code}:Net"
+    assert call(*arguments, "-o", "s.safetensors", "--force").status == 0
+    assert Statistics.load("s.safetensors").batches == 3
+    done = call(*arguments, "-o", "none/s.safetensors")
+    assert "there is no folder none" in done.line
+
+
+def test_debug_shows_where_ones_own_code_failed(call, code):
+    done = call(
+        "--debug",
+        *("calibrate", "--model", f"{code}:broken_factory", "--data", f"{code}:batches"),
+        *("-o", "s.safetensors"),
+    )
+    assert done.status == 2
+    assert "in broken_factory" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"tensorcomp: {code}:broken_factory failed")
+
+
+def test_help_has_an_example():
+    done = CliRunner().invoke(tensorcomp_cli.main.app, ["calibrate", "--help"])
+    assert done.exit_code == 0
+    assert "tensorcomp calibrate --model " in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
+def test_torch_is_imported_only_when_it_runs(python):
+    done = python(
+        "import sys\nfrom tensorcomp_cli.main import main\nmain(['calibrate', '--help'])\n"
+        "main(['calibrate', '--model', 'a:b', '--data', 'a:b', '-o', 'x', '--statistics', 'y'])\n"
+        "print('imported:', *{'torch', 'numba'} & set(sys.modules))"
+    )
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+def test_without_torch_it_says_what_to_install(python, code):
+    done = python(
+        "import sys\nsys.modules['torch'] = None\nfrom tensorcomp_cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))",
+        *("calibrate", "--model", f"{code}:Net", "--data", f"{code}:batches"),
+        *("-o", "s.safetensors"),
+    )
+    assert done.status == 2
+    assert "pip install 'tensorcomp[torch]'" in done.line
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_bar_is_shown_where_stderr_is_a_terminal(call, code, monkeypatch):
+    ours, theirs = os.openpty()
+    shown: list[bytes] = []
+
+    def drain():
+        try:
+            while data := os.read(ours, 1 << 16):
+                shown.append(data)
+        except OSError:
+            pass  # how Linux reports that the other side was closed
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        done = call(
+            "calibrate",
+            *("--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", "s.safetensors"),
+        )
+    reader.join()
+    os.close(ours)
+    assert done.status == 0
+    text = b"".join(shown).decode()
+    assert "calibrating" in text
+    assert "6/6" in text

@@ -1,0 +1,144 @@
+"""‖X‖₂ of what layers read, against unfolded inputs and the gradient of squares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from tensorcomp.pruning.input_norms import InputNorms, input_squares
+
+torch.set_num_threads(1)
+
+
+def filled(shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def measured(layer, *inputs):
+    """Return the norms of a layer's inputs, and that no hook is left."""
+    with InputNorms(layer, {"w": layer.weight}) as norms, torch.no_grad():
+        for each in inputs:
+            with norms.listening():
+                layer(each)
+            layer(each)  # not counted
+    assert not layer._forward_pre_hooks
+    return norms.norms()["w"]
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (0, 4)])
+def test_linear_layers_take_any_leading_axes(shape):
+    inputs = filled(shape)
+    found = measured(nn.Linear(4, 2, dtype=torch.float64), inputs, 2 * inputs)
+    expected = np.sqrt(5 * (inputs.numpy().reshape(-1, 4) ** 2).sum(0))
+    np.testing.assert_allclose(found, expected)
+
+
+@given(
+    groups=st.integers(1, 3),
+    channels=st.integers(1, 2),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    size=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+)
+def test_images_against_unfold(groups, channels, kernel, stride, padding, dilation, size):
+    for axis in range(2):
+        assume(size[axis] + 2 * padding[axis] > dilation[axis] * (kernel[axis] - 1))
+    layer = nn.Conv2d(
+        groups * channels,
+        2 * groups,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
+        dtype=torch.float64,
+    )
+    inputs = filled((2, groups * channels, *size))
+    columns = F.unfold(inputs, kernel, dilation, padding, stride)
+    expected = columns.square().sum((0, 2)).sqrt().reshape(groups, channels, *kernel)
+    found = measured(layer, inputs)
+    if groups == 1:
+        assert found.shape == layer.weight.shape[1:]
+        np.testing.assert_allclose(found, expected[0])
+    else:
+        assert found.shape == layer.weight.shape
+        np.testing.assert_allclose(found, expected.repeat_interleave(2, 0))
+
+
+CONVOLUTIONS = {
+    1: (nn.Conv1d, (9,)),
+    2: (nn.Conv2d, (9, 8)),
+    3: (nn.Conv3d, (5, 6, 4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1, "same", "valid"])
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_paddings_against_the_gradient_of_squares(axes, padding, mode, groups):
+    """The derivative of the sum of W ∗ X² by a weight is the sum of squares that it reads."""
+    kind, size = CONVOLUTIONS[axes]
+    stride = 1 if padding == "same" else 2
+    layer = kind(
+        4,
+        2,
+        (3, 2, 3)[:axes],
+        stride,
+        padding,
+        groups=groups,
+        padding_mode=mode,
+        dtype=torch.float64,
+    )
+    inputs = filled((3, 4, *size))
+    layer(inputs.square()).sum().backward()
+    expected = layer.weight.grad.sqrt()
+    found = measured(layer, inputs)
+    np.testing.assert_allclose(found, expected[0] if groups == 1 else expected)
+
+
+def test_a_single_image_and_a_keyword():
+    layer = nn.Conv2d(2, 3, 3, dtype=torch.float64)
+    inputs = filled((2, 5, 5))
+    expected = measured(layer, inputs[None])
+    np.testing.assert_allclose(measured(layer, inputs), expected)
+    with InputNorms(layer, {"w": layer.weight}) as norms, norms.listening():
+        layer(input=inputs)
+    np.testing.assert_allclose(norms.norms()["w"], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_added_up_in_float32(dtype):
+    layer = nn.Linear(1, 1, dtype=dtype)
+    inputs = torch.full((70000, 1), 3.0, dtype=dtype)  # 630,000 is out of float16's range
+    squares = input_squares(layer, inputs, torch.float32)
+    assert squares.dtype == torch.float32
+    np.testing.assert_allclose(squares, [630000], rtol=1e-5)
+
+
+def test_layers_that_share_a_weight_of_different_groups_add_up():
+    first, second = nn.Conv1d(2, 4, 1, bias=False), nn.Conv1d(4, 4, 1, groups=2, bias=False)
+    second.weight = first.weight
+    net = nn.Sequential(first, second)
+    first.weight.data = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]]] * 2)
+    with InputNorms(net, {"w": first.weight}) as norms, norms.listening():
+        net(torch.tensor([[[3.0], [4.0]]]))
+    # The second reads (3, 4) in both of its groups.
+    np.testing.assert_allclose(norms.norms()["w"][:, :, 0], [[18**0.5, 32**0.5]] * 4, rtol=1e-6)
+
+
+def test_what_is_computed_again_for_the_gradient_does_not_count():
+    layer = nn.Linear(2, 2)
+    with InputNorms(layer, {"w": layer.weight}) as norms:
+        with norms.listening():
+            out = torch.utils.checkpoint.checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
+        out.sum().backward()
+    np.testing.assert_allclose(norms.norms()["w"], [1, 1])
