@@ -35,6 +35,8 @@ SCOPES = ("global", "tensor", "row")
 
 USUAL_FLOOR = 0.001
 
+_WORTH_THREADS = 1 << 21  # weights; fewer are done before a thread has started
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -138,7 +140,8 @@ def select(
             raise PruningError(f"the scope row is for single weights, not for {unit}")
         return _selection(scores, unit, select_in_rows(scores, fractions, limits))
     kept: dict[str, Kept] = {}
-    with Workers(threads or available_threads()) as workers:
+    few = sum(scores.sizes.values()) < _WORTH_THREADS
+    with Workers(1 if few else threads or available_threads()) as workers:
         for names in _groups(scores, scope):
             k = round(fractions[names[0]] * sum(scores.sizes[name] for name in names))
             _check_reachable(scores, names, k, limits)

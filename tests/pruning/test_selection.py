@@ -60,7 +60,10 @@ def tensors(draw):
 @settings(max_examples=150)
 def test_global_selection_is_sorting(scores, sparsity, length, threads):
     size = sum(array.size for array in scores.values())
-    with mock.patch("tensorcomp.pruning.scored.RUN", length):
+    with (
+        mock.patch("tensorcomp.pruning.scored.RUN", length),
+        mock.patch("tensorcomp.pruning.selection._WORTH_THREADS", 1),
+    ):
         selection = select(scores, sparsity, scope="global", floor=0, threads=threads)
         check(selection, lowest(scores, sorted(scores), round(sparsity * size)))
 
