@@ -40,12 +40,16 @@ class Limits:
 
 
 def limits_of(scores: Scores, name: str, unit: Granularity, floor: float, ceiling: float) -> Limits:
-    """Return how many weights a tensor may lose under a floor and a ceiling of its density."""
+    """Return how many weights a tensor may lose under a floor and a ceiling of its density.
+
+    Where a tensor is too small for both, the floor counts; what was pruned earlier stays pruned.
+    """
     size = scores.sizes[name]
     smallest = size // max(math.prod(unit.units(scores.shapes[name], name)), 1)
     kept = max(math.ceil(floor * size), min(smallest, size)) if floor > 0 else 0
-    least = size - math.floor(ceiling * size)
-    return Limits(max(least, scores.dropped(name)), size - kept)
+    most = max(size - kept, scores.dropped(name))
+    least = min(size - math.floor(ceiling * size), most)
+    return Limits(max(least, scores.dropped(name)), most)
 
 
 def select_elements(

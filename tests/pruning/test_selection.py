@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import tracemalloc
 from unittest import mock
 
@@ -103,24 +105,24 @@ def test_selection_within_rows(scores, sparsity):
 @settings(max_examples=200)
 def test_limits_of_each_tensor_hold(scores, sparsity, one, other):
     floor, ceiling = min(one, other), max(one, other)
-    size = sum(array.size for array in scores.values())
-    k = round(sparsity * size)
-    try:
-        selection = select(scores, sparsity, scope="global", floor=floor, ceiling=ceiling)
-    except PruningError:
-        least = sum(a.size - int(ceiling * a.size) for a in scores.values())
-        most = sum(int((1 - floor) * a.size) for a in scores.values())
-        ones = len(scores) if floor > 0 else 0
-        assert not least <= k <= most - ones or floor * min(a.size for a in scores.values()) < 1
+    k = round(sparsity * sum(array.size for array in scores.values()))
+    most = {n: a.size - max(math.ceil(floor * a.size), floor > 0) for n, a in scores.items()}
+    least = {n: min(a.size - int(ceiling * a.size), most[n]) for n, a in scores.items()}
+    if not sum(least.values()) <= k <= sum(most.values()):
+        with pytest.raises(PruningError):
+            select(scores, sparsity, scope="global", floor=floor, ceiling=ceiling)
         return
+    selection = select(scores, sparsity, scope="global", floor=floor, ceiling=ceiling)
     assert sum(selection.pruned.values()) == k
-    for name, array in scores.items():
-        kept = array.size - selection.pruned[name]
-        assert kept >= floor * array.size - 1e-9
-        assert kept <= ceiling * array.size + 1e-9
-        assert kept >= 1 or floor == 0
-        check_lowest = lowest(scores, [name], selection.pruned[name])[name]
-        np.testing.assert_array_equal(selection.mask(name), check_lowest)
+    for name in scores:
+        assert least[name] <= selection.pruned[name] <= most[name]
+        expected = lowest(scores, [name], selection.pruned[name])[name]
+        np.testing.assert_array_equal(selection.mask(name), expected)
+    for one, other in itertools.permutations(scores, 2):  # no swap would be better
+        if selection.pruned[one] < most[one] and selection.pruned[other] > least[other]:
+            kept = scores[one].astype(np.float64)[selection.mask(one)].min()
+            gone = scores[other].astype(np.float64)[~selection.mask(other)].max()
+            assert kept >= gone
 
 
 def test_a_floor_moves_pruning_to_other_tensors():
