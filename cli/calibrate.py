@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from .objects import importable, load_object, naming, object_text
+from .objects import importable, load_object, made, naming, object_text
 from .options import Force, Json, path
 
 if TYPE_CHECKING:
@@ -130,15 +130,15 @@ def _measured(
             "calibrate needs torch; run `pip install 'tensorcomp[torch]'`"
         ) from error
     from tensorcomp.pruning.calibration import calibrate as measure
-    from tensorcomp.pruning.model_files import load_weights
+    from tensorcomp.pruning.loading_weights import load_weights
     from tensorcomp.pruning.targets import prunable_parameters
 
-    network = _made(model, torch.nn.Module)
+    network = made(model, torch.nn.Module)
     if not isinstance(network, torch.nn.Module):
         raise PruningError(f"{model}: gives a {type(network).__name__}, not a torch.nn.Module")
     if checkpoint is not None:
         load_weights(network, checkpoint)
-    minibatches = _named_batches(_made(data, Iterable), data)
+    minibatches = _named_batches(made(data, Iterable), data)
     criterion = None if loss is None else _named_loss(load_object(loss), loss)
     sizes = {
         name: parameter.numel()
@@ -147,15 +147,6 @@ def _measured(
     with _bar() as shown, naming(model, " on the data"):
         found = measure(network, minibatches, loss=criterion, progress=shown, **options)
     return found, sizes
-
-
-def _made(text: str, kind: type) -> Any:
-    """Return the object that a text names, or what it returns if it is a function."""
-    found = load_object(text)
-    if callable(found) and (isinstance(found, type) or not isinstance(found, kind)):
-        with naming(text):
-            return found()
-    return found
 
 
 def _named_batches(data: Any, text: str) -> Iterable[Any]:

@@ -22,6 +22,18 @@ from .lossy_options import (
     budget_of,
 )
 from .options import Force, Input, Json, Output, Threads, path
+from .prune_options import (
+    DensityFloor,
+    Granularity,
+    Prune,
+    PruneMaxRelL2,
+    PruneTargetSize,
+    PruneWhere,
+    Scope,
+    Sparsity,
+    Stats,
+    pruning_of,
+)
 
 
 def compress(
@@ -37,6 +49,15 @@ def compress(
     target_size: TargetSize = None,
     codec: Codec = None,
     importance: Importance = None,
+    prune: Prune = None,
+    sparsity: Sparsity = None,
+    stats: Stats = None,
+    scope: Scope = None,
+    granularity: Granularity = None,
+    prune_where: PruneWhere = None,
+    density_floor: DensityFloor = None,
+    prune_max_rel_l2: PruneMaxRelL2 = None,
+    prune_target_size: PruneTargetSize = None,
     plan: Annotated[
         Optional[Path],  # noqa: UP045 - typer reads it at run time
         typer.Option(parser=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote."),
@@ -55,15 +76,19 @@ def compress(
     decoded; --bits-per-weight, --target-ratio and --target-size hold for the file. A profile brings
     its own budget, which another replaces.
 
+    With --prune, the weights of lowest score are set to zero first; budgets then hold for the
+    others.
+
     \b
     Examples:
       tensorcomp compress model.safetensors --effort max
       tensorcomp compress model.safetensors --profile transformer --min-snr 30
       tensorcomp compress model.safetensors --bits-per-weight 4
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
+      tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp import files
-    from tensorcomp.reports import cost_table, to_json, totals
+    from tensorcomp.reports import cost_table, pruning_line, to_json, totals
     from tensorcomp.reports.text import bytes_text, printable
 
     from .output import show, show_json, stdout_width
@@ -79,6 +104,17 @@ def compress(
         target_ratio=target_ratio,
         target_size=target_size,
     )
+    pruning = pruning_of(
+        prune,
+        sparsity=sparsity,
+        stats=stats,
+        scope=scope,
+        granularity=granularity,
+        where=prune_where,
+        floor=density_floor,
+        max_rel_l2=prune_max_rel_l2,
+        target_size=prune_target_size,
+    )
     with progress("compressing") as shown:
         result = files.compress(
             source,
@@ -89,6 +125,7 @@ def compress(
             codecs=codec or (),
             importance=importance,
             plan=plan,
+            prune=pruning,
             threads=threads,
             force=force,
             progress=shown,
@@ -104,6 +141,7 @@ def compress(
         [
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
             f"{totals(summary)}, {seconds:.1f} s ({speed}/s)",
+            *pruning_line(summary),
             "",
             *cost_table(summary, width),
         ]

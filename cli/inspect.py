@@ -18,7 +18,7 @@ def inspect(source: Input, *, json: Json = False) -> None:
     Example:
       tensorcomp inspect model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp.reports import tensor_table, to_json, totals
+    from tensorcomp.reports import pruning_line, tensor_table, to_json, totals
     from tensorcomp.reports.text import printable
 
     from .output import show, show_json, stdout_width
@@ -30,4 +30,5 @@ def inspect(source: Input, *, json: Json = False) -> None:
         show_json(to_json(summary, time.perf_counter() - begun))
         return
     table = tensor_table(summary, stdout_width())
-    show([*table, *([""] if table else []), f"{printable(str(source))}: {totals(summary)}"])
+    whole = [f"{printable(str(source))}: {totals(summary)}", *pruning_line(summary)]
+    show([*table, *([""] if table else []), *whole])

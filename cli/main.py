@@ -15,12 +15,14 @@ import typer
 import tensorcomp
 
 from .bench import bench
+from .calibrate import calibrate
 from .compare import compare
 from .compress import compress
 from .decompress import decompress
 from .exits import explain, say, signals_stop
 from .inspect import inspect
 from .plan import plan
+from .sparsity import sparsity
 from .verify import verify
 
 app = typer.Typer(
@@ -62,7 +64,7 @@ def _root(
         context.obj["debug"] = debug
 
 
-for _verb in (compress, decompress, plan, inspect, verify, compare, bench):
+for _verb in (compress, decompress, plan, inspect, verify, compare, bench, calibrate, sparsity):
     app.command()(_verb)
 
 

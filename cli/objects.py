@@ -120,3 +120,19 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def made(text: str, kind: Any) -> Any:
+    """Return the object that a text names, or what it returns if it is a function.
+
+    Parameters
+    ----------
+    text : str
+    kind : type
+        What is wanted: an object of it is not called.
+    """
+    found = load_object(text)
+    if callable(found) and (isinstance(found, type) or not isinstance(found, kind)):
+        with naming(text):
+            return found()
+    return found

@@ -22,6 +22,18 @@ from .lossy_options import (
     budget_of,
 )
 from .options import Force, Input, Json, Threads, path
+from .prune_options import (
+    DensityFloor,
+    Granularity,
+    Prune,
+    PruneMaxRelL2,
+    PruneTargetSize,
+    PruneWhere,
+    Scope,
+    Sparsity,
+    Stats,
+    pruning_of,
+)
 
 
 def plan(
@@ -40,6 +52,15 @@ def plan(
     target_size: TargetSize = None,
     codec: Codec = None,
     importance: Importance = None,
+    prune: Prune = None,
+    sparsity: Sparsity = None,
+    stats: Stats = None,
+    scope: Scope = None,
+    granularity: Granularity = None,
+    prune_where: PruneWhere = None,
+    density_floor: DensityFloor = None,
+    prune_max_rel_l2: PruneMaxRelL2 = None,
+    prune_target_size: PruneTargetSize = None,
     effort: OptionalEffort = None,
     threads: Threads = None,
     force: Force = False,
@@ -76,12 +97,24 @@ def plan(
         target_ratio=target_ratio,
         target_size=target_size,
     )
+    pruning = pruning_of(
+        prune,
+        sparsity=sparsity,
+        stats=stats,
+        scope=scope,
+        granularity=granularity,
+        where=prune_where,
+        floor=density_floor,
+        max_rel_l2=prune_max_rel_l2,
+        target_size=prune_target_size,
+    )
     forecast = forecasting.plan(
         source,
         profile=profile,
         budget=budget,
         codecs=codec or (),
         importance=importance,
+        prune=pruning,
         effort=None if effort is None else effort.value,
         threads=threads,
     )

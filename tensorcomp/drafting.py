@@ -13,8 +13,10 @@ import xxhash
 from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.manifest import DIGEST_DIGITS, Manifest, PlannedTree, TensorRecord
+from tensorcomp.container.manifest import Manifest
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.planning import CheckpointPlan, bound_to_json, classify_all
+from tensorcomp.pruning.stored import PrunedSource
 
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
@@ -22,6 +24,7 @@ _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates ther
 def tensor_records(source: Source) -> dict[str, TensorRecord]:
     """Return the records of all tensors, as far as they are known beforehand."""
     roles = classify_all(source.tensors)
+    pruned = {} if not isinstance(source, PrunedSource) else source.planned()
     return {
         info.name: TensorRecord(
             name=info.name,
@@ -30,6 +33,7 @@ def tensor_records(source: Source) -> dict[str, TensorRecord]:
             role=roles[info.name].role,
             nbytes=info.nbytes,
             digest=_placeholder(info.name),
+            pruned=pruned.get(info.name),
         )
         for info in source.tensors
     }
@@ -39,10 +43,12 @@ def draft_manifest(
     source: Source, records: Mapping[str, TensorRecord], chunk_elements: int
 ) -> Manifest:
     """Return the manifest of a source before anything is encoded; tensors may yet prove equal."""
+    looked_at = source.original if isinstance(source, PrunedSource) else source
+    expected = {name: _with_placeholders(record) for name, record in records.items()}
     return Manifest(
         chunk_elements=chunk_elements,
         trees=(),
-        tensors=_with_likely_duplicates(source, records),
+        tensors=_with_likely_duplicates(looked_at, expected),
         recipe=source.recipe(),
         source_bytes=source.nbytes,
         aliases=source.aliases,
@@ -52,6 +58,23 @@ def draft_manifest(
 def _placeholder(name: str) -> str:
     """Return a digest to reckon with until there is one: as long, and compressed as little."""
     return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
+
+
+def _with_placeholders(record: TensorRecord) -> TensorRecord:
+    """Return a record with digits where those of the errors of a pruned tensor will stand."""
+    if record.pruned is None:
+        return record
+    share = _as_incompressible_as_an_error(record)
+    return replace(
+        record,
+        pruned=replace(record.pruned, rel_l2=share),
+        rel_l2=six_digits(share),
+        max_abs_error=six_digits(share**2),
+    )
+
+
+def _as_incompressible_as_an_error(record: TensorRecord) -> float:
+    return float(int(record.digest, 16) / 16**DIGEST_DIGITS)
 
 
 def _with_likely_duplicates(
@@ -79,7 +102,7 @@ def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
         planned = plan.tensors[name]
         if planned.tree is None or record.same_as is not None:
             continue
-        digits = int(record.digest, 16) / 16**DIGEST_DIGITS  # as incompressible as an error
+        digits = _as_incompressible_as_an_error(record)
         tensors[name] = replace(
             record,
             tree=trees.add(planned.tree, planned.why),

@@ -16,7 +16,9 @@ import numpy as np
 
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.rounding import all_finite, is_float
+from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node, join, readable
+from tensorcomp.codecs.words import as_words
 from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.container.chunks import CODED, FALLBACK, ChunkCoder
 from tensorcomp.container.writer import Payload
@@ -28,6 +30,7 @@ from tensorcomp.reports.errors import ErrorSums, measure
 
 _AIM = 0.997  # of a bound that was broken
 _ATTEMPTS = 4
+_FEW_VALUES = 0.3  # share up to which gaps take fewer bytes than a bit for each place
 _EXACT = ErrorSums()
 
 _Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -46,12 +49,41 @@ class Encoded:
         That, if its tree may lose something: flat uint8.
     mark : int
         The payload's first byte: how it is coded (see `container.chunks`).
+    from_original : ErrorSums
+        As `errors`, but against the chunk before it was pruned (see `compared`); all zeros if
+        `decoded` is None.
+    keeps_zeros : bool
+        Whether what was pruned is still +0.0.
     """
 
     payload: Payload
     errors: ErrorSums = _EXACT
     decoded: np.ndarray | None = None
     mark: int = CODED
+    from_original: ErrorSums = _EXACT
+    keeps_zeros: bool = True
+
+
+def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encoded:
+    """Return what a pruned chunk became, compared with what it was before.
+
+    Parameters
+    ----------
+    encoded : Encoded
+    array : numpy.ndarray
+        The chunk as it was encoded.
+    original : numpy.ndarray
+        The chunk before it was pruned, of the same shape and dtype.
+    """
+    if encoded.decoded is None:
+        return encoded
+    zeros = as_words(array).reshape(-1) == 0
+    decoded = encoded.decoded.view(array.dtype)
+    return replace(
+        encoded,
+        from_original=measure(original, decoded),
+        keeps_zeros=not as_words(decoded)[zeros].any(),
+    )
 
 
 @dataclass(frozen=True)
@@ -179,10 +211,13 @@ def again(
     array: np.ndarray,
     grid: ChunkGrid,
     effort: str,
+    *,
+    keeps_zeros: bool = True,
 ) -> TensorCoder | None:
     """Return the coder to encode a tensor with once more; None if all is well.
 
-    All is well if the errors keep the bound, and the tree has coded at least one chunk.
+    All is well if the errors keep the bound, the tree has coded at least one chunk, and what was
+    pruned is still zero; where it is not, the tree is put under a mask.
 
     Parameters
     ----------
@@ -194,6 +229,8 @@ def again(
         Those of its chunks.
     array, grid, effort
         As for `planned_coder`.
+    keeps_zeros : bool
+        Whether what was pruned is still zero.
     """
     name, bound = coder.tree.codec.id, coder.bound
     if coder.lossless:
@@ -203,6 +240,10 @@ def again(
         return lossless_coder(array, grid, effort, f"{name} {why}: lossless")
     if not math.isfinite(errors.rel_l2):
         return lossless_coder(array, grid, effort, f"{name} gives no finite error: lossless")
+    if not keeps_zeros:
+        masked = _under_mask(coder.tree, array)
+        why = f"{coder.why}; under a mask, since {name} moves zeros"
+        return _coder_of(masked, array, grid, effort, why, bound)
     used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
     if used <= 1:
         return None
@@ -211,6 +252,14 @@ def again(
     tree = scale_steps(coder.tree, _AIM / used)
     found = _coder_of(tree, array, grid, effort, coder.why, bound)
     return replace(found, attempts=coder.attempts + 1)
+
+
+def _under_mask(tree: Node, array: np.ndarray) -> Node:
+    """Return a tree that stores where an array is zero exactly, and the other values by `tree`."""
+    words = as_words(array)
+    few = np.count_nonzero(words) <= _FEW_VALUES * words.size
+    mask = "gaps" if few else "bitpack"
+    return parse_tree(f"sparse(mask={mask}, values={format_tree(tree)})")
 
 
 def _learn(

@@ -5,20 +5,20 @@ A folder of shards becomes a folder of compressed shards beside its other files,
 
 from __future__ import annotations
 
-import functools
-import operator
+import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tensorcomp.checkpoints import (
     copy_others,
     scan_folder,
 )
+from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.locations import (
     compressed_name,
     default_output,
@@ -26,18 +26,18 @@ from tensorcomp.locations import (
     refuse_inside,
     refuse_itself,
 )
+from tensorcomp.model_files import Opener, draft_files, sources_of, tensor_keys
 from tensorcomp.pipeline import Pipeline, Progress
 from tensorcomp.planning import (
     Budget,
     CheckpointPlan,
-    Draft,
-    Planner,
     Profile,
     Rule,
     check_names,
     make_planner,
     plan_from_json,
 )
+from tensorcomp.pruning.request import Pruning
 from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import available_threads
@@ -70,6 +70,7 @@ def compress(
     bounds: Mapping[str, Budget] | None = None,
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
     plan: str | os.PathLike[str] | CheckpointPlan | None = None,
+    prune: Pruning | None = None,
     threads: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -99,6 +100,9 @@ def compress(
         positive array or scalar a tensor, of which the mean counts.
     plan : path or CheckpointPlan, optional
         What is to become of each tensor, as `plan` returns it; in place of all the above.
+    prune : Pruning, optional
+        Which weights are set to zero before anything is encoded; none by default. Bounds then hold
+        for the others.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
     force : bool
@@ -112,14 +116,18 @@ def compress(
         as it was.
     PlanError
         If the budget cannot be kept, or what is asked for does not go together.
+    PruningError
+        If weights cannot be pruned as asked. Nothing is written then.
     """
     source = Path(path)
     obeyed = None
     if plan is not None:
         if profile is not None or budget is not None or tuple(codecs) or bounds or importance:
             raise PlanError("a plan says everything: give no profile, budget or trees beside it")
+        if prune is not None and prune.target_size is not None:
+            raise PruningError("a target size is searched for without a plan; give a sparsity")
         obeyed = load_plan(plan)
-        pipeline = Pipeline(effort or obeyed.effort, threads or available_threads())
+        pipeline = Pipeline(effort or obeyed.effort, threads or available_threads(), prune=prune)
     else:
         planner = make_planner(
             profile=profile,
@@ -129,13 +137,14 @@ def compress(
             importance=importance,
             effort=effort,
         )
-        pipeline = Pipeline.of(planner, threads)
+        pipeline = Pipeline.of(planner, threads, prune)
     target = Path(out) if out is not None else default_output(source)
     if source.is_dir():
         return _compress_folder(source, target, pipeline, progress, obeyed, force=force)
     refuse_itself(source, target)
     refuse_existing(target, force=force)
-    report = _compress_file(source, target, pipeline, progress, obeyed, force=force)
+    with open_original(source) as checkpoint:
+        report = _compress_source(checkpoint, target, pipeline, progress, obeyed, force=force)
     return Compressed(target, {Path(source.name): report})
 
 
@@ -156,8 +165,8 @@ def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
     return plan_from_json(text, str(plan))
 
 
-def _compress_file(
-    source: Path,
+def _compress_source(
+    source: Source,
     target: Path,
     pipeline: Pipeline,
     progress: Progress | None,
@@ -165,8 +174,9 @@ def _compress_file(
     *,
     force: bool,
 ) -> Report:
-    with open_original(source) as checkpoint, atomic_file(target, force=force) as file:
-        return pipeline.write(checkpoint, file, progress, plan)
+    pruned = pipeline.pruned(source)
+    with atomic_file(target, force=force) as file:
+        return pipeline.write(pruned, file, progress, plan)
 
 
 def _compress_folder(
@@ -181,28 +191,35 @@ def _compress_folder(
     folder = scan_folder(source)
     refuse_inside(source, target)
     paths = {weights: source / weights for weights in folder.weights}
-    with atomic_folder(target, force=force) as partial:
+    with contextlib.ExitStack() as stack:
+        partial = stack.enter_context(atomic_folder(target, force=force))
         copy_others(folder, partial)
-
         keys = tensor_keys(source, paths.values())
+        opened = stack.enter_context(sources_of(keys, pipeline))
+        pipeline = replace(pipeline, prune=None)
 
         def write(plan: CheckpointPlan | None) -> list[Report]:
             if progress is not None:
                 progress.begin_folder(sum(path.stat().st_size for path in paths.values()))
             return [
                 _compress_shard(
-                    path, partial / weights, pipeline, progress, plan and plan.of(keys[path])
+                    opened(path),
+                    partial / weights,
+                    pipeline,
+                    progress,
+                    plan and plan.of(keys[path]),
                 )
                 for weights, path in paths.items()
             ]
 
-        reports = _write_folder(pipeline, keys, plan, write)
+        reports = _write_folder(pipeline, keys, opened, plan, write)
     return Compressed(target, dict(zip(paths, reports, strict=True)))
 
 
 def _write_folder(
     pipeline: Pipeline,
     keys: Mapping[Path, Mapping[str, str]],
+    opened: Opener,
     plan: CheckpointPlan | None,
     write: Callable[[CheckpointPlan | None], list[Report]],
 ) -> list[Report]:
@@ -212,12 +229,12 @@ def _write_folder(
         return write_obeying(plan, names, write)
     if pipeline.planner is None or pipeline.planner.is_lossless:
         return write(None)
-    draft, nbytes = draft_files(pipeline, pipeline.planner, keys)
+    draft, nbytes = draft_files(pipeline, pipeline.planner, keys, opened)
     return write_within(draft, draft.most_bytes(nbytes), names, write)
 
 
 def _compress_shard(
-    source: Path,
+    source: AbstractContextManager[Source],
     target: Path,
     pipeline: Pipeline,
     progress: Progress | None,
@@ -225,52 +242,5 @@ def _compress_shard(
 ) -> Report:
     written = target.with_name(compressed_name(target.name))
     written.parent.mkdir(parents=True, exist_ok=True)
-    return _compress_file(source, written, pipeline, progress, plan, force=True)
-
-
-def tensor_keys(folder: Path, paths: Iterable[Path]) -> dict[Path, dict[str, str]]:
-    """Return for each file of a folder what a plan calls its tensors.
-
-    That is their name; behind the file's path and a colon, where several files have the name.
-    """
-    names = {path: _names(path) for path in paths}
-    files_with = Counter(name for file in names.values() for name in file)
-    return {
-        path: {
-            name: name if files_with[name] == 1 else f"{path.relative_to(folder).as_posix()}:{name}"
-            for name in file
-        }
-        for path, file in names.items()
-    }
-
-
-def _names(path: Path) -> list[str]:
-    with open_original(path) as checkpoint:
-        return [info.name for info in checkpoint.tensors]
-
-
-def draft_files(
-    pipeline: Pipeline, planner: Planner, keys: Mapping[Path, Mapping[str, str]]
-) -> tuple[Draft, int]:
-    """Return the draft of some files together, and their bytes.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-    planner : Planner
-    keys : mapping of Path to mapping of str to str
-        From `tensor_keys`.
-
-    Raises
-    ------
-    PlanError
-        If what was asked for is not for these tensors.
-    """
-    drafts, nbytes = [], 0
-    for path, names in keys.items():
-        with open_original(path) as checkpoint:
-            drafts.append(pipeline.draft(checkpoint).renamed(names))
-            nbytes += checkpoint.nbytes
-    draft = functools.reduce(operator.add, drafts)
-    planner.check_used(draft)
-    return draft, nbytes
+    with source as checkpoint:
+        return _compress_source(checkpoint, written, pipeline, progress, plan, force=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tensorcomp.checkpoints import TensorInfo, scan_folder
 from tensorcomp.container.blob import chunk_grid
-from tensorcomp.files import draft_files, tensor_keys
+from tensorcomp.errors import PruningError
 from tensorcomp.locations import open_original
+from tensorcomp.model_files import draft_files, sources_of, tensor_keys
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
     Budget,
@@ -23,6 +24,7 @@ from tensorcomp.planning import (
     make_planner,
     plan_to_json,
 )
+from tensorcomp.pruning.request import Pruning
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def plan(
     codecs: Iterable[str | Rule] = (),
     bounds: Mapping[str, Budget] | None = None,
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    prune: Pruning | None = None,
     threads: int | None = None,
 ) -> Forecast:
     """Return what `compress` would do with each tensor; nothing is compressed.
@@ -110,8 +113,8 @@ def plan(
     ----------
     path : str or path-like
         A checkpoint file or folder.
-    effort, profile, budget, codecs, bounds, importance, threads
-        As for `compress`, which obeys ``plan(…).plan``.
+    effort, profile, budget, codecs, bounds, importance, prune, threads
+        As for `compress`, which obeys ``plan(…).plan``; what is pruned must be said to it again.
 
     Raises
     ------
@@ -119,7 +122,11 @@ def plan(
         If the input cannot be read.
     PlanError
         If the budget cannot be kept, or what is asked for does not go together.
+    PruningError
+        If weights cannot be pruned as asked.
     """
+    if prune is not None and prune.target_size is not None:
+        raise PruningError("a target size is found by writing files; plan for a sparsity")
     source = Path(path)
     planner = make_planner(
         profile=profile,
@@ -129,7 +136,7 @@ def plan(
         importance=importance,
         effort=effort,
     )
-    pipeline = Pipeline.of(replace(planner, predict=True), threads)
+    pipeline = Pipeline.of(replace(planner, predict=True), threads, prune)
     paths = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
     keys = tensor_keys(source, paths)
     infos: dict[str, TensorInfo] = {}
@@ -139,6 +146,7 @@ def plan(
             infos |= {names[info.name]: info for info in checkpoint.tensors}
             found = classify_all(checkpoint.tensors)
             roles |= {names[name]: decision for name, decision in found.items()}
-    draft, nbytes = draft_files(pipeline, planner, keys)
+    with sources_of(keys, pipeline) as opened:
+        draft, nbytes = draft_files(pipeline, planner, keys, opened)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
     return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies)

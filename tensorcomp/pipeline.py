@@ -6,18 +6,17 @@ is the same whatever the number of threads. At most a few chunks a thread are in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-import xxhash
 
 from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import CODED
-from tensorcomp.container.writer import CompressedWriter, Output, Payload, header_bytes
+from tensorcomp.container.writer import CompressedWriter, Output, SizeOnly, header_bytes
 from tensorcomp.drafting import TreeTable, draft_manifest, tensor_records, with_plan
-from tensorcomp.encoding import Encoded, TensorCoder, again, planned_coder
+from tensorcomp.encoding import again
+from tensorcomp.errors import PruningError
+from tensorcomp.jobs import Job, are_equal, chunk_jobs, copied_bytes, encode
 from tensorcomp.planning import (
     EFFORTS,
     CheckpointPlan,
@@ -27,14 +26,15 @@ from tensorcomp.planning import (
     TensorPlan,
     check_names,
 )
+from tensorcomp.pruning.request import Pruning
+from tensorcomp.pruning.stored import PrunedSource
+from tensorcomp.pruning.stored_selection import pruned_sources
 from tensorcomp.reports.outcome import Report, TensorReport
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
 from tensorcomp.written_blob import WrittenBlob
 
-_SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
 _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
-_TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
 
 
 class Progress:
@@ -54,33 +54,6 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """A tensor before it is encoded."""
-
-    array: np.ndarray
-    digest: str
-    coder: TensorCoder
-    encoded: Encoded | None
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One chunk to encode; a duplicate tensor has none (`index` is -1)."""
-
-    info: TensorInfo
-    grid: ChunkGrid
-    prepared: _Prepared
-    index: int
-    same_as: str | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the chunk before it is encoded."""
-        start, stop = self.grid.bounds(self.index)
-        return (stop - start) * self.grid.row_elements * self.grid.dtype.itemsize
-
-
-@dataclass(frozen=True)
 class Pipeline:
     """How to compress: the object behind ``tensorcomp compress``.
 
@@ -94,6 +67,8 @@ class Pipeline:
         What may be lost, and where; nothing by default.
     chunk_elements : int
         Elements of a chunk at most: what a slice must decode, and what a thread holds.
+    prune : Pruning, optional
+        What is set to zero before anything is encoded; nothing by default.
 
     Raises
     ------
@@ -105,6 +80,7 @@ class Pipeline:
     threads: int = 1
     planner: Planner | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
+    prune: Pruning | None = None
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
@@ -117,9 +93,41 @@ class Pipeline:
             )
 
     @classmethod
-    def of(cls, planner: Planner, threads: int | None) -> Pipeline:
+    def of(cls, planner: Planner, threads: int | None, prune: Pruning | None = None) -> Pipeline:
         """Return the pipeline of a planner, on all available processors by default."""
-        return cls(planner.effort, threads or available_threads(), planner)
+        return cls(planner.effort, threads or available_threads(), planner, prune=prune)
+
+    def pruned(self, source: Source) -> Source:
+        """Return a source as it is after pruning, if there is any."""
+        return source if isinstance(source, PrunedSource) else self.pruned_together([source])[0]
+
+    def pruned_together(
+        self, sources: Sequence[Source], keys: Sequence[Mapping[str, str]] | None = None
+    ) -> Sequence[Source]:
+        """Return the files of one model as they are after pruning, if there is any.
+
+        Parameters
+        ----------
+        sources : sequence of Source
+            They must stay open.
+        keys : sequence of mapping of str to str, optional
+            For each, names of its tensors that no other's has; by default their own.
+
+        Raises
+        ------
+        PruningError
+            If the model cannot be pruned as asked.
+        """
+        if self.prune is None:
+            return sources
+        if self.prune.target_size is not None and self.planner and self.planner.budget.is_size:
+            raise PruningError("a size is the target of pruning or the budget; give one of them")
+        alone = replace(self, prune=None)
+
+        def file_size(pruned: list[PrunedSource]) -> int:
+            return sum(alone.write(source, SizeOnly()).output_bytes for source in pruned)
+
+        return pruned_sources(sources, self.prune, keys, file_size=file_size, threads=self.threads)
 
     def plan(self, source: Source) -> CheckpointPlan:
         """Return what is to become of each tensor, as far as samples tell.
@@ -128,7 +136,10 @@ class Pipeline:
         ------
         PlanError
             If the budget cannot be kept, or a rule selects nothing.
+        PruningError
+            If the source cannot be pruned as asked.
         """
+        source = self.pruned(source)
         names = [info.name for info in source.tensors]
         if self.planner is None or self.planner.is_lossless:
             return CheckpointPlan(dict.fromkeys(names, TensorPlan()), effort=self.effort)
@@ -139,6 +150,7 @@ class Pipeline:
     def draft(self, source: Source) -> Draft:
         """Return the plan of a source as far as it does not depend on a size."""
         assert self.planner is not None
+        source = self.pruned(source)
         manifest = draft_manifest(source, tensor_records(source), self.chunk_elements)
 
         def tensors() -> Iterator[Tensor]:
@@ -146,9 +158,10 @@ class Pipeline:
                 grid, record = self._grid(info), manifest.tensors[info.name]
                 data = source.read(info.name)
                 likely = record.same_as
-                same = likely is not None and np.array_equal(source.read(likely), data)
+                same = likely is not None and are_equal(source, likely, info.name, data)
                 array = data.view(grid.dtype).reshape(grid.shape)
-                yield Tensor(info, record.role, array, likely if same else None)
+                copied = copied_bytes(source, info)
+                yield Tensor(info, record.role, array, likely if same else None, copied)
 
         with Workers(self.threads) as workers:
             draft = self.planner.plan(tensors(), workers, header_bytes(manifest))
@@ -178,7 +191,12 @@ class Pipeline:
         ------
         PlanError
             If the budget cannot be kept, or the plan is not for these tensors.
+        PruningError
+            If the source cannot be pruned as asked.
         """
+        if plan is not None and self.prune is not None and self.prune.target_size is not None:
+            raise PruningError("a target size is searched for without a plan; give a sparsity")
+        source = self.pruned(source)
         progress = progress or Progress()
         names = [info.name for info in source.tensors]
         if plan is not None:
@@ -213,16 +231,23 @@ class Pipeline:
         records = tensor_records(source)
         draft = draft_manifest(source, records, self.chunk_elements)
         writer = CompressedWriter(file, draft if plan is None else with_plan(draft, plan))
+        grids = {
+            info.name: self._grid(info, None if plan is None else plan.tensors[info.name])
+            for info in source.tensors
+        }
         trees = TreeTable()
         reports = {}
         blob: WrittenBlob | None = None
         for job, encoded in workers.in_order(
-            _encode, self._jobs(source, plan, workers), small=_is_small, ahead=_CHUNKS_AHEAD
+            encode,
+            chunk_jobs(source, grids, plan, self.effort, workers),
+            small=lambda job: job.is_small,
+            ahead=_CHUNKS_AHEAD,
         ):
             name = job.info.name
             progress.advance(name, job.nbytes)
             if job.same_as is not None:
-                records[name] = replace(records[name], same_as=job.same_as, digest="")
+                records[name] = replace(records[name], same_as=job.same_as, digest="", pruned=None)
                 reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                 continue
             if job.index == 0:
@@ -235,7 +260,8 @@ class Pipeline:
             used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
             own = _long_chunk(None if plan is None else plan.tensors[name])
             records[name] = replace(
-                blob.record(records[name], job.prepared.digest, used), chunk_elements=own
+                blob.record(records[name], job.prepared.digest, used, job.prepared.pruned),
+                chunk_elements=own,
             )
             planned = trees.planned[used[0]]
             reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size, coded)
@@ -243,59 +269,27 @@ class Pipeline:
         ordered = tuple(reports[info.name] for info in source.tensors)
         return Report(source.nbytes, output_bytes, ordered)
 
-    def _kept(self, blob: WrittenBlob, job: _Job, workers: Workers) -> WrittenBlob:
+    def _kept(self, blob: WrittenBlob, job: Job, workers: Workers) -> WrittenBlob:
         """Return the blob if it keeps its bound, or else one that does, written in its place."""
         array, grid = job.prepared.array, job.grid
         while True:
-            coder = again(blob.coder, blob.errors, blob.marks, array, grid, self.effort)
+            coder = again(
+                blob.coder,
+                blob.errors,
+                blob.marks,
+                array,
+                grid,
+                self.effort,
+                keeps_zeros=blob.keeps_zeros,
+            )
             if coder is None:
                 return blob
             blob.writer.rewind()
             blob = WrittenBlob(blob.writer, blob.name, grid, coder)
-            tensor = _Prepared(array, job.prepared.digest, coder, None)
-            jobs = (_Job(job.info, grid, tensor, index) for index in range(grid.count))
-            for _, encoded in workers.in_order(_encode, jobs):
+            tensor = replace(job.prepared, coder=coder, encoded=None)
+            jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
+            for _, encoded in workers.in_order(encode, jobs):
                 blob.add(encoded)
-
-    def _jobs(
-        self, source: Source, plan: CheckpointPlan | None, workers: Workers
-    ) -> Iterator[_Job]:
-        """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
-        first_with: dict[tuple[str, int, TensorPlan | None, str], str] = {}
-
-        def plan_of(info: TensorInfo) -> TensorPlan | None:
-            return None if plan is None else plan.tensors[info.name]
-
-        grids = {info.name: self._grid(info, plan_of(info)) for info in source.tensors}
-
-        def prepare(info: TensorInfo) -> _Prepared:
-            grid = grids[info.name]
-            data = source.read(info.name)
-            array = data.view(grid.dtype).reshape(grid.shape)
-            digest = xxhash.xxh3_128_hexdigest(data)
-            coder, encoded = planned_coder(array, grid, plan_of(info), self.effort)
-            if (
-                encoded is None
-                and grid.count == 1
-                and (*_key(info, plan_of(info)), digest) not in first_with
-            ):
-                encoded = coder.encode(array, 0)  # one task for most tensors
-            return _Prepared(array, digest, coder, encoded)
-
-        for info, prepared in workers.in_order(
-            prepare,
-            source.tensors,
-            small=lambda info: info.nbytes < _SMALL_BYTES,
-            ahead=_TENSORS_AHEAD,
-        ):
-            grid = grids[info.name]
-            key = (*_key(info, plan_of(info)), prepared.digest)
-            first = first_with.setdefault(key, info.name)
-            if first != info.name and np.array_equal(source.read(first), source.read(info.name)):
-                yield _Job(info, grid, prepared, -1, same_as=first)
-                continue
-            for index in range(grid.count):
-                yield _Job(info, grid, prepared, index)
 
 
 def _long_chunk(plan: TensorPlan | None) -> int:
@@ -303,23 +297,3 @@ def _long_chunk(plan: TensorPlan | None) -> int:
     if plan is None or plan.tree is None:
         return 0
     return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0
-
-
-def _key(info: TensorInfo, plan: TensorPlan | None) -> tuple[str, int, TensorPlan | None]:
-    """Return what equal tensors must share besides their bytes to be stored once."""
-    lossy = plan is not None and plan.tree is not None
-    return info.dtype, info.nbytes, replace(plan, why="") if lossy else None  # type: ignore[type-var]
-
-
-def _encode(job: _Job) -> Encoded:
-    """Return what a chunk becomes."""
-    if job.index < 0:
-        return Encoded(Payload((), 0))
-    if job.prepared.encoded is not None:
-        return job.prepared.encoded
-    start, stop = job.grid.bounds(job.index)
-    return job.prepared.coder.encode(job.prepared.array[start:stop], job.index)
-
-
-def _is_small(job: _Job) -> bool:
-    return job.index < 0 or job.prepared.encoded is not None or job.nbytes < _SMALL_BYTES

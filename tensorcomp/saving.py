@@ -16,6 +16,7 @@ from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import Budget, Profile, Rule, make_planner
+from tensorcomp.pruning.request import Pruning
 from tensorcomp.reports.outcome import Report
 
 
@@ -89,6 +90,7 @@ def save(
     codecs: Iterable[str | Rule] = (),
     bounds: Mapping[str, Budget] | None = None,
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    prune: Pruning | None = None,
     threads: int | None = None,
 ) -> bytes:
     """Compress tensors into bytes; the counterpart of ``safetensors.numpy.save``.
@@ -103,6 +105,8 @@ def save(
         What size is worth in time.
     profile, budget, codecs, bounds, importance : optional
         What may be lost, as for `compress`; nothing by default.
+    prune : Pruning, optional
+        Which weights are set to zero first, as for `compress`; the tensors given stay as they are.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
 
@@ -136,7 +140,7 @@ def save(
         importance=importance,
         effort=effort,
     )
-    Pipeline.of(planner, threads).write(source, file)
+    Pipeline.of(planner, threads, prune).write(source, file)
     return file.to_bytes()
 
 
@@ -151,6 +155,7 @@ def save_file(
     codecs: Iterable[str | Rule] = (),
     bounds: Mapping[str, Budget] | None = None,
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    prune: Pruning | None = None,
     threads: int | None = None,
 ) -> Report:
     """Compress tensors into a file; the counterpart of ``safetensors.*.save_file``.
@@ -159,7 +164,7 @@ def save_file(
 
     Parameters
     ----------
-    tensors, metadata, effort, profile, budget, codecs, bounds, importance, threads
+    tensors, metadata, effort, profile, budget, codecs, bounds, importance, prune, threads
         As for `save`.
     filename : str or path-like
         By convention ``*.tc.safetensors``.
@@ -186,4 +191,4 @@ def save_file(
         effort=effort,
     )
     with atomic_file(Path(filename), force=True) as file:
-        return Pipeline.of(planner, threads).write(source, file)
+        return Pipeline.of(planner, threads, prune).write(source, file)

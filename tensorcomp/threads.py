@@ -69,6 +69,8 @@ class Workers:
         *,
         small: Callable[[Item], bool] = lambda _item: False,
         ahead: int = 0,
+        size: Callable[[Item], int] = lambda _item: 0,
+        room: int = 0,
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, function(item)) in the order of `items`.
 
@@ -81,6 +83,10 @@ class Workers:
         small : callable, optional
             Whether handing an item to a thread costs more than the call itself.
         ahead : int, optional
+        size : callable, optional
+            Bytes of memory that an item or its result takes.
+        room : int, optional
+            Bytes a thread for those under way; one of any size always is.
         """
         if self._pool is None:
             for item in items:
@@ -88,10 +94,16 @@ class Workers:
             return
         waiting: deque[_Call[Item, Result]] = deque()
         most = max(ahead, 2 * self._threads)
+        held = 0
         for item in items:
+            held += size(item)
+            while waiting and held > room * self._threads:
+                held -= size(waiting[0].item)
+                yield _first_result(waiting)
             future = None if small(item) else self._pool.submit(function, item)
             waiting.append(_Call(function, item, future))
             while waiting and (len(waiting) > most or waiting[0].future is None):
+                held -= size(waiting[0].item)
                 yield _first_result(waiting)
         while waiting:
             yield _first_result(waiting)

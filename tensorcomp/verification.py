@@ -12,11 +12,12 @@ import numpy as np
 
 from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint
 from tensorcomp.checkpoints.naming import shown
-from tensorcomp.container.manifest import TensorRecord
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.locations import compressed_files, decoded_bytes, restored_name
 from tensorcomp.pipeline import Progress
+from tensorcomp.pruned_verification import PrunedCheck
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.threads import Workers, available_threads
 
@@ -131,32 +132,44 @@ def _check_tensor(
 ) -> None:
     record = file.manifest.stored(info.name)
     tensor = file.open_tensor(info.name)
+    where, dtype = f"{file.where}: tensor {shown(info.name)}", tensor.grid.dtype
     wanted = None if read is None else read(info.name)
+    pruned = None
+    if record.pruned is not None:
+        pruned = PrunedCheck(record, dtype, lossless=tensor.lossless, where=where)
     position, errors = 0, ErrorSums()
     for data in file.iter_bytes(info.name):
-        if wanted is not None:
-            original = wanted[position : position + data.nbytes]
-            if not tensor.lossless:
-                dtype = tensor.grid.dtype
-                errors += measure(original.view(dtype), data.view(dtype))
-            elif not np.array_equal(data, original):
-                raise VerificationError(
-                    f"{file.where}: tensor {shown(info.name)} differs from the original"
-                )
+        original = None if wanted is None else wanted[position : position + data.nbytes]
+        if pruned is not None:
+            pruned.add(data, original)
+        elif original is not None and not tensor.lossless:
+            errors += measure(original.view(dtype), data.view(dtype))
+        elif original is not None and not np.array_equal(data, original):
+            raise VerificationError(f"{where} differs from the original")
         position += data.nbytes
-    if wanted is not None and not tensor.lossless:
-        _check_errors(f"{file.where}: tensor {shown(info.name)}", record, errors)
+    if pruned is not None:
+        pruned.finish(compared=wanted is not None)
+        errors = pruned.errors
+    elif wanted is not None and not tensor.lossless:
+        _check_bound(where, record, errors)
+    if wanted is not None:
+        _check_errors(where, record, errors)
 
 
-def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
-    """Require that a tensor's errors are those of the manifest, and keep its bound."""
+def _check_bound(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+    """Require that a tensor's errors keep its bound."""
     limits = {"max_rel_l2": errors.rel_l2, "max_abs_error": errors.max_abs}
     for limit, error in limits.items():
         bound = record.bound.get(limit)
         if bound is not None and error > bound:
             raise VerificationError(f"{where} has {limit} {error:.6g}, {bound:.6g} is promised")
+
+
+def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+    """Require that a tensor's errors are those of the manifest."""
+    found_errors = errors.rel_l2, errors.max_abs
     told = record.rel_l2, record.max_abs_error
-    for found, expected in zip(limits.values(), told, strict=True):
+    for found, expected in zip(found_errors, told, strict=True):
         if abs(found - expected) > _ROUNDING * expected:
             raise VerificationError(
                 f"{where} differs from the original by {found:.6g}, and not by {expected:.6g}"

@@ -7,11 +7,12 @@ from dataclasses import replace
 import xxhash
 
 from tensorcomp.container.blob import ChunkGrid
-from tensorcomp.container.manifest import DIGEST_DIGITS, TensorRecord
+from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.container.writer import CompressedWriter
 from tensorcomp.drafting import six_digits
 from tensorcomp.encoding import Encoded, TensorCoder
 from tensorcomp.planning import bound_to_json
+from tensorcomp.pruning.stored import PrunedTensor
 from tensorcomp.reports.errors import ErrorSums
 
 
@@ -22,7 +23,8 @@ class WrittenBlob:
         self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorCoder
     ) -> None:
         self.writer, self.name, self.coder = writer, name, coder
-        self.errors = ErrorSums()
+        self.errors = self.from_original = ErrorSums()
+        self.keeps_zeros = True
         self.marks: set[int] = set()
         self.size = 0
         self._digest = xxhash.xxh3_128()
@@ -31,22 +33,46 @@ class WrittenBlob:
     def add(self, encoded: Encoded) -> bool:
         """Write the next chunk; return whether it was the last."""
         self.size = self.writer.write_chunk(encoded.payload)
+        self.from_original += encoded.from_original
+        self.keeps_zeros &= encoded.keeps_zeros
         if encoded.decoded is not None:
             self.errors += encoded.errors
             self.marks.add(encoded.mark)
             self._digest.update(encoded.decoded)
         return self.size > 0
 
-    def record(self, record: TensorRecord, digest: str, trees: list[int]) -> TensorRecord:
-        """Return the tensor's record; `digest` is that of the tensor as it was."""
+    def record(
+        self,
+        record: TensorRecord,
+        digest: str,
+        trees: list[int],
+        pruned: PrunedTensor | None = None,
+    ) -> TensorRecord:
+        """Return the tensor's record.
+
+        Parameters
+        ----------
+        record : TensorRecord
+            What is known beforehand.
+        digest : str
+            Of the tensor as it was encoded.
+        trees : list of int
+            The numbers of its trees.
+        pruned : PrunedTensor, optional
+            What it was before, if it was pruned.
+        """
         coder = self.coder
+        errors = self.errors
+        if pruned is not None:
+            errors = pruned.cost if coder.lossless else self.from_original
         bound = {} if coder.bound is None else bound_to_json(coder.bound)
         return replace(
             record,
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
             digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
-            rel_l2=six_digits(self.errors.rel_l2),
-            max_abs_error=six_digits(self.errors.max_abs),
+            rel_l2=six_digits(errors.rel_l2),
+            max_abs_error=six_digits(errors.max_abs),
             bound=bound,
+            pruned=None if pruned is None else pruned.record,
         )

@@ -27,7 +27,7 @@ class TreeDecoder:
         Gives the tensor of a leaf number.
     """
 
-    tensor_at: Callable[[int], torch.Tensor]
+    tensor_at: Callable[[int], Any]
     _built: list[Any] = field(default_factory=list)
 
     def decode(self, node: Any) -> Any:
@@ -89,7 +89,7 @@ class TreeDecoder:
     def _decode_tensor(self, node: dict[str, Any]) -> torch.Tensor:
         import torch
 
-        tensor = self.tensor_at(node["tensor"])
+        tensor: torch.Tensor = self.tensor_at(node["tensor"])
         requires_grad = bool(node.get("requires_grad", False))
         if node.get("parameter"):
             tensor = torch.nn.Parameter(tensor, requires_grad=requires_grad)

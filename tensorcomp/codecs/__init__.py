@@ -20,9 +20,11 @@ from tensorcomp.codecs.gaps import Gaps
 from tensorcomp.codecs.grid import Grid
 from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.kmeans import Kmeans
+from tensorcomp.codecs.live import Live
 from tensorcomp.codecs.magnitude import Magnitude
 from tensorcomp.codecs.nf4 import Nf4
 from tensorcomp.codecs.nm import NM
+from tensorcomp.codecs.packed import Packed
 from tensorcomp.codecs.palette import Palette
 from tensorcomp.codecs.pq import Pq
 from tensorcomp.codecs.randomk import RandomK
@@ -40,6 +42,7 @@ from tensorcomp.codecs.topk import TopK
 from tensorcomp.codecs.tree import Node, decode, encode, fit
 from tensorcomp.codecs.trellis import Trellis
 from tensorcomp.codecs.uniform import Uniform
+from tensorcomp.codecs.zeros import Zeros
 from tensorcomp.codecs.zstd import Zstd
 
 OWN_CODECS: tuple[type[Codec], ...] = (
@@ -57,9 +60,11 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     Grid,
     Huffman,
     Kmeans,
+    Live,
     Magnitude,
     Nf4,
     NM,
+    Packed,
     Palette,
     Pq,
     RandomK,
@@ -74,6 +79,7 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     TopK,
     Trellis,
     Uniform,
+    Zeros,
     Zstd,
 )
 

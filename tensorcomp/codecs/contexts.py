@@ -116,7 +116,8 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
 
 
 def _is_signed(array: np.ndarray) -> bool:
-    return array.dtype.kind == "i"
+    """Return whether levels are logarithms: of magnitudes, or of how often a mask is true."""
+    return array.dtype.kind in "ib"
 
 
 def _integers(array: np.ndarray) -> np.ndarray:

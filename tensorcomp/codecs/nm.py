@@ -94,20 +94,27 @@ class NM(Transform):
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))
         group_masks(words, 8 * words.itemsize - 1, self.keep, self.group, masks)
-        values = kept_values(array, self._spread(masks, array.shape))
+        values = kept_values(array, self.spread(masks, array.shape, self.id))
         return {"mask": masks, "values": values.reshape(specs["values"].shape)}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the masks say."""
-        restore(self._spread(parts["mask"], out.shape), parts["values"], out, self.id)
+        mask = self.spread(parts["mask"], out.shape, self.id)
+        restore(mask, parts["values"], out, self.id)
 
-    def _spread(self, masks: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the mask of an array's elements from those of its groups."""
+    def spread(self, masks: np.ndarray, shape: tuple[int, ...], codec: str) -> np.ndarray:
+        """Return the mask of an array's elements from those of its groups.
+
+        Raises
+        ------
+        CodecError
+            If a group does not keep as many elements as it should; `codec` is the id to name.
+        """
         from tensorcomp.kernels.selection import spread_masks
 
         masks = masks.view()
         masks.flags.writeable = False  # kernels are compiled for one kind of array
         mask = np.empty(shape, np.bool_)
         if not spread_masks(masks, self.keep, self.group, as_rows(mask).view(np.uint8)):
-            raise CodecError(f"nm: a group does not keep {self.keep} of {self.group}")
+            raise CodecError(f"{codec}: a group does not keep {self.keep} of {self.group}")
         return mask

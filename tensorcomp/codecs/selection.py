@@ -145,11 +145,22 @@ def restore(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -
     Raises
     ------
     CodecError
-        If there are more or less values than places, or the dtype has none.
+        If there are more or less values than places, or the dtype has no 0.0.
+    """
+    check_float(out.dtype, codec)
+    put_back(mask, values, out, codec)
+
+
+def put_back(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -> None:
+    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere.
+
+    Raises
+    ------
+    CodecError
+        If there are more or less values than places.
     """
     from tensorcomp.kernels.sparse import scatter
 
-    check_float(out.dtype, codec)
     places = sound_mask(mask, codec).view(np.uint8).reshape(-1)
     count = int(np.count_nonzero(places))
     if count != values.size:

@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.selection import masked_parts
+from tensorcomp.codecs.selection import masked_parts, put_back
 from tensorcomp.codecs.words import as_words
-from tensorcomp.errors import CodecError
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,4 @@ class Sparse(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""
-        from tensorcomp.kernels.sparse import scatter
-
-        mask = parts["mask"].view(np.uint8).reshape(-1)
-        if mask.size and mask.max() > 1:
-            raise CodecError("sparse: a byte of the mask is neither 0 nor 1")
-        values = as_words(parts["values"])
-        count = int(np.count_nonzero(mask))
-        if count != values.size:
-            raise CodecError(f"sparse: {values.size} values for {count} places")
-        words = as_words(out).reshape(-1)
-        if count == 0:
-            words[:] = 0
-        else:
-            scatter(mask, values, words)
+        put_back(parts["mask"], parts["values"], out, self.id)

@@ -2,8 +2,9 @@
 
 from tensorcomp.container.atomic import atomic_file
 from tensorcomp.container.blob import Blob, ChunkGrid
-from tensorcomp.container.manifest import Manifest, TensorRecord
+from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import PruningRecord, TensorRecord
 from tensorcomp.container.writer import CompressedWriter
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "CompressedFile",
     "CompressedWriter",
     "Manifest",
+    "PruningRecord",
     "TensorRecord",
     "atomic_file",
 ]

@@ -23,15 +23,19 @@ A tensor that lost anything has ``"error": [rel-L2, max |x - x̂|]`` too, measur
 and ``"bound": {"max_rel_l2": …}`` where one was promised; its digest is that of the decoded bytes.
 A tensor whose chunks have another length says so by ``"chunk_elements"``.
 
+A tensor that was pruned has ``"pruned": {"score": "snip", "granularity": "element", "count": …,
+"rel_l2": …}`` (see `PruningRecord`). Its errors then are those against the tensor as it was before
+that; a bound holds for the weights that were kept, relative to the pruned tensor.
+
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
-3, lossy codecs, errors and bounds.
+3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
+``packed``.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,63 +43,21 @@ from typing import Any
 import zstandard
 
 from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp.container.records import (
+    PlannedTree,
+    TensorRecord,
+    natural,
+    record_from_json,
+    record_to_json,
+    text_of,
+)
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 METADATA_KEY = "tensorcomp"
-DIGEST_DIGITS = 16
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink
-
-
-@dataclass(frozen=True)
-class PlannedTree:
-    """The tree of one or more tensors, and why it was chosen."""
-
-    tree: str
-    why: str
-
-
-@dataclass(frozen=True)
-class TensorRecord:
-    """What one tensor decodes to.
-
-    Parameters
-    ----------
-    name, dtype, shape, role
-        As in the source; the role is the planner's.
-    nbytes : int
-        Bytes of the decoded tensor.
-    tree : int
-        Index into `Manifest.trees`; -1 for a duplicate.
-    fallback : int or None
-        The tree of those chunks that the first tree cannot represent exactly.
-    digest : str
-        Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate.
-    same_as : str or None
-        The tensor, stored under its own name, that this one equals bit for bit.
-    rel_l2, max_abs_error : float
-        Measured errors, in six significant digits; 0 if exact.
-    bound : mapping of str to float
-        What the errors keep: ``max_rel_l2`` or ``max_abs_error``.
-    chunk_elements : int
-        Elements of a chunk at most; 0 where the manifest's own number counts.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str
-    nbytes: int
-    tree: int = -1
-    fallback: int | None = None
-    digest: str = ""
-    same_as: str | None = None
-    rel_l2: float = 0.0
-    max_abs_error: float = 0.0
-    bound: Mapping[str, float] = field(default_factory=dict)
-    chunk_elements: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,7 +108,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     return {
         "chunk_elements": manifest.chunk_elements,
         "trees": [{"tree": planned.tree, "why": planned.why} for planned in manifest.trees],
-        "tensors": {name: _record_to_json(record) for name, record in manifest.tensors.items()},
+        "tensors": {name: record_to_json(record) for name, record in manifest.tensors.items()},
         "aliases": dict(manifest.aliases),
         "source": {
             "kind": recipe.kind,
@@ -158,28 +120,6 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             },
         },
     }
-
-
-def _record_to_json(record: TensorRecord) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "dtype": record.dtype,
-        "shape": list(record.shape),
-        "role": record.role,
-    }
-    if record.same_as is not None:
-        return {**value, "same_as": record.same_as}
-    if dtype_bits(record.dtype) is None:
-        value["nbytes"] = record.nbytes  # an unknown type's size does not follow from its shape
-    value["tree"] = record.tree
-    if record.fallback is not None:
-        value["fallback"] = record.fallback
-    if record.chunk_elements:
-        value["chunk_elements"] = record.chunk_elements
-    if record.rel_l2 or record.max_abs_error:
-        value["error"] = [record.rel_l2, record.max_abs_error]
-    if record.bound:
-        value["bound"] = dict(record.bound)
-    return {**value, "digest": record.digest}
 
 
 def manifest_from_text(text: str, where: str) -> Manifest:
@@ -227,59 +167,25 @@ def _unpacked(envelope: Any, where: str) -> bytes:
 
 def _from_json(value: Any, version: int) -> Manifest:
     source = value["source"]
-    tensors = {name: _record_from_json(name, item) for name, item in value["tensors"].items()}
+    tensors = {name: record_from_json(name, item) for name, item in value["tensors"].items()}
     manifest = Manifest(
-        chunk_elements=_natural(value["chunk_elements"]),
-        trees=tuple(PlannedTree(_text(i["tree"]), _text(i["why"])) for i in value["trees"]),
+        chunk_elements=natural(value["chunk_elements"]),
+        trees=tuple(PlannedTree(text_of(i["tree"]), text_of(i["why"])) for i in value["trees"]),
         tensors=tensors,
-        aliases={_text(name): _text(target) for name, target in value["aliases"].items()},
+        aliases={text_of(name): text_of(target) for name, target in value["aliases"].items()},
         recipe=Recipe(
-            _text(source["kind"]),
+            text_of(source["kind"]),
             dict(source["structure"]),
             {
                 name: base64.b64decode(data, validate=True)
                 for name, data in source["attachments"].items()
             },
         ),
-        source_bytes=_natural(source["nbytes"]),
+        source_bytes=natural(source["nbytes"]),
         version=version,
     )
     _check(manifest)
     return manifest
-
-
-def _record_from_json(name: str, value: Any) -> TensorRecord:
-    dtype = _text(value["dtype"])
-    shape = tuple(_natural(size) for size in value["shape"])
-    same_as = value.get("same_as")
-    bits = dtype_bits(dtype)
-    nbytes = _natural(value["nbytes"]) if "nbytes" in value else math.prod(shape) * (bits or 0) // 8
-    if bits is not None and nbytes != math.prod(shape) * bits // 8:
-        raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
-    if same_as is not None:
-        return TensorRecord(
-            name, dtype, shape, _text(value["role"]), nbytes, same_as=_text(same_as)
-        )
-    digest = _text(value["digest"])
-    int(digest, 16)
-    fallback = _natural(value["fallback"]) if "fallback" in value else None
-    tree = _natural(value["tree"])
-    rel_l2, max_abs_error = (_error(error) for error in value.get("error", (0, 0)))
-    bound = {_text(limit): _error(error) for limit, error in value.get("bound", {}).items()}
-    return TensorRecord(
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        role=_text(value["role"]),
-        nbytes=nbytes,
-        tree=tree,
-        fallback=fallback,
-        digest=digest,
-        rel_l2=rel_l2,
-        max_abs_error=max_abs_error,
-        bound=bound,
-        chunk_elements=_natural(value.get("chunk_elements", 0)),
-    )
 
 
 def _check(manifest: Manifest) -> None:
@@ -305,21 +211,3 @@ def _check(manifest: Manifest) -> None:
             raise FormatError(f"{name!r} is a tensor and tied to {target_name!r} as well")
         if target_name not in manifest.tensors:
             raise FormatError(f"{name!r} is tied to {target_name!r}, which is not there")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise FormatError(f"expected text in the manifest, found {str(value)[:40]!r}")
-    return value
-
-
-def _error(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise FormatError(f"expected an error in the manifest, found {str(value)[:40]!r}")
-    return float(value)
-
-
-def _natural(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
-        raise FormatError(f"expected a size in the manifest, found {str(value)[:40]!r}")
-    return value

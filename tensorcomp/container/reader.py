@@ -20,13 +20,8 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
-from tensorcomp.container.manifest import (
-    DIGEST_DIGITS,
-    METADATA_KEY,
-    Manifest,
-    TensorRecord,
-    manifest_from_text,
-)
+from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_from_text
+from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.errors import CodecError, FormatError, PlanError, TensorcompError, VerificationError
 
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit

@@ -42,6 +42,26 @@ class Output(Protocol):
         ...
 
 
+class SizeOnly:
+    """An `Output` that keeps nothing: for the report of a file that nobody reads."""
+
+    def write(self, data: Any, /) -> int:
+        """Return the number of bytes."""
+        return len(data)
+
+    def seek(self, position: int, /) -> int:
+        """Return the position."""
+        return position
+
+    def read(self, size: int, /) -> bytes:
+        """Return so many zeros."""
+        return bytes(size)
+
+    def truncate(self, size: int, /) -> int:
+        """Return the size."""
+        return size
+
+
 @dataclass(frozen=True)
 class Payload:
     """A chunk's payload, in the pieces that its tree gave, and its checksum.

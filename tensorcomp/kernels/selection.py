@@ -146,6 +146,7 @@ def spread_masks(masks, keep, group, mask):
 
 @jit
 def mixed_seed(word):
+    """Return a 64-bit word whose bits all depend on those of another (the mix of SplitMix64)."""
     word = (word ^ (word >> U(30))) * U(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> U(27))) * U(0x94D049BB133111EB)
     return word ^ (word >> U(31))

@@ -44,3 +44,14 @@ def survey(words):
                 table[slot] = word
                 distinct += 1
     return zeros / (_RUNS * _RUN), distinct + (1 if zeros > 0 else 0)
+
+
+@jit
+def share_of(words, wanted):
+    """Return the share of one word among those of (n,) that `survey` looks at."""
+    found = 0
+    step = (words.size - _RUN) // (_RUNS - 1)
+    for run in range(_RUNS):
+        for i in range(run * step, run * step + _RUN):
+            found += U(words[i]) == wanted
+    return found / (_RUNS * _RUN)

@@ -8,8 +8,8 @@ no floats at all) do trees compete, by the bytes that each makes of the sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
 from tensorcomp.codecs.words import word_dtype
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.planning.sparse_forms import MANY, VALUES, sparse_forms
 
 EFFORTS = ("fast", "balanced", "max")
 
@@ -25,9 +26,9 @@ _SMALL = 4096  # elements; below it a tensor's own tables cost more than they sa
 _TINY = 64
 _PROBE = 1024  # elements looked at to tell what kind of data there is
 _FEW_DISTINCT = 256  # of the probe
-_MANY_ZEROS = 0.05
 _GRID_ROWS = 2
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
+_SPARSE_SAMPLE = 1 << 18  # as many where zeros are told apart: masks are coded column by column
 _SAMPLE_ROWS = 64  # so that columns can be told apart
 _FLOATS = {"f", "V"}  # NumPy's kind of bfloat16 and fp8 is V (or f, with recent ml-dtypes)
 
@@ -61,6 +62,12 @@ _CODES = {
     "fast": "huffman",
     "balanced": "huffman(contexts=8)",
     "max": "ans(contexts=16, states=12)",
+}
+# How those are with many zeros: a Huffman code takes a bit for each.
+_CODES_OF_ZEROS = {
+    "fast": (),
+    "balanced": ("ans(states=12)", "ans(contexts=16, states=12)"),
+    "max": ("ans(states=12)", "ans(contexts=16, states=12)"),
 }
 _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"}
 
@@ -120,31 +127,60 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
         return Plan(parse_tree("constant"), "all elements are equal")
     is_float = array.dtype.kind in _FLOATS
     if array.size < _SMALL:
-        return _small(array) if is_float else Plan(parse_tree("raw(bytes=zstd)"), "small")
-    zeros, distinct = _look(words)
+        return _small(array, effort) if is_float else Plan(parse_tree("raw(bytes=zstd)"), "small")
+    zeros, distinct = look(words)
     if is_float:
+        zeros += _negative_zeros(words)
         candidates = list(_floats(array, zeros, distinct, effort))
     else:
         candidates = list(_others(array, distinct, effort))
+    if zeros > MANY and (is_float or array.itemsize <= 2):
+        return _sparse(array, candidates, zeros, effort)
     if len(candidates) == 1:
         return Plan(parse_tree(candidates[0].text), candidates[0].why)
     fallback = any_tree(array.dtype, effort)
     return _smallest(sample_rows(array, _SAMPLE[effort]), candidates, fallback)
 
 
-def _small(array: np.ndarray) -> Plan:
+def _small(array: np.ndarray, effort: str) -> Plan:
     """Return the tree of a few floats: more than one table would cost more than it saves."""
     if array.size < _TINY:
         return Plan(parse_tree("raw"), "tiny")
-    return Plan(parse_tree(_flat(array.dtype)), "small")
+    usual = _Candidate(_flat(array.dtype), "small")
+    zeros = share_of_zeros(array)
+    if zeros <= MANY:
+        return Plan(parse_tree(usual.text), usual.why)
+    return _sparse(array, [usual], zeros, effort)
 
 
-def _look(words: np.ndarray) -> tuple[float, int]:
+def share_of_zeros(array: np.ndarray) -> float:
+    """Return which part of a tensor's elements is zero: of a large tensor, of a thousand."""
+    words = array.view(word_dtype(array.dtype))
+    is_float = array.dtype.kind in _FLOATS
+    if array.size < _SMALL:
+        values = np.count_nonzero(words << words.dtype.type(1) if is_float else words)
+        return 1 - values / max(array.size, 1)
+    return look(words)[0] + (_negative_zeros(words) if is_float else 0.0)
+
+
+def _negative_zeros(words: np.ndarray) -> float:
+    """Return the share of words of which only the highest bit is set in a thousand of a tensor."""
+    from tensorcomp.kernels.survey import share_of
+
+    return float(share_of(words.reshape(-1), np.uint64(1 << (8 * words.itemsize - 1))))
+
+
+def look(words: np.ndarray) -> tuple[float, int]:
     """Return the share of zeros and the number of distinct words in a thousand of a tensor."""
     from tensorcomp.kernels.survey import survey
 
     zeros, distinct = survey(words.reshape(-1))
     return float(zeros), int(distinct)
+
+
+def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:
+    """Return rows to tell apart what to do with zeros."""
+    return sample_rows(array, max(_SPARSE_SAMPLE, _SAMPLE[effort]))
 
 
 def _is_constant(words: np.ndarray) -> bool:
@@ -159,13 +195,7 @@ def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iter
     yield _Candidate(_usual(array.dtype, effort), "floats: exponents by row and column scale")
     if array.itemsize == 1:
         yield _Candidate(_FLAT_CODES[effort], "floats of a byte, coded whole")
-    if zeros > _MANY_ZEROS:
-        values = _flat(array.dtype)
-        for mask in ("bitpack", codes, "gaps"):
-            yield _Candidate(
-                f"sparse(mask={mask}, values={values})", f"{zeros:.0%} of a probe are zero"
-            )
-    if array.itemsize > 1 and distinct <= _FEW_DISTINCT:
+    if array.itemsize > 1 and distinct <= _FEW_DISTINCT and zeros <= MANY:
         yield _Candidate(
             f"palette(table=raw(bytes=zstd), codes={codes})", f"few values: {distinct} in a probe"
         )
@@ -176,6 +206,43 @@ def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iter
                 yield _Candidate(
                     f"grid({bits}, scales={scales}, codes={coded})", "integers times a scale"
                 )
+
+
+def _sparse(array: np.ndarray, candidates: Iterable[_Candidate], zeros: float, effort: str) -> Plan:
+    """Return the plan of a tensor with many zeros: the smallest candidate, or one for zeros."""
+    sample = sparse_sample(array, effort)
+    forms = sparse_forms(array, sample, effort).lossless()
+    why = f"{zeros:.0%} of a probe are zero"
+    usual = flat = _FLAT_CODES[effort]
+    if array.dtype.kind in _FLOATS:
+        usual, flat = _usual(array.dtype, effort), _flat(array.dtype)
+    trees = [(form, usual) for form in (*forms.dense, *forms.packed)]
+    trees += [(form, flat) for form in forms.flat]
+    codes = dict.fromkeys((_CODES[effort], *_CODES_OF_ZEROS[effort]))
+    alone = dict.fromkeys(("bitpack", _FLAT_CODES[effort], *_CODES_OF_ZEROS[effort][:1]))
+    if array.itemsize == 1:
+        trees += [(form, code) for form in forms.whole for code in codes]
+    elif _has_few_values(sample):
+        why += ", few values in the rest"
+        trees += [(form, _palette(code)) for form in forms.whole for code in codes]
+        trees += [(form, _palette(code)) for form in forms.flat for code in alone]
+    found = [_Candidate(form.replace(VALUES, tree), why) for form, tree in trees]
+    plan = _smallest(sample, [*candidates, *found], any_tree(array.dtype, effort))
+    # What takes the whole tensor takes each chunk of it.
+    return replace(plan, fallback=None) if sample.size == array.size else plan
+
+
+def _palette(codes: str) -> str:
+    return f"palette(table=raw(bytes=zstd), codes={codes})"
+
+
+def _has_few_values(sample: np.ndarray) -> bool:
+    """Return whether the elements of a sample that are not zero have few values."""
+    words = sample.view(word_dtype(sample.dtype)).reshape(-1)
+    values = words[words != 0]
+    if values.size < _SMALL:
+        return bool(np.unique(values).size <= max(values.size // 4, 1))
+    return look(values)[1] <= _FEW_DISTINCT
 
 
 def _is_grid(array: np.ndarray) -> bool:

@@ -22,19 +22,16 @@ from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.checkpoint_plan import TensorPlan, listed
 from tensorcomp.planning.curves import Options, measure_options
 from tensorcomp.planning.draft import Draft
-from tensorcomp.planning.lossless import plan_lossless, sample_rows
+from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.profiles import Profile
-from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.rules import Rule
+from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import fill, is_free, may_lose, spelled
-from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, run_trial
+from tensorcomp.planning.trials import errors_of, run_trial
+from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample, plan_within
 from tensorcomp.threads import Workers
 
-_SAMPLE = 1 << 15  # elements
-_LARGE_SAMPLE = 1 << 20
-_ROWS_A_COLUMN = 2
-_FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
-_DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
+_ROOM = 1 << 26  # bytes of copies a thread
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,15 @@ class Tensor:
     array : numpy.ndarray
     same_as : str or None
         An earlier tensor that it equals bit for bit: the same file holds such data once.
+    copied_bytes : int
+        Memory that the array takes; none if it is a view of a file.
     """
 
     info: TensorInfo
     role: str
     array: np.ndarray
     same_as: str | None = None
+    copied_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,13 @@ class Planner:
                 else:
                     yield tensor
 
-        for tensor, found in workers.in_order(self._look_at, once(), ahead=8):
+        for tensor, found in workers.in_order(
+            self._look_at,
+            once(),
+            ahead=8,
+            size=lambda tensor: tensor.copied_bytes,
+            room=_ROOM,
+        ):
             name = tensor.info.name
             if isinstance(found, TensorPlan):
                 fixed[name] = found
@@ -178,28 +184,31 @@ class Planner:
         if not math.isfinite(largest):
             templates, why = (), "holds NaN or infinity"
         bound = self.bounds.get(tensor.info.name, self.budget.bound)
+        sample = lossy_sample(tensor.array, templates)
+        if templates and self._rule(tensor) is None and share_of_zeros(tensor.array) > MANY:
+            sample = sparse_sample(tensor.array, self.effort)
+            templates = zero_keeping(templates, tensor.array, sample, self.effort)
+            why = f"{why}, zeros kept" if templates else "no tree keeps its zeros"
         if not templates:
             return replace(TensorPlan(why=why), bits=self._lossless_bits(tensor))
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, why)
-        if bound is None:
-            if not self.budget.is_size:
-                raise PlanError(f"{templates[0]!r} has a free step: give a budget")
-            sample = _sample(tensor.array, templates)
-            lossless = _lossless_rate(tensor.array, self.effort)
-            return measure_options(sample, tensor.array.size, templates, lossless, largest)
-        return _within(tensor.array, templates, bound, self.effort, why)
+        if bound is not None:
+            return plan_within(tensor.array, sample, templates, bound, self.effort, why)
+        if not self.budget.is_size:
+            raise PlanError(f"{templates[0]!r} has a free step: give a budget")
+        lossless = lossless_rate(tensor.array, self.effort)
+        return measure_options(sample, tensor.array.size, templates, lossless, largest)
 
     def _lossless_bits(self, tensor: Tensor) -> float | None:
         """Return the bits of a weight that stays lossless; they count under a size only."""
         if not (self.budget.is_size or self.predict) or not tensor.array.size:
             return None
-        return _lossless_rate(tensor.array, self.effort)
+        return lossless_rate(tensor.array, self.effort)
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""
-        info, role, profile = tensor.info, tensor.role, self.profile
-        rule = next((r for r in self.rules if r.selects(info.name, role)), None)
+        role, profile, rule = tensor.role, self.profile, self._rule(tensor)
         if not is_real(tensor.array.dtype) and (
             rule is None or not rule.by_name or may_lose(rule.tree)
         ):
@@ -217,62 +226,18 @@ class Planner:
         found = tuple(spelled(tree, self.effort) for tree in profile.trees(role))
         return found, f"profile {profile.name}"
 
+    def _rule(self, tensor: Tensor) -> Rule | None:
+        """Return the rule that names a tensor's tree, if any does."""
+        return next((r for r in self.rules if r.selects(tensor.info.name, tensor.role)), None)
+
     def _fixed(self, tensor: Tensor, template: str, bound: Bound | None, why: str) -> TensorPlan:
         """Return the plan of a tensor whose tree leaves nothing to choose."""
         tree = fill(template, 1.0)
-        sample = readable(sample_rows(tensor.array, _SAMPLE))
+        sample = readable(sample_rows(tensor.array, SAMPLE))
         if not self.budget.is_size and not self.predict:
             errors = errors_of(tree, sample)
             return TensorPlan(tree, why, bound, rel_l2=0.0 if errors is None else errors.rel_l2)
         trial = run_trial(tree, sample)
         if trial is None:
-            return TensorPlan(tree, why, bound, bits=_lossless_rate(tensor.array, self.effort))
+            return TensorPlan(tree, why, bound, bits=lossless_rate(tensor.array, self.effort))
         return TensorPlan(tree, why, bound, bits=trial.bits, rel_l2=trial.errors.rel_l2)
-
-
-def _within(
-    array: np.ndarray, templates: tuple[str, ...], bound: Bound, effort: str, why: str
-) -> TensorPlan:
-    """Return the plan that takes the fewest bits of a sample within a bound."""
-    sample = readable(_sample(array, templates))
-    guesses = [first_guess(template, sample, bound) for template in templates]
-    fitted = [
-        meet_bound(guess, sample, bound)
-        for guess in guesses
-        if len(guesses) == 1 or is_promising(guess, sample, array.shape[0])
-    ]
-    trees = [tree for tree in fitted if tree is not None]
-    trials = [trial for tree in trees if (trial := run_trial(tree, sample)) is not None]
-    if not trials:
-        return TensorPlan(why=f"no tree keeps {bound}")
-    best = min(trials, key=lambda trial: trial.bits)
-    if best.bits > _DEAR * 8 * array.itemsize or not _is_ordinary(array, effort):
-        lossless = _lossless_rate(array, effort)
-        if lossless <= _FREE * best.bits:
-            return TensorPlan(why="lossless takes as few bits", bits=lossless)
-    rel_l2 = best.errors.rel_l2
-    return TensorPlan(best.tree, why, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
-
-
-def _sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
-    """Return rows to try templates on; many where directions of rows are to be learned from them.
-
-    From few rows more would be learned than holds for the others.
-    """
-    elements = _SAMPLE
-    if any(template.startswith("rotate") for template in templates):
-        columns = math.prod(array.shape[1:])
-        elements = min(max(_ROWS_A_COLUMN * columns * columns, _SAMPLE), _LARGE_SAMPLE)
-    return sample_rows(array, elements)
-
-
-def _is_ordinary(array: np.ndarray, effort: str) -> bool:
-    """Return whether a tensor has no structure that a lossless tree would find."""
-    return plan_lossless(array, effort).fallback is None
-
-
-def _lossless_rate(array: np.ndarray, effort: str) -> float:
-    """Return the bits of a weight of a sample, coded losslessly."""
-    sample = sample_rows(array, _SAMPLE)
-    trial = run_trial(plan_lossless(array, effort).tree, sample)
-    return 8.0 * array.itemsize if trial is None else trial.bits

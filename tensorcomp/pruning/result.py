@@ -71,9 +71,10 @@ class PruningResult:
         PruningError
             If a mask fits no parameter; nothing is changed then.
         """
-        from tensorcomp.pruning.holding import apply_masks
+        from tensorcomp.pruning.masking import mask_parameters
+        from tensorcomp.pruning.targets import unwrapped
 
-        apply_masks(model, self.masks)
+        mask_parameters(unwrapped(model), self.masks)
 
     def hold(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Hold:
         """Set the pruned weights to zero and keep them there through training.

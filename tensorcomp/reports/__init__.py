@@ -12,15 +12,19 @@ from tensorcomp.reports.metrics import (
     summarise_compressed,
 )
 from tensorcomp.reports.plan_tables import plan_table, plan_totals
+from tensorcomp.reports.pruned import PruningFigures, pruning_figures, pruning_line
 from tensorcomp.reports.tables import cost_table, tensor_table, totals
 
 __all__ = [
+    "PruningFigures",
     "Summary",
     "TensorRow",
     "cost_table",
     "join",
     "plan_table",
     "plan_totals",
+    "pruning_figures",
+    "pruning_line",
     "summarise_checkpoint",
     "summarise_compressed",
     "tensor_table",

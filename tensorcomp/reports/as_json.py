@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorcomp.reports.metrics import Summary, TensorRow
+from tensorcomp.reports.pruned import pruning_to_json, tensor_pruning_to_json
 
 
 def to_json(summary: Summary, seconds: float) -> dict[str, Any]:
@@ -24,9 +25,12 @@ def to_json(summary: Summary, seconds: float) -> dict[str, Any]:
         ``bits_per_weight`` counts every byte of the output, and is null without weights. Each of
         ``tensors`` has its role and how that is known, its errors (0 if exact) and its SNR in dB
         (null if exact); ``codec`` is the text of its tree, ``same as NAME`` for a duplicate, null
-        if it is not compressed. Tensors of a folder also say their ``file``.
+        if it is not compressed. Tensors of a folder also say their ``file``. A pruned checkpoint
+        has ``pruned``: how many of the ``weights`` of the selected tensors were set to zero; and
+        so has each of these, with the share of its norm that this alone cost (``rel_l2``).
     """
-    return {
+    pruned = pruning_to_json(summary)
+    value = {
         "input_bytes": summary.input_bytes,
         "output_bytes": summary.output_bytes,
         "ratio": summary.ratio,
@@ -34,6 +38,7 @@ def to_json(summary: Summary, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 6),
         "tensors": [_row_to_json(row) for row in summary.tensors],
     }
+    return value if pruned is None else {**value, "pruned": pruned}
 
 
 def _row_to_json(row: TensorRow) -> dict[str, Any]:
@@ -50,4 +55,6 @@ def _row_to_json(row: TensorRow) -> dict[str, Any]:
         "snr_db": row.snr_db,
         "max_abs_error": row.max_abs_error,
     }
+    if row.pruned is not None:
+        value["pruned"] = tensor_pruning_to_json(row)
     return value if row.file is None else {**value, "file": row.file}

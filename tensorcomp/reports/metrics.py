@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tensorcomp.checkpoints import Checkpoint
     from tensorcomp.container.reader import CompressedFile
+    from tensorcomp.container.records import PruningRecord
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class TensorRow:
         Measured errors, 0 if exact.
     role_why : str
         How the role is known.
+    pruned : PruningRecord or None
+        How the tensor was pruned, or that which holds its data; the errors count it.
     """
 
     name: str
@@ -54,6 +57,7 @@ class TensorRow:
     rel_l2: float = 0
     max_abs_error: float = 0
     role_why: str = ""
+    pruned: PruningRecord | None = None
 
     @property
     def weights(self) -> int:
@@ -118,6 +122,11 @@ class Summary:
         return any(row.rel_l2 for row in self.tensors)
 
     @property
+    def pruned(self) -> tuple[TensorRow, ...]:
+        """The tensors that were selected for pruning, equal ones once."""
+        return tuple(row for row in self.tensors if row.pruned is not None and row.same_as is None)
+
+    @property
     def weights(self) -> int:
         """Number of elements of all tensors; duplicates count, tied names do not."""
         return sum(row.weights for row in self.tensors if not row.tied)
@@ -148,6 +157,7 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
     roles = classify_all(opened.tensors)
     rows = []
     for record in manifest.tensors.values():
+        stored = manifest.stored(record.name)
         planned = None if record.same_as is not None else manifest.trees[record.tree]
         row = TensorRow(
             name=record.name,
@@ -160,10 +170,11 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
             why=planned.why if planned else "",
             same_as=record.same_as,
             file=file,
-            rel_l2=manifest.stored(record.name).rel_l2,
-            max_abs_error=manifest.stored(record.name).max_abs_error,
+            rel_l2=stored.rel_l2,
+            max_abs_error=stored.max_abs_error,
             # A file may be older than the rules.
             role_why=roles[record.name].why if roles[record.name].role == record.role else "",
+            pruned=stored.pruned,
         )
         rows.append(row)
     rows += _tied(rows, manifest.aliases.items())
@@ -215,6 +226,7 @@ def _tied(rows: Iterable[TensorRow], aliases: Iterable[tuple[str, str]]) -> list
             rel_l2=by_name[target].rel_l2,
             max_abs_error=by_name[target].max_abs_error,
             role_why=by_name[target].role_why,
+            pruned=by_name[target].pruned,
         )
         for name, target in aliases
     ]

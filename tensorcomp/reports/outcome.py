@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorcomp.container.manifest import TensorRecord
+from tensorcomp.container.records import TensorRecord
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from tensorcomp.reports.metrics import Summary, TensorRow
+from tensorcomp.reports.pruned import pruned_share
 from tensorcomp.reports.text import (
     bits_text,
     bytes_text,
@@ -66,7 +67,7 @@ def _flat(summary: Summary) -> list[str]:
         tree = "-" if row.codec is None else printable(row.codec)
         role = f"{row.role}: {row.role_why}" if row.role_why else ""
         why = "; ".join(filter(None, (row.why, role)))
-        figures = _figures(row, errors=summary.lossy)
+        figures = (*_figures(row, errors=summary.lossy), *_pruned(summary, row))
         line = (printable(row.name), *figures, tree, printable(why))
         rows.append((printable(row.file or ""), *line) if files else line)
     first = 5 if files else 4
@@ -78,7 +79,13 @@ _LOSSY_HEAD = (*_HEAD, "SNR dB", "Gap")  # the gap is that of the bits to R(D)
 
 
 def _head(summary: Summary) -> tuple[str, ...]:
-    return _LOSSY_HEAD if summary.lossy else _HEAD
+    head = _LOSSY_HEAD if summary.lossy else _HEAD
+    return (*head, "Pruned") if summary.pruned else head
+
+
+def _pruned(summary: Summary, row: TensorRow) -> tuple[str, ...]:
+    """Return the cell that says what was pruned of a tensor, if there is such a column."""
+    return (pruned_share(row),) if summary.pruned else ()
 
 
 def _figures(row: TensorRow, *, errors: bool = False) -> tuple[str, ...]:
@@ -100,7 +107,8 @@ def _folded(summary: Summary, width: int) -> list[str]:
     for row in summary.tensors:
         same = "" if row.same_as is None else f"\n  = {printable(row.same_as)}"
         tree = "=" if same else str(numbers.get(_family(row.tree), "-"))
-        rows.append((printable(row.name) + same, *_figures(row, errors=summary.lossy), tree))
+        figures = (*_figures(row, errors=summary.lossy), *_pruned(summary, row))
+        rows.append((printable(row.name) + same, *figures, tree))
     head = (*_head(summary), "Tree")
     lines = fitted([head, *rows], width, right=range(4, len(head)))
     headed = list(_with_headings(summary.tensors, lines))

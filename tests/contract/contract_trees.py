@@ -41,9 +41,15 @@ TREES: dict[str, tuple[str, ...]] = {
     "grid": ("grid", "grid(8, scales=raw, codes=ans(contexts=4))"),
     "huffman": ("huffman", "huffman(contexts=8)", "huffman(contexts=32)"),
     "kmeans": ("kmeans", "kmeans(3, codes=huffman)", "kmeans(300, codebook=fields)"),
+    "live": (
+        "live(values=live(1, mask=raw, values=fields))",
+        "live(1)",
+        "live(values=uniform(0.01))",
+    ),
     "magnitude": ("magnitude", "magnitude(0.9, mask=bitpack, values=palette)", "magnitude(1)"),
     "nf4": ("nf4", 'nf4(-1, scales=cast("BF16"), codes=ans)'),
     "nm": ("nm", "nm(1, 16)", "nm(4, 8, mask=bitpack, values=uniform(0.01))"),
+    "packed": ("packed", "packed(1, 16)", "packed(5, 8, mask=bitpack, values=raw)"),
     "palette": ("palette", "palette(table=raw(bytes=zstd), codes=huffman(contexts=8))"),
     "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
@@ -72,6 +78,7 @@ TREES: dict[str, tuple[str, ...]] = {
         "uniform(0.05, bounded=true)",
         "uniform(1e-3, codes=huffman(contexts=8))",
     ),
+    "zeros": ("zeros", "zeros(signs=gaps, values=bitpack)"),
     "zstd": ("raw(bytes=zstd)", "huffman(bytes=zstd(level=19))"),
 }
 

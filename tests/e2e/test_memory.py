@@ -82,13 +82,8 @@ def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
     from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
     from tensorcomp.checkpoints.safetensors_header import build_header
     from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, blob_index
-    from tensorcomp.container.manifest import (
-        METADATA_KEY,
-        Manifest,
-        PlannedTree,
-        TensorRecord,
-        manifest_to_text,
-    )
+    from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
+    from tensorcomp.container.records import PlannedTree, TensorRecord
 
     count = 1 << 12  # 16 GB of one repeated byte
     nbytes = count * MAX_CHUNK_ELEMENTS

@@ -206,17 +206,17 @@ def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
 
 
 def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorcomp import pipeline
+    from tensorcomp import jobs
 
     class Same:
         @staticmethod
         def xxh3_128_hexdigest(_data: object) -> str:
             return "0" * 32
 
-        xxh3_64_intdigest = staticmethod(pipeline.xxhash.xxh3_64_intdigest)
-        xxh3_128 = pipeline.xxhash.xxh3_128
+        xxh3_64_intdigest = staticmethod(jobs.xxhash.xxh3_64_intdigest)
+        xxh3_128 = jobs.xxhash.xxh3_128
 
-    monkeypatch.setattr(pipeline, "xxhash", Same)
+    monkeypatch.setattr(jobs, "xxhash", Same)
     tensors = {"a": np.arange(40), "b": np.arange(40)[::-1]}
     file = io.BytesIO()
     report = Pipeline().write(MemorySource(tensors), file)

@@ -19,12 +19,8 @@ from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
 from tensorcomp.container.blob import chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
-from tensorcomp.container.manifest import (
-    DIGEST_DIGITS,
-    Manifest,
-    PlannedTree,
-    TensorRecord,
-)
+from tensorcomp.container.manifest import Manifest
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.reports.errors import ErrorSums, measure
@@ -129,6 +125,27 @@ def zeros() -> dict[str, np.ndarray]:
     }
 
 
+def pruned() -> dict[str, np.ndarray]:
+    matrix = weights(48, 40, 29)
+    dead = matrix.copy()
+    dead[::3] = 0
+    dead[20:30] = 0
+    dead[:, 4::5] = 0
+    filters = weights(20, 54, 30).reshape(20, 6, 3, 3)
+    filters[:, 1:3] = 0
+    two_of_four = matrix.copy()
+    two_of_four[:, ::4] = two_of_four[:, 3::4] = 0
+    return {
+        "dead": dead,
+        "filters": filters.astype(ml_dtypes.bfloat16),
+        "2 of 4": two_of_four,
+        "2 of 4, int8": (two_of_four * 2000).astype(np.int8),
+        "signs": np.where(two_of_four == 0, matrix * 0, two_of_four),
+        "none": np.zeros((3, 0), np.float32),
+        "nothing": np.zeros((9, 8), np.float16),
+    }
+
+
 def index_sets() -> dict[str, np.ndarray]:
     steps = 1 + skewed(900, 10).astype(np.int64)
     return {
@@ -218,12 +235,15 @@ TREES: dict[str, Case] = {
     "huffman": Case("huffman", integers),
     "huffman_contexts": Case("huffman(contexts=8)", integers),
     "huffman_long_rows": Case("huffman(contexts=4)", long_rows, chunk_elements=1 << 13),
+    "live": Case("live(values=live(1))", pruned, fallback="fields", since=4),
+    "packed": Case("packed", pruned, fallback="fields", since=4),
     "palette": Case("palette", few_values),
     "raw": Case("raw", lambda: {"a": weights(5, 7, 21), "b": np.array(5, np.int64)}),
     "runlength": Case("runlength", runs),
     "sparse": Case("sparse", zeros),
     "sparse_gaps": Case("sparse(mask=gaps, values=raw)", zeros),
     "sparse_runs": Case("sparse(mask=runlength, values=palette)", zeros),
+    "zeros": Case("zeros(signs=gaps, values=sparse(mask=gaps, values=raw))", pruned, since=4),
     "zstd": Case("raw(bytes=zstd(level=19))", runs),
 }
 

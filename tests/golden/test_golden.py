@@ -1,8 +1,9 @@
 """Files that were once written decode for ever, and equal input gives equal bytes for ever.
 
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
-checkpoint and effort; ``v2/`` and ``v3/`` those of later versions; ``sources/`` the checkpoints
-that the latter were made from. A change of one byte is a new format version: a new folder, and the
+checkpoint and effort; ``v2/`` and so on those of later versions, with lossy checkpoints from
+version 3 on and pruned ones from version 4 on; ``sources/`` the checkpoints that they were made
+from. A change of one byte is a new format version: a new folder, and the
 old one stays. ``pytest --regen-golden`` writes the current version's folder anew; nothing else
 writes here, and a missing file is a failure.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.planning import EFFORTS, Budget
+from tensorcomp.pruning import Pruning
 from tensorcomp.reports.errors import ErrorSums, measure
 
 HERE = Path(__file__).parent
@@ -37,6 +40,16 @@ WHOLE = [
     *((name, "balanced") for name in ("unknown.safetensors", "train.pt", "arrays.npz")),
 ]
 LOSSY = {"20 dB": Budget(min_snr=20), "6 bits": Budget(bits_per_weight=6)}
+PRUNED: dict[str, dict[str, Any]] = {
+    "magnitude": {"prune": Pruning("magnitude", 0.75)},
+    "pattern": {"prune": Pruning("random(7)", granularity="nm(2, 4)", where="*.weight")},
+    "rows 20 dB": {
+        "prune": Pruning("magnitude", 0.5, granularity="row", where=["attention", "head"]),
+        "budget": Budget(min_snr=20),
+        "effort": "max",
+    },
+}
+SINCE = {"lossy": 3, "pruned": 4}  # the format version that brought them
 
 
 def whole_path(folder: Path, name: str, effort: str) -> Path:
@@ -45,6 +58,10 @@ def whole_path(folder: Path, name: str, effort: str) -> Path:
 
 def lossy_path(folder: Path, name: str) -> Path:
     return folder / f"lossy_{name.replace(' ', '')}.tc.safetensors"
+
+
+def pruned_path(folder: Path, name: str) -> Path:
+    return folder / f"pruned_{name.replace(' ', '')}.tc.safetensors"
 
 
 def tree_path(folder: Path, name: str) -> Path:
@@ -67,6 +84,9 @@ def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     for name, budget in LOSSY.items():
         path = lossy_path(CURRENT, name)
         tensorcomp.compress(SOURCES / "model.safetensors", path, budget=budget, force=True)
+    for name, asked in PRUNED.items():
+        path = pruned_path(CURRENT, name)
+        tensorcomp.compress(SOURCES / "model.safetensors", path, **asked, force=True)
     TOOLS.write_text(json.dumps({"zstd": list(zstandard.ZSTD_VERSION)}) + "\n")
 
 
@@ -203,16 +223,37 @@ def test_checkpoints_compress_to_the_same_bytes_as_ever(
     assert done.path.read_bytes() == needed(whole_path(CURRENT, name, effort)).read_bytes()
 
 
+@pytest.mark.parametrize("version", VERSIONS[SINCE["lossy"] - 1 :], ids=lambda path: path.name)
 @pytest.mark.parametrize("name", LOSSY)
-def test_lossy_checkpoints_keep_what_they_promise_and_their_bytes(
+def test_lossy_checkpoints_keep_what_they_promise(name: str, version: Path) -> None:
+    source, packed = needed(SOURCES / "model.safetensors"), needed(lossy_path(version, name))
+    assert not [check for check in tensorcomp.verify(packed, source) if check.error]
+
+
+@pytest.mark.parametrize("version", VERSIONS[SINCE["pruned"] - 1 :], ids=lambda path: path.name)
+@pytest.mark.parametrize("name", PRUNED)
+def test_pruned_checkpoints_are_what_they_say(name: str, version: Path) -> None:
+    source, packed = needed(SOURCES / "model.safetensors"), needed(pruned_path(version, name))
+    assert not [check for check in tensorcomp.verify(packed, source) if check.error]
+    with CompressedFile(packed) as file:
+        records = [record for record in file.manifest.tensors.values() if record.pruned]
+        loaded = tensorcomp.load_file(packed)
+    assert records
+    for record in records:
+        assert record.pruned is not None
+        assert np.count_nonzero(loaded[record.name] == 0) >= record.pruned.count > 0
+
+
+@pytest.mark.parametrize("name", [*LOSSY, *PRUNED])
+def test_lossy_and_pruned_checkpoints_compress_to_the_same_bytes_as_ever(
     name: str, tmp_path: Path
 ) -> None:
-    source, packed = needed(SOURCES / "model.safetensors"), needed(lossy_path(CURRENT, name))
-    assert not [check for check in tensorcomp.verify(packed, source) if check.error]
     if not same_tools():
         pytest.skip("another version of zstd")
-    done = tensorcomp.compress(source, tmp_path / "x", budget=LOSSY[name])
-    assert done.path.read_bytes() == packed.read_bytes()
+    asked = PRUNED[name] if name in PRUNED else {"budget": LOSSY[name]}
+    packed = (pruned_path if name in PRUNED else lossy_path)(CURRENT, name)
+    done = tensorcomp.compress(needed(SOURCES / "model.safetensors"), tmp_path / "x", **asked)
+    assert done.path.read_bytes() == needed(packed).read_bytes()
 
 
 def test_every_codec_has_a_golden_file() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
-from tensorcomp.container.manifest import TensorRecord
+from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import PlanError
 from tensorcomp.planning import Bound, Budget, CheckpointPlan, Draft, TensorPlan
 from tensorcomp.planning.curves import Options

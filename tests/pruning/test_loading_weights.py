@@ -10,7 +10,7 @@ from torch import nn
 
 import tensorcomp
 from tensorcomp.errors import CheckpointError
-from tensorcomp.pruning.model_files import load_weights
+from tensorcomp.pruning.loading_weights import load_weights
 
 torch.set_num_threads(1)
 

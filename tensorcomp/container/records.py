@@ -1,0 +1,197 @@
+"""The records of tensors in a manifest, and their JSON (see `manifest`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tensorcomp.dtypes import dtype_bits
+from tensorcomp.errors import FormatError
+
+DIGEST_DIGITS = 16
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class PlannedTree:
+    """The tree of one or more tensors, and why it was chosen."""
+
+    tree: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PruningRecord:
+    """How a tensor was pruned before it was encoded.
+
+    Parameters
+    ----------
+    score : str
+        By which its weights were compared, such as ``snip``.
+    granularity : str
+        What was dropped together, such as ``element`` or ``nm(2, 4)``.
+    count : int
+        Elements that were set to +0.0, those that were zero before among them.
+    rel_l2 : float
+        What that alone cost: the L2 norm of those elements over that of the tensor; all digits.
+    """
+
+    score: str
+    granularity: str
+    count: int
+    rel_l2: float
+
+
+@dataclass(frozen=True)
+class TensorRecord:
+    """What one tensor decodes to.
+
+    Parameters
+    ----------
+    name, dtype, shape, role
+        As in the source; the role is the planner's.
+    nbytes : int
+        Bytes of the decoded tensor.
+    tree : int
+        Index into `Manifest.trees`; -1 for a duplicate.
+    fallback : int or None
+        The tree of those chunks that the first tree cannot represent exactly.
+    digest : str
+        Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate.
+    same_as : str or None
+        The tensor, stored under its own name, that this one equals bit for bit.
+    rel_l2, max_abs_error : float
+        Measured errors, in six significant digits; 0 if exact.
+    bound : mapping of str to float
+        What the errors keep: ``max_rel_l2`` or ``max_abs_error``.
+    chunk_elements : int
+        Elements of a chunk at most; 0 where the manifest's own number counts.
+    pruned : PruningRecord or None
+        How it was pruned, if it was selected for that.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    nbytes: int
+    tree: int = -1
+    fallback: int | None = None
+    digest: str = ""
+    same_as: str | None = None
+    rel_l2: float = 0.0
+    max_abs_error: float = 0.0
+    bound: Mapping[str, float] = field(default_factory=dict)
+    chunk_elements: int = 0
+    pruned: PruningRecord | None = None
+
+
+def record_to_json(record: TensorRecord) -> dict[str, Any]:
+    """Return the JSON object of a record, which its name leads to."""
+    value: dict[str, Any] = {
+        "dtype": record.dtype,
+        "shape": list(record.shape),
+        "role": record.role,
+    }
+    if record.same_as is not None:
+        return {**value, "same_as": record.same_as}
+    if dtype_bits(record.dtype) is None:
+        value["nbytes"] = record.nbytes  # an unknown type's size does not follow from its shape
+    value["tree"] = record.tree
+    if record.fallback is not None:
+        value["fallback"] = record.fallback
+    if record.chunk_elements:
+        value["chunk_elements"] = record.chunk_elements
+    if record.rel_l2 or record.max_abs_error:
+        value["error"] = [record.rel_l2, record.max_abs_error]
+    if record.bound:
+        value["bound"] = dict(record.bound)
+    if record.pruned is not None:
+        value["pruned"] = asdict(record.pruned)
+    return {**value, "digest": record.digest}
+
+
+def record_from_json(name: str, value: Any) -> TensorRecord:
+    """Read the JSON object that stands under a tensor's name.
+
+    Raises
+    ------
+    FormatError, ValueError, KeyError, TypeError, AttributeError
+        If it is not what `record_to_json` writes.
+    """
+    dtype = text_of(value["dtype"])
+    shape = tuple(natural(size) for size in value["shape"])
+    same_as = value.get("same_as")
+    bits = dtype_bits(dtype)
+    nbytes = natural(value["nbytes"]) if "nbytes" in value else math.prod(shape) * (bits or 0) // 8
+    if bits is not None and nbytes != math.prod(shape) * bits // 8:
+        raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
+    if same_as is not None:
+        return TensorRecord(
+            name, dtype, shape, text_of(value["role"]), nbytes, same_as=text_of(same_as)
+        )
+    digest = text_of(value["digest"])
+    int(digest, 16)
+    fallback = natural(value["fallback"]) if "fallback" in value else None
+    tree = natural(value["tree"])
+    rel_l2, max_abs_error = (_error(error) for error in value.get("error", (0, 0)))
+    bound = {text_of(limit): _error(error) for limit, error in value.get("bound", {}).items()}
+    return TensorRecord(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        role=text_of(value["role"]),
+        nbytes=nbytes,
+        tree=tree,
+        fallback=fallback,
+        digest=digest,
+        rel_l2=rel_l2,
+        max_abs_error=max_abs_error,
+        bound=bound,
+        chunk_elements=natural(value.get("chunk_elements", 0)),
+        pruned=_pruning_from_json(name, shape, value["pruned"]) if "pruned" in value else None,
+    )
+
+
+def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> PruningRecord:
+    count, rel_l2 = natural(value["count"]), _error(value["rel_l2"])
+    if count > math.prod(shape) or not rel_l2 <= 1 + _ROUNDING:
+        raise FormatError(
+            f"tensor {name!r} of shape {list(shape)} cannot have lost {count} elements and "
+            f"{rel_l2:g} of its norm"
+        )
+    return PruningRecord(text_of(value["score"]), text_of(value["granularity"]), count, rel_l2)
+
+
+def text_of(value: Any) -> str:
+    """Return a JSON value that is a text.
+
+    Raises
+    ------
+    FormatError
+        If it is none.
+    """
+    if not isinstance(value, str):
+        raise FormatError(f"expected text in the manifest, found {str(value)[:40]!r}")
+    return value
+
+
+def _error(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise FormatError(f"expected an error in the manifest, found {str(value)[:40]!r}")
+    return float(value)
+
+
+def natural(value: Any) -> int:
+    """Return a JSON value that is an integer from 0 to 2⁶² - 1.
+
+    Raises
+    ------
+    FormatError
+        If it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise FormatError(f"expected a size in the manifest, found {str(value)[:40]!r}")
+    return value

@@ -1,0 +1,177 @@
+"""The chunks of a checkpoint, ready to be encoded: read, planned, and equal tensors found.
+
+Tensors are prepared ahead of what is being written, so that all threads have work; those that are
+copies in memory, and not views of a mapped file, only as far as there is room for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+
+from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
+from tensorcomp.container.blob import ChunkGrid
+from tensorcomp.container.records import PruningRecord
+from tensorcomp.container.writer import Payload
+from tensorcomp.encoding import Encoded, TensorCoder, compared, planned_coder
+from tensorcomp.planning import CheckpointPlan, TensorPlan
+from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
+from tensorcomp.threads import Workers
+
+_SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
+_TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
+ROOM = 1 << 26  # bytes of copies a thread
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A tensor before it is encoded.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        As codecs see it.
+    digest : str
+        Of its bytes.
+    coder : TensorCoder
+    encoded : Encoded or None
+        What it became, where its only chunk is encoded already.
+    pruned : PrunedTensor or None
+        What it was before it was pruned.
+    """
+
+    array: np.ndarray
+    digest: str
+    coder: TensorCoder
+    encoded: Encoded | None = None
+    pruned: PrunedTensor | None = None
+
+    def chunk(self, grid: ChunkGrid, index: int) -> Encoded:
+        """Encode a chunk."""
+        start, stop = grid.bounds(index)
+        encoded = self.coder.encode(self.array[start:stop], index)
+        return self.compared(encoded, grid, index)
+
+    def compared(self, encoded: Encoded, grid: ChunkGrid, index: int) -> Encoded:
+        """Return what a chunk became, with its errors against what it was before pruning."""
+        if self.pruned is None:
+            return encoded
+        original = self.pruned.original.view(grid.dtype).reshape(grid.shape)
+        chunk = slice(*grid.bounds(index))
+        return compared(encoded, self.array[chunk], original[chunk])
+
+
+@dataclass(frozen=True)
+class Job:
+    """One chunk to encode; a duplicate tensor has none (`index` is -1)."""
+
+    info: TensorInfo
+    grid: ChunkGrid
+    prepared: Prepared
+    index: int
+    same_as: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunk before it is encoded."""
+        start, stop = self.grid.bounds(self.index)
+        return (stop - start) * self.grid.row_elements * self.grid.dtype.itemsize
+
+    @property
+    def is_small(self) -> bool:
+        """Whether handing it to a thread costs more than doing it."""
+        done = self.index < 0 or self.prepared.encoded is not None
+        return done or self.nbytes < _SMALL_BYTES
+
+
+def encode(job: Job) -> Encoded:
+    """Return what a chunk becomes."""
+    if job.index < 0:
+        return Encoded(Payload((), 0))
+    if job.prepared.encoded is not None:
+        return job.prepared.encoded
+    return job.prepared.chunk(job.grid, job.index)
+
+
+def chunk_jobs(
+    source: Source,
+    grids: Mapping[str, ChunkGrid],
+    plan: CheckpointPlan | None,
+    effort: str,
+    workers: Workers,
+) -> Iterator[Job]:
+    """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
+    first_with: dict[_Key, str] = {}
+
+    def plan_of(info: TensorInfo) -> TensorPlan | None:
+        return None if plan is None else plan.tensors[info.name]
+
+    def prepare(info: TensorInfo) -> Prepared:
+        grid = grids[info.name]
+        pruned = source.prune(info.name) if isinstance(source, PrunedSource) else None
+        data = source.read(info.name) if pruned is None else pruned.data
+        array = data.view(grid.dtype).reshape(grid.shape)
+        coder, encoded = planned_coder(array, grid, plan_of(info), effort)
+        prepared = Prepared(array, xxhash.xxh3_128_hexdigest(data), coder, None, pruned)
+        if encoded is not None:
+            return replace(prepared, encoded=prepared.compared(encoded, grid, 0))
+        if grid.count == 1 and _key(info, plan_of(info), prepared) not in first_with:
+            return replace(prepared, encoded=prepared.chunk(grid, 0))  # one task for most tensors
+        return prepared
+
+    for info, prepared in workers.in_order(
+        prepare,
+        source.tensors,
+        small=lambda info: info.nbytes < _SMALL_BYTES,
+        ahead=_TENSORS_AHEAD,
+        size=functools.partial(copied_bytes, source),
+        room=ROOM,
+    ):
+        grid = grids[info.name]
+        first = first_with.setdefault(_key(info, plan_of(info), prepared), info.name)
+        data = prepared.array.reshape(-1).view(np.uint8)
+        if first != info.name and are_equal(source, first, info.name, data):
+            yield Job(info, grid, prepared, -1, same_as=first)
+            continue
+        for index in range(grid.count):
+            yield Job(info, grid, prepared, index)
+
+
+def copied_bytes(source: Source, info: TensorInfo) -> int:
+    """Return the bytes of memory that reading a tensor takes: none for a view of its file."""
+    pruned = isinstance(source, PrunedSource) and source.is_selected(info.name)
+    return info.nbytes if pruned else 0
+
+
+def are_equal(source: Source, first: str, name: str, data: np.ndarray) -> bool:
+    """Return whether two tensors are equal in every bit, before they were pruned as well as after.
+
+    Parameters
+    ----------
+    source : Source
+    first, name : str
+    data : numpy.ndarray
+        The bytes of the second.
+    """
+    if isinstance(source, PrunedSource):
+        if source.is_selected(first) != source.is_selected(name):
+            return False
+        before = source.original.read
+        if not np.array_equal(before(first), before(name)):
+            return False
+    return np.array_equal(source.read(first), data)
+
+
+_Key = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
+
+
+def _key(info: TensorInfo, plan: TensorPlan | None, prepared: Prepared) -> _Key:
+    """Return what equal tensors must share, so that comparing their bytes is worth it."""
+    lossy = plan is not None and plan.tree is not None
+    chosen = replace(plan, why="") if lossy else None  # type: ignore[type-var]
+    record = None if prepared.pruned is None else prepared.pruned.record
+    return info.dtype, info.nbytes, chosen, record, prepared.digest

@@ -1,0 +1,182 @@
+"""Models and tensors in memory, pruned as far as an error budget or a size of file allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tensorcomp.pruning.adaptive import pruned, select_within_error, select_within_size
+from tensorcomp.pruning.granularity import Element, Granularity
+from tensorcomp.pruning.result import PruningResult
+from tensorcomp.pruning.scored import Scores
+from tensorcomp.pruning.scores import Score, parse_score
+from tensorcomp.pruning.selection import USUAL_FLOOR, Selection
+from tensorcomp.pruning.statistics import Statistics
+from tensorcomp.pruning.stored_tensors import ChosenWeights, choose, twins
+from tensorcomp.pruning.weights import ModelWeights
+from tensorcomp.saving import MemorySource, save
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors: TypeAlias = "Mapping[str, np.ndarray | torch.Tensor] | torch.nn.Module"
+
+
+def prune_to_error(
+    tensors: Tensors,
+    max_rel_l2: float,
+    *,
+    score: str | Score = "magnitude",
+    statistics: Statistics | None = None,
+    where: Any = None,
+    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    floor: float = USUAL_FLOOR,
+    threads: int | None = None,
+) -> PruningResult:
+    """Prune as much of each tensor as keeps its error within a limit.
+
+    Parameters
+    ----------
+    tensors : torch.nn.Module or mapping of str to numpy.ndarray or torch.Tensor
+        Not changed.
+    max_rel_l2 : float
+        What ‖x − x̂‖₂ / ‖x‖₂ of each tensor may be, from 0 to 1.
+    score, statistics : optional
+        What goes first; see `prune`.
+    where : optional
+        Of a model, which parameters, as for `prune`; of a mapping, which tensors: roles, names or
+        patterns of names, by default matrices and kernels of layers.
+    granularity, floor, threads : optional
+        As for `select`.
+
+    Returns
+    -------
+    PruningResult
+        With as much in each tensor as the limit and the floor allow.
+
+    Raises
+    ------
+    PruningError
+        If nothing is selected, or a tensor holds NaN or infinity.
+
+    Examples
+    --------
+    >>> result = prune_to_error({"linear.weight": np.array([[1.0, -1, 1, 5, 6, 6]])}, 0.1)
+    >>> result.pruned
+    {'linear.weight': 1}
+    """
+    found = _Found.among(tensors, where)
+    scores = Scores(found.weights, parse_score(score), statistics)
+    selection = select_within_error(
+        scores, max_rel_l2, granularity=granularity, floor=floor, threads=threads
+    )
+    return found.result(selection, score)
+
+
+def prune_to_size(
+    tensors: Tensors,
+    max_bytes: int,
+    *,
+    score: str | Score = "magnitude",
+    statistics: Statistics | None = None,
+    where: Any = None,
+    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    floor: float = USUAL_FLOOR,
+    effort: str | None = None,
+    threads: int | None = None,
+) -> PruningResult:
+    """Prune as little as makes the file of all tensors small enough.
+
+    Parameters
+    ----------
+    tensors, score, statistics, where, granularity, floor, threads
+        As for `prune_to_error`. What is not pruned counts too: all tensors of the mapping, the
+        whole state dict of a model.
+    max_bytes : int
+        What `save_file` may write for them, losslessly, with the same effort.
+    effort : {"balanced", "fast", "max"}, optional
+
+    Returns
+    -------
+    PruningResult
+        All tensors lose as much as one common rel-L2 takes from each; see `select_within_size`.
+
+    Raises
+    ------
+    PruningError
+        If nothing is selected, the size cannot be reached, or a tensor holds NaN or infinity.
+    """
+    found = _Found.among(tensors, where)
+    scores = Scores(found.weights, parse_score(score), statistics)
+
+    def file_size(selection: Selection) -> int:
+        return len(save(found.pruned(selection), effort=effort, threads=threads))
+
+    selection = select_within_size(
+        scores, max_bytes, file_size, granularity=granularity, floor=floor, threads=threads
+    )
+    return found.result(selection, score)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is pruned of some tensors, and what its equals are called.
+
+    Parameters
+    ----------
+    tensors : mapping
+        All of them.
+    weights : mapping of str to numpy.ndarray
+        What is pruned, equal ones once.
+    keys : mapping of str to str
+        What each pruned tensor is called in `weights`.
+    """
+
+    tensors: Mapping[str, Any]
+    weights: Mapping[str, np.ndarray]
+    keys: Mapping[str, str]
+
+    @classmethod
+    def among(cls, tensors: Tensors, where: Any) -> _Found:
+        if isinstance(tensors, Mapping):
+            return cls._of_mapping(tensors, where)
+        from tensorcomp.pruning.targets import prunable_parameters, unwrapped
+
+        inner = unwrapped(tensors)
+        parameters = prunable_parameters(inner, where)
+        names = {id(parameter): name for name, parameter in parameters.items()}
+        keys = {
+            name: names[id(parameter)]
+            for name, parameter in inner.named_parameters(remove_duplicate=False)
+            if id(parameter) in names
+        }
+        return cls(inner.state_dict(), ModelWeights(parameters), keys)
+
+    @classmethod
+    def _of_mapping(cls, tensors: Mapping[str, Any], where: str | Sequence[str] | None) -> _Found:
+        source = MemorySource(tensors)
+        selectors = (where,) if isinstance(where, str) else where
+        chosen = choose([source], [{name: name for name in tensors}], selectors)
+        copies = twins(chosen)
+        weights = ChosenWeights([item for item in chosen if item.key not in copies])
+        return cls(tensors, weights, {**{name: name for name in weights}, **copies})
+
+    def pruned(self, selection: Selection) -> dict[str, Any]:
+        """Return all tensors, pruned."""
+        masked = {
+            name: pruned(self.weights[name], selection.mask(name)) for name in selection.names
+        }
+        return {
+            name: masked[self.keys[name]] if name in self.keys else tensor
+            for name, tensor in self.tensors.items()
+        }
+
+    def result(self, selection: Selection, score: str | Score) -> PruningResult:
+        """Return the masks: of a model's tied weight one, of equal tensors in a mapping each."""
+        masks = {name: selection.mask(name) for name in selection.names}
+        if not isinstance(self.weights, ModelWeights):
+            masks = {name: masks[self.keys[name]] for name in sorted(self.keys)}
+        return PruningResult(masks, str(parse_score(score)), selection.granularity)

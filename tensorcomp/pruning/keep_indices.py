@@ -1,0 +1,142 @@
+"""Which slices of a tensor are left, for tools that cut the others out of a model."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tensorcomp.errors import PruningError
+
+
+@dataclass(frozen=True)
+class KeptSlices:
+    """Where a tensor is not zero.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    rows : tuple of int
+        Indices along the first axis, ascending: rows, filters, output channels.
+    columns : tuple of int
+        Indices along the second axis: columns, input channels.
+    """
+
+    shape: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @property
+    def dead_rows(self) -> int:
+        """How many slices of the first axis are zero."""
+        return self.shape[0] - len(self.rows)
+
+    @property
+    def dead_columns(self) -> int:
+        """How many slices of the second axis are zero."""
+        return self.shape[1] - len(self.columns)
+
+
+def kept_slices(array: np.ndarray) -> KeptSlices:
+    """Return which slices of the first two axes of a mask or a tensor hold anything but zeros.
+
+    Zeros of either sign are zeros, and NaN is none.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of two axes or more.
+
+    Raises
+    ------
+    PruningError
+        If it has less.
+
+    Examples
+    --------
+    >>> kept_slices(np.array([[0.0, 0.0, 0.0], [2.0, 0.0, -0.0]]))
+    KeptSlices(shape=(2, 3), rows=(1,), columns=(0,))
+    """
+    if array.ndim < 2:
+        raise PruningError(f"kept slices are those of two axes; the shape is {list(array.shape)}")
+    inner = math.prod(array.shape[2:])
+    rows = np.zeros(array.shape[0], np.bool_)
+    columns = np.zeros(array.shape[1], np.bool_)
+    step = max((1 << 20) // max(math.prod(array.shape[1:]), 1), 1)
+    for start in range(0, array.shape[0], step):
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            held = array[start : start + step] != 0
+        along = held.reshape(len(held), array.shape[1], inner).any(axis=2)
+        rows[start : start + step] = along.any(axis=1)
+        columns |= along.any(axis=0)
+    return KeptSlices(array.shape, _indices(rows), _indices(columns))
+
+
+def _indices(mask: np.ndarray) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(mask).tolist())
+
+
+def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
+    """Return the kept slices of every mask or tensor of two axes or more, by name.
+
+    Parameters
+    ----------
+    tensors : mapping of str to numpy.ndarray
+        Masks, true where a weight is kept, or the pruned tensors themselves; read one at a time.
+    """
+    found = {}
+    for name in sorted(tensors):
+        array = tensors[name]
+        if array.ndim > 1:
+            found[name] = kept_slices(array)
+    return found
+
+
+def keep_indices_json(kept: Mapping[str, KeptSlices]) -> str:
+    """Return the text that a tool for cutting reads: JSON.
+
+    ::
+
+        {"fc1.weight": {"shape": [300, 784], "kept_rows": [0, 2, …], "kept_columns": [130, …]}, …}
+
+    Parameters
+    ----------
+    kept : mapping of str to KeptSlices
+    """
+    value = {
+        name: {
+            "shape": list(slices.shape),
+            "kept_rows": list(slices.rows),
+            "kept_columns": list(slices.columns),
+        }
+        for name, slices in kept.items()
+    }
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def save_keep_indices(
+    kept: Mapping[str, KeptSlices], path: str | os.PathLike[str], *, force: bool = False
+) -> None:
+    """Write what `keep_indices_json` gives.
+
+    Parameters
+    ----------
+    kept : mapping of str to KeptSlices
+    path : str or os.PathLike
+    force : bool, optional
+        Replace an existing file.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be written, or exists.
+    """
+    from tensorcomp.container.atomic import atomic_file
+
+    with atomic_file(Path(path), force=force) as file:
+        file.write(keep_indices_json(kept).encode("utf-8"))

@@ -1,0 +1,156 @@
+"""Schedules: the sparsities that pruning in rounds passes through, the last one the aim."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from numbers import Real
+
+from tensorcomp.errors import PruningError
+
+
+def one_shot(sparsity: float) -> tuple[float, ...]:
+    """Return the schedule of a single round.
+
+    Parameters
+    ----------
+    sparsity : float
+        From 0 to 1.
+
+    Raises
+    ------
+    PruningError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> one_shot(0.9)
+    (0.9,)
+    """
+    return (_part(sparsity, "sparsity"),)
+
+
+def exponential(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]:
+    """Return sparsities whose densities fall by an equal factor in each round.
+
+    After round i of n the density is (1 − start) · ((1 − sparsity) / (1 − start)) ^ (i / n): each
+    round prunes the same part of the weights that are left.
+
+    Parameters
+    ----------
+    sparsity : float
+        The last one, above `start` and below 1.
+    rounds : int
+        At least 1.
+    start : float
+        What is pruned before the first round.
+
+    Returns
+    -------
+    tuple of float
+        As many as there are rounds, increasing.
+
+    Raises
+    ------
+    PruningError
+        If an argument is anything else, or so many rounds are no longer distinct.
+
+    References
+    ----------
+    Frankle & Carbin 2019, "The Lottery Ticket Hypothesis": 20 % of what is left in each round.
+
+    Examples
+    --------
+    >>> exponential(0.75, 2)
+    (0.5, 0.75)
+    """
+    low, high, rounds = _checked(sparsity, rounds, start)
+    if high == 1:
+        raise PruningError(
+            "exponential: equal factors never reach a sparsity of 1; take 'cubic', or less"
+        )
+    factor = (1 - high) / (1 - low)
+    return _increasing(
+        [1 - (1 - low) * factor ** (i / rounds) for i in range(1, rounds)], low, high
+    )
+
+
+def cubic(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]:
+    """Return sparsities that rise fast at first and slowly in the end.
+
+    After round i of n the sparsity is sparsity + (start − sparsity) · (1 − i / n)³: the step is
+    large while many weights are redundant.
+
+    Parameters
+    ----------
+    sparsity : float
+        The last one, above `start`, at most 1.
+    rounds : int
+        At least 1.
+    start : float
+        What is pruned before the first round.
+
+    Returns
+    -------
+    tuple of float
+        As many as there are rounds, increasing.
+
+    Raises
+    ------
+    PruningError
+        If an argument is anything else, or so many rounds are no longer distinct.
+
+    References
+    ----------
+    Zhu & Gupta 2017, "To prune, or not to prune: exploring the efficacy of pruning for model
+    compression".
+
+    Examples
+    --------
+    >>> cubic(1, 2)
+    (0.875, 1.0)
+    """
+    low, high, rounds = _checked(sparsity, rounds, start)
+    return _increasing(
+        [high - (high - low) * (1 - i / rounds) ** 3 for i in range(1, rounds)], low, high
+    )
+
+
+def check_schedule(sparsities: tuple[float, ...]) -> tuple[float, ...]:
+    """Return a schedule of one's own, if it is one: from 0 to 1, increasing, not empty.
+
+    Raises
+    ------
+    PruningError
+        If it is anything else.
+    """
+    schedule = tuple(_part(sparsity, "each sparsity") for sparsity in sparsities)
+    if not schedule or any(a >= b for a, b in itertools.pairwise(schedule)):
+        raise PruningError(f"a schedule is one or more increasing sparsities; got {schedule}")
+    return schedule
+
+
+def _checked(sparsity: float, rounds: int, start: float) -> tuple[float, float, int]:
+    high, low = _part(sparsity, "sparsity"), _part(start, "start")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise PruningError(f"rounds is an integer of at least 1; got {rounds!r}")
+    if low >= high:
+        raise PruningError(f"start is below the sparsity {high}; got {start!r}")
+    return low, high, rounds
+
+
+def _part(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+        raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
+    if not 0 <= value <= 1:
+        raise PruningError(f"{what} is a number from 0 to 1, 0.9 for 90 %; got {value!r}")
+    return float(value)
+
+
+def _increasing(between: list[float], low: float, high: float) -> tuple[float, ...]:
+    schedule = (*between, high)
+    if any(a >= b for a, b in itertools.pairwise((low, *schedule))):
+        raise PruningError(
+            f"{len(schedule)} rounds from {low} to {high} are no longer distinct; take fewer"
+        )
+    return schedule

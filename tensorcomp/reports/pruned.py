@@ -1,0 +1,106 @@
+"""What was pruned of a checkpoint before it was compressed, in figures and in one line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tensorcomp.reports.metrics import Summary, TensorRow
+from tensorcomp.reports.text import printable, snr_text
+
+
+@dataclass(frozen=True)
+class PruningFigures:
+    """The figures of all pruned tensors together.
+
+    Parameters
+    ----------
+    scores, granularities : tuple of str
+        By which they were pruned; mostly one each.
+    count : int
+        Elements that were set to zero.
+    weights : int
+        Elements of the tensors that were selected.
+    worst_rel_l2 : float
+        The largest share of its norm that a tensor lost by pruning alone.
+    """
+
+    scores: tuple[str, ...]
+    granularities: tuple[str, ...]
+    count: int
+    weights: int
+    worst_rel_l2: float
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of the selected weights that was pruned."""
+        return self.count / self.weights if self.weights else 0.0
+
+
+def pruning_figures(summary: Summary) -> PruningFigures | None:
+    """Return what was pruned; None if nothing was selected for it."""
+    records = [(row, row.pruned) for row in summary.pruned if row.pruned is not None]
+    if not records:
+        return None
+    return PruningFigures(
+        tuple(dict.fromkeys(record.score for _, record in records)),
+        tuple(dict.fromkeys(record.granularity for _, record in records)),
+        sum(record.count for _, record in records),
+        sum(row.weights for row, _ in records),
+        max(record.rel_l2 for _, record in records),
+    )
+
+
+def pruning_line(summary: Summary) -> list[str]:
+    """Return a line that says what was pruned and what that alone cost; none if nothing was."""
+    found = pruning_figures(summary)
+    if found is None:
+        return []
+    how = f"{' and '.join(found.scores)}, {' and '.join(found.granularities)}"
+    what = f"{found.count:,} of {found.weights:,} weights, {percent(found.sparsity)}"
+    cost = "at no error"
+    if found.worst_rel_l2:
+        snr = max(-20 * math.log10(found.worst_rel_l2), 0.0)
+        cost = f"which alone leaves each tensor an SNR ≥ {snr_text(snr)} dB"
+    return [f"pruned ({printable(how)}): {what}, {cost}"]
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits after the point."""
+    return f"{100 * share:.2f} %"
+
+
+def pruned_share(row: TensorRow) -> str:
+    """Return which part of a tensor was pruned; a dash if it was not selected."""
+    if row.pruned is None or not row.weights:
+        return "-"
+    return percent(row.pruned.count / row.weights)
+
+
+def pruning_to_json(summary: Summary) -> dict[str, Any] | None:
+    """Return the figures of all pruned tensors as JSON values."""
+    found = pruning_figures(summary)
+    if found is None:
+        return None
+    return {
+        "scores": list(found.scores),
+        "granularities": list(found.granularities),
+        "count": found.count,
+        "weights": found.weights,
+        "sparsity": found.sparsity,
+        "worst_rel_l2": found.worst_rel_l2,
+    }
+
+
+def tensor_pruning_to_json(row: TensorRow) -> dict[str, Any] | None:
+    """Return how one tensor was pruned as JSON values."""
+    if row.pruned is None:
+        return None
+    return {
+        "score": row.pruned.score,
+        "granularity": row.pruned.granularity,
+        "count": row.pruned.count,
+        "sparsity": row.pruned.count / row.weights if row.weights else 0.0,
+        "rel_l2": row.pruned.rel_l2,
+    }

@@ -1,0 +1,143 @@
+"""What zeros a checkpoint has, and what they save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorcomp.pruning.keep_indices import KeptSlices
+
+
+@dataclass(frozen=True)
+class SparsityRow:
+    """The zeros of one tensor.
+
+    Parameters
+    ----------
+    name : str
+    file : str or None
+        In which file of a folder.
+    dtype : str
+    shape : tuple of int
+    zeros : int
+        Elements that are zero, of either sign.
+    negative_zeros : int
+        Those of them that are −0.0.
+    kept : KeptSlices or None
+        The slices of its first two axes that hold anything; None with less than two axes.
+    stored : int or None
+        Bytes that it takes in its file; None where there is no file.
+    sizes : mapping of str to int
+        Bytes of it under each storage.
+    best : str
+        The storage of the fewest bytes.
+    pattern : tuple of int or None
+        (n, m) if no group of m neighbours has more than n elements but zeros.
+    effective_zeros : int or None
+        Zeros, and weights that no path joins to the input and the output; None if not known.
+    """
+
+    name: str
+    file: str | None
+    dtype: str
+    shape: tuple[int, ...]
+    zeros: int
+    negative_zeros: int
+    kept: KeptSlices | None = field(repr=False)
+    stored: int | None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    best: str = ""
+    pattern: tuple[int, int] | None = None
+    effective_zeros: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of the elements that is zero; 0 without elements."""
+        return self.zeros / self.elements if self.elements else 0.0
+
+    @property
+    def density(self) -> float:
+        """The part of the elements that is not zero; 1 without elements."""
+        return (self.elements - self.zeros) / self.elements if self.elements else 1.0
+
+    @property
+    def effective_sparsity(self) -> float | None:
+        """The part of the elements that does nothing; None if not known."""
+        if self.effective_zeros is None:
+            return None
+        return self.effective_zeros / self.elements if self.elements else 0.0
+
+    @property
+    def dead_rows(self) -> int | None:
+        """Slices of the first axis that are zero: rows, filters; None with less than two axes."""
+        return None if self.kept is None else self.kept.dead_rows
+
+    @property
+    def dead_columns(self) -> int | None:
+        """Slices of the second axis that are zero: columns, channels."""
+        return None if self.kept is None else self.kept.dead_columns
+
+
+@dataclass(frozen=True)
+class SparsityReport:
+    """The zeros of a checkpoint.
+
+    Parameters
+    ----------
+    rows : tuple of SparsityRow
+        Of the tensors that are listed.
+    elements, zeros : int
+        Of all float tensors together, listed or not.
+    effective : tuple of int or None
+        Elements and effective zeros of the tensors of which these are known; None if of none.
+    kept : mapping of str to KeptSlices
+        Of all float tensors of two axes or more, by name; of tensors with the same name in several
+        files of a folder, by ``file:name``.
+    """
+
+    rows: tuple[SparsityRow, ...]
+    elements: int
+    zeros: int
+    effective: tuple[int, int] | None = None
+    kept: Mapping[str, KeptSlices] = field(default_factory=dict, repr=False)
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of all float weights that is zero; 0 without weights."""
+        return self.zeros / self.elements if self.elements else 0.0
+
+    @property
+    def density(self) -> float:
+        """The part of all float weights that is not zero; 1 without weights."""
+        return (self.elements - self.zeros) / self.elements if self.elements else 1.0
+
+    @property
+    def effective_sparsity(self) -> float | None:
+        """The part of the weights that does nothing, of those of which it is known."""
+        if self.effective is None:
+            return None
+        return self.effective[1] / self.effective[0] if self.effective[0] else 0.0
+
+    @property
+    def negative_zeros(self) -> int:
+        """Zeros of the listed tensors that are −0.0."""
+        return sum(row.negative_zeros for row in self.rows)
+
+    def total(self, storage: str) -> int | None:
+        """Return the bytes of all listed tensors under a storage; None if some do not have it."""
+        if not all(storage in row.sizes for row in self.rows):
+            return None
+        return sum(row.sizes[storage] for row in self.rows)
+
+    @property
+    def best_bytes(self) -> int:
+        """Bytes of all listed tensors, each under its best storage."""
+        return sum(row.sizes[row.best] for row in self.rows)

@@ -1,0 +1,195 @@
+"""The options that say what is pruned: what they do, what is told of it, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import tensorcomp
+from tensorcomp.pruning import Statistics
+
+MLP = "layers.0.mlp.up_proj.weight"
+QUERY = "layers.0.self_attn.q_proj.weight"
+
+
+def weights(seed: int, *shape: int) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_t(5, shape) * 0.02).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    tensors = {MLP: weights(0, 100, 60), QUERY: weights(1, 60, 60), "norm.weight": weights(2, 60)}
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    return tmp_path / "model.safetensors"
+
+
+def figures(text: str) -> dict[str, Any]:
+    (line,) = text.splitlines()
+    value: dict[str, Any] = json.loads(line, parse_constant=pytest.fail)
+    return value
+
+
+def test_the_summary_says_how_much_is_pruned_and_what_that_costs(call, path):
+    done = call("compress", path, "--prune", "magnitude", "--sparsity", 0.75)
+    assert (done.status, done.stderr) == (0, "")
+    line = done.stdout.splitlines()[2]
+    assert line.startswith("pruned (magnitude, element): 7,200 of 9,600 weights, 75.00 %, which ")
+    assert "leaves each tensor an SNR ≥ " in line
+    out = path.with_name("model.tc.safetensors")
+    inspected = call("inspect", out)
+    assert inspected.stdout.splitlines()[-1] == line
+    head, *rows = inspected.stdout.splitlines()[:4]
+    assert " Pruned " in head
+    assert sum(" %  " in row for row in rows) == 2
+    checked = call("verify", out, "--against", path)
+    assert checked.status == 0
+    assert "within its errors of" in checked.stdout
+
+
+def test_json_has_counts_of_all_and_of_each(call, path):
+    done = figures(
+        call("compress", path, "--prune", "magnitude", "--sparsity", 0.75, "--json").stdout
+    )
+    whole = done["pruned"]
+    assert (whole["count"], whole["weights"], whole["sparsity"]) == (7200, 9600, 0.75)
+    assert (whole["scores"], whole["granularities"]) == (["magnitude"], ["element"])
+    by_name = {tensor["name"]: tensor for tensor in done["tensors"]}
+    assert "pruned" not in by_name["norm.weight"]
+    before = load_file(path)
+    loaded = tensorcomp.load_file(path.with_name("model.tc.safetensors"))
+    for name in (MLP, QUERY):
+        found = by_name[name]["pruned"]
+        assert found["count"] == np.count_nonzero(loaded[name] == 0)
+        assert found["sparsity"] == found["count"] / before[name].size
+        cost = np.linalg.norm(before[name] - loaded[name]) / np.linalg.norm(before[name])
+        assert found["rel_l2"] == pytest.approx(cost, rel=1e-5)
+        assert by_name[name]["rel_l2"] == pytest.approx(cost, rel=1e-5)
+    assert whole["worst_rel_l2"] == max(by_name[name]["pruned"]["rel_l2"] for name in (MLP, QUERY))
+    plain = figures(call("compress", path, "--json", "--force").stdout)
+    assert "pruned" not in plain
+
+
+@pytest.mark.parametrize(
+    ("options", "zeros"),
+    [
+        (["--prune", "magnitude", "--sparsity", "0.5", "--scope", "tensor"], (3000, 1800)),
+        (["--prune", "random(7)", "--sparsity", "0.5", "--scope", "row"], (3000, 1800)),
+        (["--prune", "magnitude", "--granularity", "nm(2, 4)"], (3000, 1800)),
+        (["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "attention"], (0, 1800)),
+        (["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "*mlp*"], (3000, 0)),
+        (
+            [
+                "--prune",
+                "lamp",
+                "--sparsity",
+                "0.5",
+                "--prune-where",
+                "mlp",
+                "--prune-where",
+                QUERY,
+            ],
+            None,
+        ),
+        (
+            ["--prune", "magnitude", "--sparsity", "1", "--density-floor", "0"],
+            (6000, 3600),
+        ),
+    ],
+)
+def test_options_reach_the_selection(call, path, options, zeros):
+    done = call("compress", path, *options)
+    assert (done.status, done.stderr) == (0, "")
+    loaded = tensorcomp.load_file(path.with_name("model.tc.safetensors"))
+    found = tuple(np.count_nonzero(loaded[name] == 0) for name in (MLP, QUERY))
+    assert sum(found) == 4800 if zeros is None else found == zeros
+    assert loaded["norm.weight"].all()
+
+
+def test_a_statistics_file_of_scores(call, path):
+    stats = path.with_name("stats.safetensors")
+    ranks = {
+        MLP: np.arange(6000, dtype=np.float32).reshape(100, 60),
+        QUERY: np.arange(3600, dtype=np.float32).reshape(60, 60) + 6000,
+    }
+    Statistics({"snip": ranks}, 1, 1).save(stats)
+    options = ("--prune", "snip", "--sparsity", 0.25, "--stats", stats)
+    assert call("compress", path, *options).status == 0
+    loaded = tensorcomp.load_file(path.with_name("model.tc.safetensors"))
+    assert np.count_nonzero(loaded[MLP].reshape(-1)[:2400]) == 0
+    assert np.count_nonzero(loaded[MLP].reshape(-1)[2400:]) == 3600
+    assert loaded[QUERY].all()
+
+
+def test_other_targets(call, path):
+    done = call("compress", path, "--prune", "magnitude", "--prune-max-rel-l2", 0.1, "--json")
+    shares = [t["pruned"]["rel_l2"] for t in figures(done.stdout)["tensors"] if "pruned" in t]
+    assert all(0.09 < share <= 0.1 for share in shares)
+    options = ("--prune", "magnitude", "--prune-target-size", "10kB", "--force", "--json")
+    assert figures(call("compress", path, *options).stdout)["output_bytes"] <= 10_000
+
+
+def test_plan_takes_the_same_options(call, path, tmp_path):
+    options = ("--prune", "magnitude", "--sparsity", 0.9, "--min-snr", 30)
+    planned = call("plan", path, *options, "-o", tmp_path / "plan.json")
+    assert (planned.status, planned.stderr) == (0, "")
+    done = call("compress", path, "--plan", tmp_path / "plan.json", *options[:4])
+    assert (done.status, done.stderr) == (0, "")
+    assert call("verify", path.with_name("model.tc.safetensors"), "--against", path).status == 0
+    refused = call("plan", path, "--prune", "magnitude", "--prune-target-size", "10kB")
+    assert refused.status == 2
+    assert "plan for a sparsity" in refused.line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sparsity", "0.5"], "--sparsity says how to prune: give --prune SCORE"),
+        (["--stats", "x"], "--stats says how to prune"),
+        (["--prune-where", "mlp"], "--prune-where says how to prune"),
+        (["--prune", "magnitude"], "how much is to be pruned is not said"),
+        (
+            ["--prune", "magnitude", "--sparsity", "0.5", "--prune-max-rel-l2", "0.1"],
+            "one target; got sparsity and max_rel_l2",
+        ),
+        (["--prune", "magnitude", "--sparsity", "1.5"], "a number from 0 to 1; got 1.5"),
+        (["--prune", "magnitude", "--sparsity", "nan"], "a number from 0 to 1; got nan"),
+        (["--prune", "magnitude", "--sparsity", "1"], "cannot be pruned"),
+        (["--prune", "wild", "--sparsity", "0.5"], "no score is called 'wild'"),
+        (["--prune", "random(a)", "--sparsity", "0.5"], "'a' is no number"),
+        (["--prune", "snip", "--sparsity", "0.5"], "needs the statistic 'snip'"),
+        (["--prune", "obd", "--sparsity", "0.5"], "Adam's state"),
+        (["--prune", "snip", "--sparsity", "0.5", "--stats", "absent"], "no such file"),
+        (["--prune", "magnitude", "--sparsity", "0.5", "--granularity", "x"], "no granularity"),
+        (["--prune", "magnitude", "--granularity", "nm(2, 7)"], "7 does not divide"),
+        (["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "x"], "selects no tensor"),
+        (["--prune", "magnitude", "--sparsity", "0.5", "--scope", "wide"], "--scope"),
+        (["--prune", "magnitude", "--prune-target-size", "some"], "is no size"),
+        (["--prune", "magnitude", "--prune-target-size", "1kB"], "1,000"),
+        (
+            ["--prune", "magnitude", "--prune-target-size", "9kB", "--bits-per-weight", "3"],
+            "give one of them",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_writes_nothing(call, path, options, message):
+    done = call("compress", path, *options)
+    assert (done.status, done.stdout) == (2, "")
+    assert message in done.line
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_neither_compress_nor_inspect_imports_torch(python, path):
+    code = """
+import sys
+from tensorcomp_cli.main import main
+assert main(["compress", sys.argv[1], "--prune", "magnitude", "--sparsity", "0.5"]) == 0
+assert main(["inspect", sys.argv[1].replace(".safe", ".tc.safe")]) == 0
+assert "torch" not in sys.modules
+"""
+    done = python(code, path)
+    assert done.status == 0, done.stderr
