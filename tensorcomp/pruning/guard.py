@@ -20,6 +20,8 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 class Places:
     """The places of a tensor that are held at zero: all but those that are kept.
 
+    Takes a byte a weight for the mask, and as many bytes as the weight has for its bits.
+
     Parameters
     ----------
     kept : torch.Tensor
@@ -28,6 +30,7 @@ class Places:
 
     def __init__(self, kept: torch.Tensor) -> None:
         self.kept = kept
+        self._bits: torch.Tensor | None = None
 
     def clear(self, tensor: torch.Tensor) -> None:
         """Set the places of a tensor to +0.0, whatever stands there (NaN included)."""
@@ -36,7 +39,14 @@ class Places:
         if tensor.requires_grad:
             tensor.masked_fill_(~self.kept, 0)
         else:  # by its bits, which takes a tenth of the time and is as exact
-            tensor.view(_WORDS[tensor.element_size()]).mul_(self.kept)
+            words = _WORDS[tensor.element_size()]
+            if (
+                self._bits is None
+                or self._bits.dtype != words
+                or self._bits.device != tensor.device
+            ):
+                self._bits = self.kept.to(words).neg_()  # all ones where a weight is kept
+            tensor.view(words).bitwise_and_(self._bits)
 
     def clear_gradient(self, parameter: torch.Tensor) -> None:
         """Set the places of a parameter's gradient to zero, if it has one; a hook of its own."""
