@@ -5,8 +5,9 @@ Every public name is imported when it is first used, so that importing this pack
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tensorcomp.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tensorcomp.codecs import format_tree, parse_tree
@@ -78,15 +79,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tensorcomp' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tensorcomp.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

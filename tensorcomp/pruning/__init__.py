@@ -6,8 +6,9 @@ runs a model needs torch, and is imported when it is used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tensorcomp.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tensorcomp.pruning.adapted import prune_to_error, prune_to_size
@@ -111,15 +112,4 @@ __all__ = [
     "train_reinitialised",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tensorcomp.pruning' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tensorcomp.pruning.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
