@@ -160,8 +160,8 @@ def _named_batches(data: Any, text: str) -> Iterable[Any]:
         with naming(text):
             yield from data
 
-    with naming(text):
-        return run() if iter(data) is data else _Restarting(data, run)
+    # Not by iter(data), which starts a loader's workers and draws from its generator.
+    return run() if isinstance(data, Iterator) else _Restarting(data, run)
 
 
 class _Restarting:
@@ -176,6 +176,9 @@ class _Restarting:
 
     def __len__(self) -> int:
         return len(self._data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._data, name)  # a loader's samplers, which draw the order
 
 
 def _named_loss(loss: Any, text: str) -> Callable[[Any, Any], Any]:

@@ -101,6 +101,27 @@ def mark_rows(words, bits, drop, mask):
 
 
 @jit
+def mark_groups(words, bits, keep, mask):
+    """Set mask (G, m) uint8 to 1 at the `keep` highest keys of each group, of equal ones the last.
+
+    `words` is (G, m). Each key is compared with all others: for groups of some ten.
+    """
+    top = U(1) << (U(bits) - U(1))
+    size = words.shape[1]
+    keys = np.empty(size, np.uint64)
+    for g in range(words.shape[0]):
+        for i in range(size):
+            keys[i] = _key(U(words[g, i]), top)
+        for i in range(size):
+            above = 0
+            for j in range(i):
+                above += keys[j] > keys[i]
+            for j in range(i + 1, size):
+                above += keys[j] >= keys[i]
+            mask[g, i] = above < keep
+
+
+@jit
 def draw_numbers(seed, start, numbers):
     """Fill `numbers` (n,) float64 with what is drawn from [0, 1) for indices from `start` on."""
     state = mixed_seed(seed)

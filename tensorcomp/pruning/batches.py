@@ -19,7 +19,7 @@ class Batches:
     """The minibatches of a pass over data; iterated a second time, it gives the same ones again.
 
     A second pass starts with the generators of random numbers as they were before the first, so
-    that a loader that shuffles by the global ones repeats itself.
+    that a loader that shuffles by the global ones, or by one that it was given, repeats itself.
 
     Parameters
     ----------
@@ -52,6 +52,7 @@ class Batches:
             raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
         # Before anything of the first pass: a loader may draw its order when it is started.
         self._generators = Generators() if again else None
+        self._own = [(own, own.get_state()) for own in _generators_of(data)] if again else []
         try:
             started = iter(data)
         except TypeError:
@@ -84,6 +85,8 @@ class Batches:
         else:
             assert self._generators is not None
             self._generators.restore()
+            for own, state in self._own:
+                own.set_state(state)
             yield from self._repeat(self._data)
 
     def _take(self, source: Iterator[Any]) -> Iterator[tuple[int, Any]]:
@@ -125,6 +128,14 @@ class Batches:
     def _tell(self, done: int, expected: int | None) -> None:
         if self._told is not None:
             self._told(done, expected)
+
+
+def _generators_of(data: object) -> list[torch.Generator]:
+    """Return the generators that a loader and its samplers, such as torch's, have of their own."""
+    sampler = getattr(data, "batch_sampler", None)
+    parts = (data, getattr(data, "sampler", None), sampler, getattr(sampler, "sampler", None))
+    found = [getattr(part, "generator", None) for part in parts]
+    return [own for own in found if isinstance(own, torch.Generator)]
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -41,7 +41,7 @@ from tensorcomp.pruning.losses import (
 from tensorcomp.pruning.masking import mask_parameters
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.statistics import STATISTICS, Statistics
-from tensorcomp.pruning.targets import Where, prunable_parameters, unwrapped
+from tensorcomp.pruning.targets import Where, prunable_parameters, require_values, unwrapped
 from tensorcomp.pruning.untouched import untouched
 
 __all__ = ["CALIBRATED", "GradientHistory", "calibrate"]
@@ -121,10 +121,11 @@ def calibrate(
         raise PruningError(f"temperature is positive; got {temperature}")
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
+    require_values(model)
     if asked == {"synflow"}:
         batches = 1  # of which it takes the shape
     with contextlib.ExitStack() as stack:
-        stack.enter_context(untouched(model, weights=masks is not None))
+        stack.enter_context(untouched(model))
         stack.enter_context(torch.inference_mode(mode=False))
         model.train(train_mode)
         for weight in weights.values():

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointError
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.path_rules import FollowedPaths, drawn
 from tensorcomp.pruning.signal_flow import doubled, first_names, flow_gradients
-from tensorcomp.pruning.targets import unwrapped
+from tensorcomp.pruning.targets import require_values, unwrapped
 from tensorcomp.pruning.untouched import untouched
 
 
@@ -63,7 +64,10 @@ def effective_masks(model: nn.Module, masks: Masks, example: Any) -> dict[str, n
            [ True, False]])
     """
     inner = unwrapped(model)
+    require_values(inner)
     kept = kept_places(inner, masks)
+    if not kept:
+        return {}
     parameters = {name: number for number, (name, _) in enumerate(inner.named_parameters())}
 
     def followed(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -76,10 +80,16 @@ def effective_masks(model: nn.Module, masks: Masks, example: Any) -> dict[str, n
         found = drawn(tensor, -parameters[name] - 1).div_(inputs)
         return found.masked_fill_(~kept[name], 0) if name in kept else found
 
-    with untouched(inner, weights=False):
+    with untouched(inner, weights=False), torch.inference_mode(mode=False):
         inner.eval()
         values = doubled(inner, followed)
-        gradients = flow_gradients(inner, example, values, kept, FollowedPaths())
+        try:
+            gradients = flow_gradients(inner, example, values, kept, FollowedPaths())
+        except CheckpointError as error:
+            raise PruningError(
+                "paths cannot be followed through layers that run again for the gradient; turn "
+                "their checkpointing off"
+            ) from error
     reached = {name: (gradient != 0) & kept[name] for name, gradient in gradients.items()}
     for name, gradient in gradients.items():
         if not torch.isfinite(gradient).all():

@@ -159,6 +159,8 @@ def require_loss(loss: object, place: str) -> torch.Tensor:
         raise PruningError(
             f"the loss of {place} has the shape {list(loss.shape)}; return the mean of it"
         )
+    if loss.is_complex():
+        raise PruningError(f"the loss of {place} is complex; return its absolute value or the like")
     if not loss.requires_grad:
         raise PruningError(
             f"the loss of {place} has no gradient: it depends on no weight to be pruned, or was "

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.text import format_call, parse_call
 
@@ -244,14 +245,16 @@ class NM(Granularity):
         Parameters
         ----------
         scores : numpy.ndarray
-            Of the tensor's shape.
+            Float32 or float64, of the tensor's shape; along the usual axis, of whole groups.
         """
+        from tensorcomp.kernels.scores import mark_groups
+
         flat = self.axis == -1
         moved = scores if flat else np.moveaxis(scores, self.axis, -1)
-        groups = moved.reshape(-1, self.group)
-        order = np.argsort(groups, axis=1, kind="stable")
-        mask = np.zeros(groups.shape, np.bool_)
-        np.put_along_axis(mask, order[:, self.group - self.keep :], values=True, axis=1)
+        words = as_words(np.ascontiguousarray(moved)).reshape(-1, self.group)
+        words.flags.writeable = False
+        mask = np.empty(words.shape, np.bool_)
+        mark_groups(words, 8 * words.itemsize, self.keep, mask.view(np.uint8))
         kept = mask.reshape(moved.shape)
         return np.ascontiguousarray(kept if flat else np.moveaxis(kept, -1, self.axis))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -46,10 +47,15 @@ def limits_of(scores: Scores, name: str, unit: Granularity, floor: float, ceilin
     """
     size = scores.sizes[name]
     smallest = size // max(math.prod(unit.units(scores.shapes[name], name)), 1)
-    kept = max(math.ceil(floor * size), min(smallest, size)) if floor > 0 else 0
+    kept = max(math.ceil(_decimal(floor) * size), min(smallest, size)) if floor > 0 else 0
     most = max(size - kept, scores.dropped(name))
-    least = min(size - math.floor(ceiling * size), most)
+    least = min(size - math.floor(_decimal(ceiling) * size), most)
     return Limits(max(least, scores.dropped(name)), most)
+
+
+def _decimal(part: float) -> Fraction:
+    """Return what was written: 0.07 of 100 weights are 7, and not 7.000000000000001."""
+    return Fraction(repr(float(part)))
 
 
 def select_elements(
@@ -85,17 +91,17 @@ def select_elements(
 def select_units(
     scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], unit: Granularity
 ) -> dict[str, Kept]:
-    """Keep all but the units of lowest score that hold together nearest to k elements.
+    """Keep all but the units of lowest score that leave nearest to k elements pruned.
 
     The first ones of each tensor go before all others where its limit wants them gone, and the last
-    ones stay.
+    ones stay. What was pruned earlier counts, in units that stay as well.
     """
     tensors = [_Units.of(scores, name, unit, limits[name]) for name in names]
     values = np.concatenate([tensor.scores for tensor in tensors])
-    weights = np.concatenate([np.full(t.scores.size, t.weights) for t in tensors])
+    weights = np.concatenate([tensor.weights for tensor in tensors])
     turns = np.concatenate([tensor.turns for tensor in tensors])
     order = np.lexsort((np.arange(values.size), values, turns))
-    totals = np.concatenate([[0], np.cumsum(weights[order])])
+    totals = sum(map(scores.dropped, names)) + np.concatenate([[0], np.cumsum(weights[order])])
     firm = int(np.count_nonzero(turns == _FIRST))
     free = int(np.count_nonzero(turns == _FREE))
     choices = np.abs(totals[firm : firm + free + 1] - k)
@@ -114,31 +120,42 @@ _FIRST, _FREE, _LAST = 0, 1, 2
 
 @dataclass(frozen=True)
 class _Units:
-    """The units of a tensor: their scores, how many weights each has, and whose turn is when."""
+    """The units of a tensor: their scores, the weights that each has left, whose turn is when."""
 
     name: str
     shape: tuple[int, ...]
     scores: np.ndarray
-    weights: int
+    weights: np.ndarray
     turns: np.ndarray
 
     @classmethod
     def of(cls, scores: Scores, name: str, unit: Granularity, limits: Limits) -> _Units:
         shape = unit.units(scores.shapes[name], name)
-        whole = scores[name]
-        _check_numbers(whole, name)
-        dropped = np.isneginf(whole)
-        sums = unit.sums(np.where(dropped, 0, whole)).reshape(-1)
-        emptied = unit.sums((~dropped).astype(np.float32)).reshape(-1) == 0
-        sums[emptied] = -np.inf
-        weights = scores.sizes[name] // max(sums.size, 1)
+        sums = unit_scores(scores, name, unit)
+        _check_numbers(sums, name)
+        earlier, dropped = scores.earlier(name), scores.dropped(name)
+        weights = np.full(sums.size, scores.sizes[name] // max(sums.size, 1))
+        if earlier is not None:
+            weights = unit.sums(earlier).reshape(-1).astype(np.int64)
         turns = np.full(sums.size, _FREE)
         order = np.argsort(sums, kind="stable")
-        most = limits.most // max(weights, 1)
+        totals = dropped + np.cumsum(weights[order])
+        most = int(np.searchsorted(totals, limits.most, side="right"))
+        least = int(np.searchsorted(totals, limits.least)) + 1 if limits.least > dropped else 0
         turns[order[most:]] = _LAST
-        least = -(-(limits.least - scores.dropped(name)) // max(weights, 1))
-        turns[order[: max(least, int(np.count_nonzero(emptied)))]] = _FIRST
+        turns[order[: max(min(least, most), int(np.count_nonzero(weights == 0)))]] = _FIRST
         return cls(name, shape, sums, weights, turns)
+
+
+def unit_scores(scores: Scores, name: str, unit: Granularity) -> np.ndarray:
+    """Return the scores of a tensor's units, flat, float64; −∞ of those with no weight left."""
+    whole, earlier = scores[name], scores.earlier(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if earlier is None:
+            return unit.sums(whole).reshape(-1)
+        sums = unit.sums(np.where(earlier, whole, 0)).reshape(-1)
+    sums[unit.sums(earlier).reshape(-1) == 0] = -np.inf
+    return sums
 
 
 def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granularity) -> Kept:
@@ -149,9 +166,7 @@ def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granular
         earlier = scores.earlier(tensor.name)
         return whole if earlier is None else whole & earlier
 
-    if scores.earlier(tensor.name) is not None:
-        return Kept(int(np.count_nonzero(~mask())), mask)
-    return Kept(int(np.count_nonzero(~keep)) * tensor.weights, mask)
+    return Kept(scores.dropped(tensor.name) + int(tensor.weights[~keep].sum()), mask)
 
 
 def select_in_rows(
@@ -179,18 +194,19 @@ def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
     def mask() -> np.ndarray:
         from tensorcomp.kernels.scores import mark_rows
 
-        whole = scores[name]
-        _check_numbers(whole, name)
-        places = np.empty((rows, scores.sizes[name] // max(rows, 1)), np.bool_)
-        if places.size:
-            words = as_words(whole.reshape(places.shape))
-            mark_rows(words, word_bits(scores), drop, places.view(np.uint8))
+        columns = scores.sizes[name] // max(rows, 1)
+        places = np.empty((rows, columns), np.bool_)
+        for start, run in _whole_rows(scores, name) if places.size else ():
+            words = as_words(run.reshape(-1, columns))
+            first, last = start // columns, start // columns + len(words)
+            part = places[first:last].view(np.uint8)
+            mark_rows(words, word_bits(scores), drop[first:last], part)
         return places
 
     earlier = scores.earlier(name)
     if earlier is not None and (mask().reshape(shape) > earlier).any():
         raise PruningError(f"tensor {name!r}: earlier masks drop more of a row than is asked for")
-    _check_numbers(scores[name], name)
+    _check_numbers_of(scores, name)
     return Kept(k, mask)
 
 
@@ -198,11 +214,17 @@ def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
     """Keep the highest of each group of neighbours."""
 
     def kept(name: str) -> Kept:
-        _check_numbers(scores[name], name)
+        _check_numbers_of(scores, name)
         earlier = scores.earlier(name)
 
         def mask() -> np.ndarray:
-            whole = unit.keeps(scores[name])
+            if unit.axis == -1:
+                whole = np.empty(scores.shapes[name], np.bool_)
+                places = whole.reshape(-1)
+                for start, run in _whole_rows(scores, name):
+                    places[start : start + run.size] = unit.keeps(run)
+            else:
+                whole = unit.keeps(scores[name])
             return whole if earlier is None else whole & earlier
 
         size = scores.sizes[name]
@@ -210,6 +232,20 @@ def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
         return Kept(pruned if earlier is None else int(np.count_nonzero(~mask())), mask)
 
     return {name: kept(name) for name in scores.names}
+
+
+def _whole_rows(scores: Scores, name: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the scores of a tensor in flat runs of whole rows; a vector is one row."""
+    if len(scores.shapes[name]) > 1:
+        yield from scores.runs(name)
+    else:
+        yield 0, scores[name].reshape(-1)
+
+
+def _check_numbers_of(scores: Scores, name: str) -> None:
+    """Require scores that are numbers, run by run."""
+    for _, run in scores.runs(name):
+        _check_numbers(run, name)
 
 
 def _check_numbers(scores: np.ndarray, name: str) -> None:

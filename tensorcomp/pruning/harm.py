@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.granularity import Element, Granularity
+from tensorcomp.pruning.groups import unit_scores
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.pruning.scores import Magnitude
 from tensorcomp.pruning.scores.base import widened
@@ -54,9 +55,7 @@ class ErrorCurve:
         elif isinstance(unit, Element):
             curve = cls(flat[np.argsort(whole.reshape(-1), kind="stable")])
         else:
-            dropped = np.isneginf(whole)
-            sums = unit.sums(np.where(dropped, 0, whole)).reshape(-1)
-            sums[unit.sums((~dropped).astype(np.float32)).reshape(-1) == 0] = -np.inf
+            sums = unit_scores(scores, name, unit)
             squares = unit.sums(np.square(flat, dtype=np.float64).reshape(whole.shape))
             values = squares.reshape(-1)[np.argsort(sums, kind="stable")]
             curve = cls(values, weights=whole.size // max(sums.size, 1), squared=True)

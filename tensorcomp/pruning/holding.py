@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.guard import Guard, find_parameter
-from tensorcomp.pruning.masking import Masks, kept_places
+from tensorcomp.pruning.masking import Masks, as_tensor, kept_places
 from tensorcomp.pruning.targets import unwrapped
 
 
@@ -111,7 +110,7 @@ def hold(
     --------
     >>> model = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    >>> with hold(model, optimizer, {"weight": np.array([[True, False]])}):
+    >>> with hold(model, optimizer, {"weight": torch.tensor([[True, False]])}):
     ...     _ = model(torch.ones(1, 2)).sum().backward()
     ...     _ = optimizer.step()
     >>> model.weight[0, 1].item()
@@ -160,17 +159,15 @@ def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
     """Return for each masked parameter, once, where it is kept; tensors of one's own."""
     if not masks:
         raise PruningError("there are no masks to hold; select some weights first")
-    for name, mask in masks.items():
-        if not isinstance(mask, (np.ndarray, torch.Tensor)):
-            raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
     kept = kept_places(model, masks)
     places = {id(model.get_parameter(name)): mask for name, mask in kept.items()}
     for name, mask in masks.items():
         parameter = model.get_parameter(name)
-        if parameter.is_meta or not parameter.is_floating_point():
-            what = "has no values yet" if parameter.is_meta else f"holds {parameter.dtype}"
-            raise PruningError(f"parameter {name!r} {what}; only floats in memory can be masked")
+        if not parameter.is_floating_point():
+            raise PruningError(
+                f"parameter {name!r} holds {parameter.dtype}; only floats can be masked"
+            )
         of_all = places[id(parameter)]
-        if not torch.equal(of_all, torch.as_tensor(mask, device=of_all.device)):
+        if not torch.equal(of_all, as_tensor(mask, of_all.device)):
             raise PruningError(f"{name!r} is a tied weight with unlike masks; give one of them")
     return {name: mask.clone() for name, mask in kept.items()}

@@ -74,8 +74,9 @@ class InputNorms:
 
     def _listener(self, name: str) -> Any:
         def listen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if self._listens:
-                inputs = args[0] if args else kwargs["input"]
+            inputs = args[0] if args else kwargs.get("input")
+            # The layer itself says what is wrong with any other input.
+            if self._listens and torch.is_tensor(inputs) and inputs.is_floating_point():
                 dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
                 squares = input_squares(module, inputs.detach(), dtype)
                 if name in self.sums:
@@ -103,7 +104,7 @@ def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -
         a group, *kernel)`` if there are several groups.
     """
     if isinstance(module, nn.Linear):
-        rows = inputs.reshape(-1, inputs.shape[-1])
+        rows = inputs.reshape(inputs.shape[:-1].numel(), inputs.shape[-1])
         norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=0, dtype=dtype)
         return norms.square()
     assert isinstance(module, _Conv)

@@ -34,6 +34,7 @@ from tensorcomp.torch_arrays import torch_to_numpy
 __all__ = ["Round", "Ticket", "find_ticket", "train_reinitialised"]
 
 _VERSION = 1
+_TOO_MUCH = (1 << 63) - 1  # for torch as a seed, if one is added
 
 
 def find_ticket(
@@ -113,7 +114,7 @@ def find_ticket(
     """
     if control not in (None, "reinitialised"):
         raise PruningError(f"control is 'reinitialised' or not given; got {control!r}")
-    schedule = check_schedule(tuple(sparsities))
+    schedule = check_schedule(sparsities)
     if _count("rewind", rewind, 0) >= _count("steps", steps, 1):
         raise PruningError(f"rewind is less than the {steps} steps; got {rewind}")
     training = Training(make_model, make_optimizer, train, steps, rewind, _count("seed", seed, 0))
@@ -121,7 +122,7 @@ def find_ticket(
     choice.check()
     before = generators()
     try:
-        model, _ = training.fresh()
+        model, optimizer = training.fresh()
         parameters = prunable_parameters(model, where)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         settings = {
@@ -132,8 +133,9 @@ def find_ticket(
             "seed": seed,
             "control": control,
             "tensors": shapes,
-            "initial weights": _digest(state_of(model)),
+            "optimizer": type(optimizer).__name__,
             **choice.settings(shapes),
+            "initial weights": _digest(state_of(model)),
         }
         shelf = MemoryShelf() if folder is None else FolderShelf(Path(folder), settings)
         return Search(training, choice, shelf, control is not None).run(shapes, schedule)
@@ -184,6 +186,8 @@ def train_reinitialised(
 def _count(what: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PruningError(f"{what} is an integer of at least {least}; got {value!r}")
+    if value >= _TOO_MUCH:
+        raise PruningError(f"{what} is less than 2**63 - 1; got {value!r}")
     return value
 
 

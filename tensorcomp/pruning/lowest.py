@@ -59,8 +59,9 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
         If a score is NaN.
     """
     bits = word_bits(scores)
-    parts = _parts(scores, names)
-    limit = _kth_key(scores, parts, k, bits, workers) if k else 0
+    parts = _parts(scores, names) if any(scores.sizes[name] for name in names) else []
+    # Even if none is to go, all are looked at: a NaN is an error whatever the number.
+    limit = _kth_key(scores, parts, max(k, 1), bits, workers) if parts else 0
 
     def count(part: _Part) -> tuple[int, list[tuple[int, int, int]]]:
         from tensorcomp.kernels.scores import count_below
@@ -72,10 +73,12 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
             equal.append((start, start + run.size, int(same)))
         return below, equal
 
-    counts = [found for _, found in workers.in_order(count, parts if k else [])]
+    if not k:
+        parts = []
+    counts = [found for _, found in workers.in_order(count, parts)]
     ties = k - sum(below for below, _ in counts)
     cuts = {name: Cut(limit, 0, 0) for name in names}
-    for (name, _), (below, equal) in zip(parts if k else [], counts, strict=True):
+    for (name, _), (below, equal) in zip(parts, counts, strict=True):
         cut = cuts[name]
         stop, taken = cut.stop, 0
         for start, end, same in equal:

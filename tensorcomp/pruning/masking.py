@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.targets import require_value
 
 Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 
@@ -30,7 +31,7 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
     Raises
     ------
     PruningError
-        If there is no such parameter, or a mask does not fit it.
+        If there is no such parameter, it has no values yet, or a mask does not fit it.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -39,13 +40,23 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
         parameter = parameters.get(name)
         if parameter is None:
             raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
+        require_value(f"parameter {name!r}", parameter)
+        if not isinstance(mask, (np.ndarray, torch.Tensor)):
+            raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
         if mask.dtype not in (torch.bool, np.bool_) or tuple(mask.shape) != tuple(parameter.shape):
             raise PruningError(
                 f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}; it must be bool "
                 f"{list(parameter.shape)}, true where a weight is kept"
             )
-        kept[first[id(parameter)]] = torch.as_tensor(mask, device=parameter.device)
+        kept[first[id(parameter)]] = as_tensor(mask, parameter.device)
     return kept
+
+
+def as_tensor(mask: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a mask on a device; a copy only where torch cannot share an array."""
+    if isinstance(mask, np.ndarray):
+        mask = torch.from_numpy(np.require(mask, requirements=["C", "W"]))
+    return mask.to(device)
 
 
 def mask_parameters(model: nn.Module, masks: Masks) -> None:
@@ -59,4 +70,7 @@ def mask_parameters(model: nn.Module, masks: Masks) -> None:
     kept = kept_places(model, masks)
     for name, parameter in model.named_parameters():
         if name in kept:
-            parameter.data.masked_fill_(~kept[name], 0)
+            values = parameter.data
+            if values.element_size() == 1:  # torch fills no floats of 8 bits
+                values = values.view(torch.int8)
+            values.masked_fill_(~kept[name], 0)

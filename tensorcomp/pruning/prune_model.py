@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +86,10 @@ def prune(
     weights = ModelWeights(parameters)
     measure = _Measuring(model, parsed, weights, data, loss, batches, example, statistics, where)
     masks = None if previous is None else previous.masks
-    for part in _parts(sparsity, rounds or (1 if statistics else parsed.rounds), masks):
+    if rounds is None:
+        rounds = 1 if statistics else parsed.rounds
+    size = sum(parameter.numel() for parameter in parameters.values())
+    for part in _parts(sparsity, rounds, size, masks):
         scores = Scores(weights, parsed, measure.statistics(masks))
         selection = select(
             scores,
@@ -104,16 +109,27 @@ def prune(
 def _parts(
     sparsity: float | Mapping[str, float] | None,
     rounds: int,
+    size: int,
     masks: Mapping[str, np.ndarray] | None,
 ) -> Iterable[float | Mapping[str, float] | None]:
     """Return the sparsity of each round."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise PruningError(f"rounds is an integer of at least 1; got {rounds!r}")
     if rounds == 1 or sparsity is None:
         return [sparsity]
     if isinstance(sparsity, Mapping):
-        raise PruningError("rounds go with one sparsity for all tensors, not with one for each")
-    size = sum(mask.size for mask in masks.values()) if masks else 0
-    kept = sum(int(np.count_nonzero(mask)) for mask in masks.values()) if masks else 0
-    return exponential(sparsity, rounds, start=1 - kept / size if size else 0.0)
+        raise PruningError(
+            "rounds go with one sparsity for all tensors, not with one for each; give rounds=1"
+        )
+    dropped = sum(int(np.count_nonzero(~mask)) for mask in (masks or {}).values())
+    start = dropped / max(size, 1)
+    if isinstance(sparsity, Real) and sparsity <= start:
+        return [sparsity]  # nothing more to prune, which selection settles
+    if sparsity == 1:
+        raise PruningError(
+            "rounds that each prune the same part of what is left never prune all; give rounds=1"
+        )
+    return exponential(sparsity, rounds, start)
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,7 @@ class _Measuring:
         if name is None or self.given is not None:
             return self.given
         if name == "synflow":
-            flow = synaptic_flow(self.model, self._example(), list(self.weights), masks)
+            flow = synaptic_flow(self.model, self._example, list(self.weights), masks)
             return Statistics({name: flow})
         if self.data is None:
             raise PruningError(
@@ -153,6 +169,7 @@ class _Measuring:
             masks=masks,
         )
 
+    @functools.cached_property
     def _example(self) -> torch.Tensor:
         if self.example is not None:
             return self.example

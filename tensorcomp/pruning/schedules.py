@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from numbers import Real
 
 from tensorcomp.errors import PruningError
@@ -116,7 +117,7 @@ def cubic(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]
     )
 
 
-def check_schedule(sparsities: tuple[float, ...]) -> tuple[float, ...]:
+def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
     """Return a schedule of one's own, if it is one: from 0 to 1, increasing, not empty.
 
     Raises
@@ -124,6 +125,8 @@ def check_schedule(sparsities: tuple[float, ...]) -> tuple[float, ...]:
     PruningError
         If it is anything else.
     """
+    if not isinstance(sparsities, Iterable):
+        raise PruningError(f"a schedule is one or more increasing sparsities; got {sparsities!r}")
     schedule = tuple(_part(sparsity, "each sparsity") for sparsity in sparsities)
     if not schedule or any(a >= b for a, b in itertools.pairwise(schedule)):
         raise PruningError(f"a schedule is one or more increasing sparsities; got {schedule}")

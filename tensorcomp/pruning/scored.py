@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tensorcomp.codecs.rounding import is_float
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.scores import Score
 from tensorcomp.pruning.scores.base import widened
@@ -78,9 +79,12 @@ class Scores(Mapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a tensor's scores."""
-        runs = [run for _, run in self.runs(name)]
-        whole = np.concatenate(runs) if len(runs) > 1 else runs[0]
-        return whole.reshape(self.shapes[name])
+        if len(self.bounds(name)) == 1:
+            return next(self.runs(name))[1].reshape(self.shapes[name])
+        whole = np.empty(self.shapes[name], self.dtype)
+        for start, run in self.runs(name):
+            whole.reshape(-1)[start : start + run.size] = run
+        return whole
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""
@@ -150,7 +154,9 @@ class Scores(Mapping[str, np.ndarray]):
                 statistic = np.tile(flat, weights.size // flat.size if flat.size else 0)
         if not self.score.elementwise:
             weights = weights.reshape(self.shapes[name])
-        return self.score.score(weights, statistic, name=name, start=start).reshape(-1)
+        # What overflows is the highest; what is then no number is found when it is selected.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.score.score(weights, statistic, name=name, start=start).reshape(-1)
 
 
 class PrunedScores(Scores):
@@ -173,6 +179,8 @@ class PrunedScores(Scores):
         for name, mask in masks.items():
             if name not in self.shapes:
                 raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
+            if not isinstance(mask, np.ndarray):
+                raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
             if mask.shape != self.shapes[name] or mask.dtype != np.bool_:
                 raise PruningError(
                     f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}, the tensor "
@@ -189,7 +197,8 @@ class PrunedScores(Scores):
         mask = self.earlier(name)
         if mask is None:
             return scores
-        return np.where(mask.reshape(-1)[start : start + weights.size], scores, -np.inf)
+        above = np.maximum(scores, np.finfo(scores.dtype).min)
+        return np.where(mask.reshape(-1)[start : start + weights.size], above, -np.inf)
 
 
 class GivenScores(Scores):
@@ -199,9 +208,21 @@ class GivenScores(Scores):
     ----------
     arrays : mapping of str to numpy.ndarray
         Higher = keep; of any float type, of the tensors' shapes.
+
+    Raises
+    ------
+    PruningError
+        If they are anything else.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            dtype = array.dtype if isinstance(array, np.ndarray) else None
+            if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:
+                raise PruningError(
+                    f"the scores of {name!r} are a {type(array).__name__} of "
+                    f"{getattr(array, 'dtype', 'no type')}; give a NumPy array of floats"
+                )
         super().__init__(arrays, _Given())
 
 

@@ -10,8 +10,10 @@ tensor when it is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
@@ -111,7 +113,8 @@ def select(
     Raises
     ------
     PruningError
-        If a score is NaN, a shape does not suit the granularity, or no selection obeys.
+        If scores are no arrays of floats, one is NaN, a shape does not suit the granularity, or no
+        selection obeys.
     """
     if not isinstance(scores, Scores):
         scores = GivenScores(scores)
@@ -123,12 +126,9 @@ def select(
     if previous is not None:
         scores = PrunedScores(scores, previous)
     if isinstance(unit, NM):
-        return _pattern(scores, unit, sparsity, scope)
+        return _pattern(scores, unit, sparsity, scope, floor, ceiling)
     fractions = _fractions(scores, sparsity)
-    _check_part("floor", floor)
-    _check_part("ceiling", ceiling)
-    if floor > ceiling:
-        raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
+    _check_limits(floor, ceiling)
     if scope is None:
         usual = scores.score.scope if isinstance(unit, Element) else "global"
         scope = "tensor" if isinstance(sparsity, Mapping) and usual == "global" else usual
@@ -144,10 +144,11 @@ def select(
     with Workers(1 if few else threads or available_threads()) as workers:
         for names in _groups(scores, scope):
             k = round(fractions[names[0]] * sum(scores.sizes[name] for name in names))
-            _check_reachable(scores, names, k, limits)
             if isinstance(unit, Element):
+                _check_reachable(scores, names, k, limits)
                 kept.update(select_elements(scores, names, k, limits, workers))
             else:
+                _check_reachable(scores, names, k, limits, slack=_largest(scores, names, unit) // 2)
                 kept.update(select_units(scores, names, k, limits, unit))
     return _selection(scores, unit, kept)
 
@@ -161,12 +162,20 @@ def _selection(scores: Scores, unit: Granularity, kept: Mapping[str, Kept]) -> S
     )
 
 
-def _pattern(scores: Scores, unit: NM, sparsity: object, scope: object) -> Selection:
+def _pattern(
+    scores: Scores, unit: NM, sparsity: object, scope: object, floor: float, ceiling: float
+) -> Selection:
     """Return the selection of a pattern, which knows its sparsity itself."""
     if sparsity not in (None, unit.sparsity) or scope is not None:
         raise PruningError(
             f"{unit} says by itself which part is pruned ({unit.sparsity:g}), and where; give no "
             "other sparsity and no scope"
+        )
+    _check_limits(floor, ceiling)
+    if not floor <= unit.keep / unit.group <= ceiling:
+        raise PruningError(
+            f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g} "
+            "as floor and ceiling say"
         )
     return _selection(scores, unit, select_in_groups_of_neighbours(scores, unit))
 
@@ -187,8 +196,15 @@ def _fractions(scores: Scores, sparsity: float | Mapping[str, float] | None) -> 
     return dict(sparsity)
 
 
+def _check_limits(floor: float, ceiling: float) -> None:
+    _check_part("floor", floor)
+    _check_part("ceiling", ceiling)
+    if floor > ceiling:
+        raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
+
+
 def _check_part(what: str, value: object) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not 0 <= value <= 1:  # type: ignore[operator]
         raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
 
@@ -207,13 +223,24 @@ def _groups(scores: Scores, scope: Scope) -> list[list[str]]:
     return list(groups.values())
 
 
+def _largest(scores: Scores, names: Sequence[str], unit: Granularity) -> int:
+    """Return the weights of the largest unit."""
+    counts = {name: math.prod(unit.units(scores.shapes[name], name)) for name in names}
+    return max(scores.sizes[name] // max(counts[name], 1) for name in names)
+
+
 def _check_reachable(
-    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits]
+    scores: Scores,
+    names: Sequence[str],
+    k: int,
+    limits: Mapping[str, Limits],
+    *,
+    slack: int = 0,
 ) -> None:
-    """Require that the limits of the tensors allow k pruned weights."""
+    """Require that the limits of the tensors allow k pruned weights, or as few more or less."""
     least = sum(limits[name].least for name in names)
     most = sum(limits[name].most for name in names)
-    if least <= k <= most:
+    if least - slack <= k <= most + slack:
         return
     size = sum(scores.sizes[name] for name in names)
     which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"

@@ -14,7 +14,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.pruning.batches import to_device
 from tensorcomp.pruning.losses import logits_of
 from tensorcomp.pruning.masking import Masks, kept_places
-from tensorcomp.pruning.targets import unwrapped
+from tensorcomp.pruning.targets import require_values, unwrapped
 from tensorcomp.pruning.untouched import untouched
 
 
@@ -55,6 +55,7 @@ def synaptic_flow(
     conserving synaptic flow".
     """
     inner = unwrapped(model)
+    require_values(inner)
     kept = kept_places(inner, masks or {})
     wanted = first_names(inner, names)
 
@@ -63,7 +64,7 @@ def synaptic_flow(
         found = torch.where(tensor.isinf(), tensor, tensor.abs())
         return found.masked_fill_(~kept[name], 0) if name in kept else found
 
-    with untouched(inner, weights=False):
+    with untouched(inner, weights=False), torch.inference_mode(mode=False):
         inner.eval()
         values = doubled(inner, magnitude)
         gradients = flow_gradients(inner, example, values, set(wanted.values()))
@@ -161,25 +162,38 @@ def flow_gradients(
     if isinstance(inputs, Mapping):
         arguments, named = (), {key: _ones(value) for key, value in inputs.items()}
     ordered = sorted(names)
-    with torch.inference_mode(mode=False), torch.enable_grad():
-        with running or contextlib.nullcontext():
-            outputs = torch.func.functional_call(
-                model, dict(values), tuple(map(_ones, arguments)), named
-            )
-        parts = _outputs(outputs)
-        total = torch.stack([part.sum().to(device) for part in parts]).sum() if parts else None
-        if total is None or not total.requires_grad:
-            raise PruningError(
-                f"the model returns a {type(outputs).__name__} without floats that depend on its "
-                "weights; signals cannot be followed"
-            )
-        gradients = torch.autograd.grad(
-            total, [values[name] for name in ordered], allow_unused=True
+    with running or contextlib.nullcontext(), torch.inference_mode(mode=False), torch.enable_grad():
+        gradients = torch.func.functional_call(
+            _Differentiated(model, [values[name] for name in ordered], device),
+            {f"model.{name}": value for name, value in values.items()},
+            tuple(map(_ones, arguments)),
+            named,
         )
     return {
         name: torch.zeros_like(values[name]) if gradient is None else gradient
         for name, gradient in zip(ordered, gradients, strict=True)
     }
+
+
+class _Differentiated(nn.Module):
+    """Runs a model and returns ∂R/∂w: where its layers run again for that, as they first did."""
+
+    def __init__(self, model: nn.Module, weights: list[torch.Tensor], device: torch.device) -> None:
+        super().__init__()
+        self.model = model
+        self._weights = weights
+        self._device = device
+
+    def forward(self, *arguments: Any, **named: Any) -> tuple[torch.Tensor | None, ...]:
+        outputs = self.model(*arguments, **named)
+        parts = [part.sum().to(self._device) for part in _outputs(outputs)]
+        total = torch.stack(parts).sum() if parts else None
+        if total is None or not total.requires_grad:
+            raise PruningError(
+                f"the model returns a {type(outputs).__name__} without floats that depend on its "
+                "weights; signals cannot be followed"
+            )
+        return torch.autograd.grad(total, self._weights, allow_unused=True)
 
 
 def _ones(value: Any) -> Any:

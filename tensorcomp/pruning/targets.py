@@ -54,8 +54,8 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
     ------
     PruningError
         If there is none, a pattern matches nothing, a parameter has no values yet (meta device,
-        lazy layer) or is not a dense tensor of floats, or, by default, if a layer computes its
-        weight from other parameters.
+        lazy layer) or is not a dense tensor of floats, each in a place of its own, or, by default,
+        if a layer computes its weight from other parameters.
     """
     inner = unwrapped(model)
     names = _all_names(inner)
@@ -141,7 +141,8 @@ def _require_own_weight(path: str, module: nn.Module) -> None:
 
 
 def _patterns(where: str | Iterable[str]) -> list[str]:
-    patterns = [where] if isinstance(where, str) else list(where)
+    patterns = [where] if isinstance(where, str) else where
+    patterns = list(patterns) if isinstance(patterns, Iterable) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise PruningError(
             f"where is a pattern of names, several, or a function of name and parameter; "
@@ -161,7 +162,7 @@ def _matched(
             for key, every in names.items()
             if any(name == pattern or fnmatchcase(name, pattern) for name in every)
         }
-        found = {key for key, exact in matched.items() if exact or parameters[key].ndim >= 2}
+        found = {key for key, exact in matched.items() if exact or _is_matrix(parameters[key])}
         if not found:
             vectors = listed([names[key][0] for key in matched])
             raise PruningError(
@@ -174,21 +175,55 @@ def _matched(
     return taken
 
 
+def _is_matrix(parameter: nn.Parameter) -> bool:
+    """Return whether a parameter has two axes or more; one of a lazy layer may."""
+    return nn.parameter.is_lazy(parameter) or parameter.ndim >= 2
+
+
+def require_values(model: nn.Module) -> None:
+    """Refuse a model that cannot be run, or not without a change of what it is.
+
+    Raises
+    ------
+    PruningError
+        If a parameter or buffer has no values yet (meta device, lazy layer), or autograd must not
+        see it (made in `torch.inference_mode`).
+    """
+    for kind, tensors in (
+        ("parameter", model.named_parameters()),
+        ("buffer", model.named_buffers()),
+    ):
+        for name, tensor in tensors:
+            require_value(f"{kind} {name!r}", tensor)
+            if tensor.is_inference():
+                raise PruningError(
+                    f"{kind} {name!r} was made in torch.inference_mode; make the model outside"
+                )
+
+
+def require_value(what: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor without values: of a lazy layer, or on the meta device."""
+    if nn.parameter.is_lazy(tensor):
+        raise PruningError(f"{what} is of a lazy layer without a shape yet; run the model once")
+    if tensor.is_meta:
+        raise PruningError(
+            f"{what} is on the meta device and has no values; load the weights first"
+        )
+
+
 def _require_floats(name: str, parameter: nn.Parameter) -> None:
     """Refuse a parameter whose values are not plain floats in memory."""
-    if nn.parameter.is_lazy(parameter):
-        raise PruningError(
-            f"parameter {name!r} is of a lazy layer without a shape yet; run the model once first"
-        )
-    if parameter.is_meta:
-        raise PruningError(
-            f"parameter {name!r} is on the meta device and has no values; load the weights first"
-        )
+    require_value(f"parameter {name!r}", parameter)
     kind = type(parameter.data)
     if kind is not torch.Tensor or parameter.layout != torch.strided:
         what = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
         raise PruningError(
             f"parameter {name!r} is a {what}; only plain dense tensors can be pruned"
+        )
+    if any(s == 0 and n > 1 for s, n in zip(parameter.stride(), parameter.shape, strict=True)):
+        raise PruningError(
+            f"parameter {name!r} is expanded: its weights share memory and cannot be pruned one by "
+            "one; give it a copy by .contiguous()"
         )
     if not parameter.is_floating_point():
         raise PruningError(

@@ -32,7 +32,7 @@ def parse_call(text: str, kinds: Mapping[str, type[Thing]], what: str) -> Thing:
     PruningError
         If no such kind is there, or the arguments do not suit it.
     """
-    match = _CALL.fullmatch(text)
+    match = _CALL.fullmatch(text) if isinstance(text, str) else None
     kind = kinds.get(match[1]) if match else None
     if match is None or kind is None:
         raise PruningError(f"no {what} is called {text!r}; there are {', '.join(kinds)}")
@@ -48,7 +48,10 @@ def parse_call(text: str, kinds: Mapping[str, type[Thing]], what: str) -> Thing:
             named[name] = value
     try:
         return kind(*positional, **named)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
+        taken = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
+        raise PruningError(f"{what} {text!r}: its arguments are {taken or 'none'}") from error
+    except ValueError as error:
         raise PruningError(f"{what} {text!r}: {error}") from error
 
 

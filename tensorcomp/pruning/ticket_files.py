@@ -3,7 +3,7 @@
 A folder holds
 
 - ``settings.json``: what the ticket is looked for with, so that no other search continues it;
-- ``rewind.pt``: the rewind point, a torch file;
+- ``rewind.pt``: the rewind point, a torch file, and ``rewind.pt.xxh3``, its digest;
 - ``round-NN.masks.tc.safetensors``: what a round keeps, from round 1 on;
 - ``round-NN.tc.safetensors``: its trained weights, written last: the round is done if it is there;
 - ``round-NN.control.tc.safetensors``: the trained weights of its control, where one was asked for.
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import xxhash
 
 from tensorcomp.container.atomic import atomic_file
-from tensorcomp.errors import PruningError
+from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.loading import load_file
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.rewinding import Snapshot
@@ -31,6 +32,7 @@ Weights = dict[str, torch.Tensor]
 
 _SETTINGS = "settings.json"
 _POINT = "rewind.pt"
+_POINT_DIGEST = "rewind.pt.xxh3"
 
 
 class Shelf(Protocol):
@@ -125,19 +127,36 @@ class FolderShelf:
             raise PruningError(
                 f"{folder}: is there already and holds no lottery ticket; name another folder"
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from error
         with atomic_file(path, force=False) as file:
             file.write((json.dumps(own, indent=1) + "\n").encode("utf-8"))
 
     def point(self) -> Snapshot | None:
-        """Return the rewind point, if it is there."""
+        """Return the rewind point, if it is there.
+
+        Raises
+        ------
+        PruningError
+            If it is damaged.
+        """
         path = self._folder / _POINT
-        return Snapshot(path.read_bytes()) if path.is_file() else None
+        if not path.is_file():
+            return None
+        data, digest = path.read_bytes(), self._folder / _POINT_DIGEST
+        if not digest.is_file() or digest.read_bytes() != _digest(data):
+            raise PruningError(
+                f"{path}: the rewind point is damaged; remove it, and it is made again"
+            )
+        return Snapshot(data)
 
     def put_point(self, point: Snapshot) -> None:
         """Keep the rewind point."""
-        with atomic_file(self._folder / _POINT, force=True) as file:
-            file.write(point.data)
+        for name, data in ((_POINT_DIGEST, _digest(point.data)), (_POINT, point.data)):
+            with atomic_file(self._folder / name, force=True) as file:
+                file.write(data)
 
     def masks(self, name: str) -> PruningResult | None:
         """Return masks, if they are there."""
@@ -164,6 +183,10 @@ class FolderShelf:
         return self._folder / f"{name}.tc.safetensors"
 
 
+def _digest(data: bytes) -> bytes:
+    return xxhash.xxh3_128_hexdigest(data).encode("ascii") + b"\n"
+
+
 def _own(weights: Weights) -> Weights:
     return {name: weights[name].detach().clone() for name in sorted(weights)}
 
@@ -177,7 +200,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_same(folder: Path, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    for key in sorted({*found, *own}):
+    for key in {**own, **found}:
         if found.get(key) != own.get(key):
             raise PruningError(
                 f"{folder}: was made with {key} = {_short(found.get(key))}, not "

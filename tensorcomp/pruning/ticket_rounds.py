@@ -97,7 +97,14 @@ class Training:
         """Make the model of the seed, and its optimizer."""
         seed_generators(self.seed)
         model = self.make_model()
-        return model, self.make_optimizer(model)
+        if not isinstance(model, nn.Module):
+            raise PruningError(f"make_model returns a {type(model).__name__}, not a torch module")
+        optimizer = self.make_optimizer(model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise PruningError(
+                f"make_optimizer returns a {type(optimizer).__name__}, not a torch optimizer"
+            )
+        return model, optimizer
 
     def start(self) -> Snapshot:
         """Train to the rewind point."""

@@ -77,16 +77,25 @@ class _Tensor:
         self._grad = tensor.grad if tensor.is_leaf else None
         self._needs_grad = tensor.requires_grad
         self._data = None if nn.parameter.is_lazy(tensor) else tensor.data
-        self._values = self._data.clone() if values and self._data is not None else None
+        self._values = _once(self._data).clone() if values and self._data is not None else None
 
     def restore(self) -> None:
         if self._data is not None:
             if self._values is not None:
-                self._data.copy_(self._values)  # not the tensor itself: its version would change
+                # Not the tensor itself: its version would change.
+                _once(self._data).copy_(self._values)
             self._tensor.data = self._data
         if self._tensor.is_leaf:
-            self._tensor.requires_grad_(self._needs_grad)
+            if self._tensor.requires_grad != self._needs_grad:
+                self._tensor.requires_grad_(self._needs_grad)
             self._tensor.grad = self._grad
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view that has each place in memory once: of an expanded tensor, its one slice."""
+    if tensor.layout != torch.strided:
+        return tensor
+    return tensor[tuple(slice(0, 1 if stride == 0 else None) for stride in tensor.stride())]
 
 
 class _ModelState:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
@@ -91,6 +93,8 @@ def prune_to_loss(
         raise PruningError(f"harm is one of {', '.join(HARMS)}; got {harm!r}")
     if isinstance(evaluations, bool) or not isinstance(evaluations, int) or evaluations < 1:
         raise PruningError(f"evaluations is an integer of at least 1; got {evaluations!r}")
+    if isinstance(max_loss, bool) or not isinstance(max_loss, Real):
+        raise PruningError(f"the largest loss to accept is a number; got {max_loss!r}")
     parsed, unit = parse_score(score), parse_granularity(granularity)
     with untouched(model):
         weights = ModelWeights(prunable_parameters(model, where))
@@ -100,13 +104,15 @@ def prune_to_loss(
             rooms[name] = Room.of(scores, unit, floor, 1.0)
         trial = _Trial(model, evaluate, rooms, threads)
         before = trial.loss({})
+        if before == math.inf:
+            raise PruningError("the unpruned model's loss is NaN or infinite: no limit can be kept")
         if not before <= max_loss:
             raise PruningError(
                 f"the unpruned model's loss is {before:.6g}, not at most {max_loss:.6g}; "
                 "raise the limit"
             )
         if harm == "loss":
-            curves = trial.scan(check_schedule(tuple(grid)), before)
+            curves = trial.scan(check_schedule(grid), before)
         else:
             curves = {name: _error_curve(room, name) for name, room in rooms.items()}
         units = _search(trial, curves, max_loss, evaluations)
@@ -158,7 +164,7 @@ class _Trial:
                 for name, weights in kept.items():
                     inner.get_parameter(name).data.copy_(weights)
         try:
-            number = float(value)
+            number = float(value.detach() if isinstance(value, torch.Tensor) else value)
         except (TypeError, ValueError) as error:
             raise PruningError(
                 f"evaluate must return the loss as a number; got a {type(value).__name__}"

@@ -53,6 +53,13 @@ class Loader:
 listed = list(batches())
 
 
+def shuffled():
+    parts = [torch.cat(each) for each in zip(*batches())]
+    own = torch.Generator().manual_seed(1)
+    data = torch.utils.data.TensorDataset(*parts)
+    return torch.utils.data.DataLoader(data, 5, shuffle=True, generator=own)
+
+
 def square(model, batch):
     return model(batch[0]).square().mean()
 
@@ -136,6 +143,16 @@ def test_writes_what_the_call_measures(call, code, model, data):
     found = Statistics.load("s.safetensors")
     assert (found.batches, found.samples) == (3, 15)
     same(found, expected())
+
+
+def test_a_loader_with_a_generator_of_its_own_repeats_its_order(call, code):
+    options = ["--statistics", "grasp", "--batches", "2", "-o", "s.safetensors"]
+    done = call("calibrate", "--model", f"{code}:Net", "--data", f"{code}:shuffled", *options)
+    assert (done.status, done.stderr) == (0, "")
+    from net_of_calibration import Net, shuffled
+
+    found = calibrate(Net(), list(shuffled()), statistics=["grasp"], batches=2)
+    same(Statistics.load("s.safetensors"), found)
 
 
 def test_options_and_json(call, code, tmp_path):

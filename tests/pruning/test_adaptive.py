@@ -332,6 +332,12 @@ def test_loss_takes_most_where_it_hurts_least():
     assert exact.sparsity == 0
 
 
+def test_a_loss_that_still_has_a_gradient():
+    model = Net()
+    result = prune_to_loss(model, lambda net: sum(w.square().sum() for w in net.parameters()), 1e9)
+    assert result.sparsity > 0.5
+
+
 def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
     """Alone, each may go; together they may not: then a part of each goes."""
     model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
@@ -349,6 +355,8 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
     ("call", "message"),
     [
         (lambda m: prune_to_error(m, -0.1), "a rel-L2 to keep is a number from 0 to 1; got -0.1"),
+        (lambda m: prune_to_error(m, None), "a rel-L2 to keep is a number from 0 to 1; got None"),
+        (lambda m: prune_to_loss(m, lambda _: 1, None), "largest loss to accept is a number; got"),
         (lambda m: prune_to_error(m, math.nan), "a rel-L2 to keep is a number from 0 to 1"),
         (lambda m: prune_to_error(m, 0.1, where="third"), "matches none"),
         (lambda m: prune_to_error(m, 0.1, granularity="nm(2, 4)"), "nothing to adapt"),
@@ -357,7 +365,7 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
         (lambda m: prune_to_size(m, 0), "a number of bytes of at least 1; got 0"),
         (lambda m: prune_to_size(m, 1e4), "a number of bytes of at least 1; got 10000.0"),
         (lambda m: prune_to_loss(m, lambda _: 1, 0.5), "loss is 1, not at most 0.5"),
-        (lambda m: prune_to_loss(m, lambda _: math.nan, 0.5), "loss is inf, not at most 0.5"),
+        (lambda m: prune_to_loss(m, lambda _: math.nan, 0.5), "loss is NaN or infinite"),
         (lambda m: prune_to_loss(m, lambda _: None, 0.5), "must return the loss as a number; got"),
         (lambda m: prune_to_loss(m, lambda _: 0, 0.5, harm="time"), "harm is one of loss, rel_l2"),
         (lambda m: prune_to_loss(m, lambda _: 0, 0.5, grid=[0.9, 0.1]), "increasing sparsities"),

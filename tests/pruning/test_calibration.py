@@ -20,7 +20,7 @@ from calibrated_nets import (
 )
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from unchanged import Seen
 
 from tensorcomp.errors import PruningError
@@ -294,6 +294,51 @@ def test_a_second_pass_sees_the_same_minibatches():
     again = calibrate(layer, batches, statistics=["grasp"], batches=2)
     np.testing.assert_array_equal(again.of("grasp", "weight"), found.of("grasp", "weight"))
     assert len(list(batches)) == 2  # no more was taken than was asked for
+
+
+@pytest.mark.parametrize("where", ["loader", "sampler"])
+def test_a_second_pass_repeats_the_order_of_a_loader_of_its_own(where):
+    """A generator that a loader was given is not among the global ones."""
+    net, (x, t) = two_layers(), two_batches()[0]
+    data = TensorDataset(x * torch.arange(1.0, 9)[:, None], t * torch.arange(8.0)[:, None])
+
+    def shuffled():
+        own = torch.Generator().manual_seed(3)
+        if where == "loader":
+            return DataLoader(data, 2, shuffle=True, generator=own)
+        return DataLoader(data, 2, sampler=RandomSampler(data, generator=own))
+
+    options = {"statistics": ["grasp"], "loss": half_square, "temperature": 1, "batches": 2}
+    found = calibrate(net, shuffled(), **options)
+    expected = calibrate(net, list(shuffled()), **options)
+    for name in ("0.weight", "2.weight"):
+        np.testing.assert_array_equal(found.of("grasp", name), expected.of("grasp", name))
+
+
+class Clamping(nn.Linear):
+    """Its weights are kept small, in place, whenever it runs."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("statistic", ["snip", "grasp", "input_norm", "synflow"])
+def test_weights_that_change_as_the_model_runs_are_restored(statistic):
+    net = nn.Sequential(Clamping(2, 2), nn.Linear(2, 1)).double()
+    seen = Seen(net)
+    calibrate(net, two_batches(), statistics=[statistic], loss=half_square, temperature=1)
+    seen.check(net)
+
+
+def test_an_expanded_buffer_is_no_trouble():
+    net = two_layers(torch.float32)
+    net.register_parameter("scale", nn.Parameter(torch.ones(1).expand(3), requires_grad=False))
+    net.register_buffer("mask", torch.ones(2, 1, dtype=torch.bool).expand(2, 4))
+    seen = Seen(net)
+    calibrate(net, two_batches(torch.float32), loss=half_square, temperature=1)
+    seen.check(net)
 
 
 def test_an_iterator_is_enough_without_grasp():

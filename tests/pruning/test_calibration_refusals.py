@@ -13,6 +13,8 @@ from unchanged import Seen
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.calibration import calibrate
+from tensorcomp.pruning.connectivity import effective_masks
+from tensorcomp.pruning.prune_model import prune
 
 torch.set_num_threads(1)
 
@@ -66,6 +68,7 @@ def huge_batches():
             {"loss": lambda model, batch: model(torch.ones(2, 2))},
             r"the loss of minibatch 1 has the shape \[2, 1\]",
         ),
+        ({"loss": lambda model, batch: model(batch[0]).sum() * 1j}, "minibatch 1 is complex"),
         ({"loss": loss_of_ones, "statistics": ["snip"]}, r"'0\.weight' has no gradient"),
         (
             {"loss": partial_loss, "statistics": ["snip"]},
@@ -153,3 +156,71 @@ def test_errors_of_ones_own_code_pass_through_and_the_model_is_restored():
     with pytest.raises(OSError, match="the disk is gone"):
         calibrate(net, broken(), loss=half_square)
     seen.check(net)
+
+
+class WithMore(nn.Module):
+    """A layer that can be pruned, before one that cannot be run as it is."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.more = more
+
+    def forward(self, x):
+        return self.more(self.layer(x))
+
+
+def on_meta():
+    return nn.Linear(2, 2, device="meta")
+
+
+def lazy():
+    return nn.LazyBatchNorm1d()
+
+
+def lazy_buffers():
+    return nn.LazyBatchNorm1d(affine=False)
+
+
+def inferring():
+    with torch.inference_mode():
+        return nn.Linear(2, 2)
+
+
+def differentiated(net, batches):
+    calibrate(net, batches, statistics=["snip"], where="layer.weight")
+
+
+def run_forward(net, batches):
+    calibrate(net, batches, statistics=["input_norm"], where="layer.weight")
+
+
+def flowed(net, batches):
+    prune(net, "synflow", 0.5, data=batches, where="layer.weight")
+
+
+def followed(net, batches):
+    effective_masks(net, {"layer.weight": np.ones((2, 2), bool)}, batches[0][0])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (on_meta, "'more.weight' is on the meta device"),
+        (lazy, "'more.weight' is of a lazy layer"),
+        (lazy_buffers, "'more.running_mean' is of a lazy layer"),
+        (inferring, r"'more.weight' was made in torch\.inference_mode"),
+    ],
+)
+@pytest.mark.parametrize("run", [differentiated, run_forward, flowed, followed])
+def test_a_model_that_cannot_be_run_as_it_is(more, words, run):
+    net = WithMore(more())
+    entries = [*net.named_modules(), *net.named_parameters(), *net.named_buffers()]
+    kinds = [type(thing) for _, thing in entries]
+    batches = [(torch.ones(3, 2), torch.tensor([0, 1, 0]))]
+    with pytest.raises(PruningError, match=words) as caught:
+        run(net, batches)
+    assert "\n" not in str(caught.value)
+    now = [*net.named_modules(), *net.named_parameters(), *net.named_buffers()]
+    assert all(old is new for (_, old), (_, new) in zip(entries, now, strict=True))
+    assert [type(thing) for _, thing in now] == kinds

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from unchanged import Seen
 
 from tensorcomp.errors import PruningError
@@ -190,6 +191,34 @@ def test_paths_of_a_transformer(kind):
         masks["query.weight"][3] = False  # what it would be multiplied with is the key's
         expected["key.weight"] = [[3, column] for column in range(4)]
         assert dead(net, masks, tokens) == expected
+
+
+class Recomputing(nn.Sequential):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def test_layers_that_run_again_for_the_gradient():
+    net = Recomputing(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    seen = Seen(net)
+    with pytest.raises(PruningError, match="run again for the gradient; turn their ch") as caught:
+        effective_masks(net, everything(net), torch.zeros(1, 3))
+    assert "\n" not in str(caught.value)
+    seen.check(net)
+
+
+def test_no_masks_have_no_paths():
+    assert effective_masks(nn.Linear(2, 2), {}, torch.zeros(1, 2)) == {}
+
+
+def test_within_inference_mode():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    masks = everything(net)
+    masks["0.weight"][1] = False
+    expected = dead(net, masks, torch.zeros(1, 3))
+    assert list(expected) == ["2.weight"]
+    with torch.inference_mode():
+        assert dead(net, masks, torch.zeros(1, 3)) == expected
 
 
 def test_rows_of_values_and_columns_of_the_output_of_attention():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from tensorcomp.pruning.granularity import (
     Row,
     parse_granularity,
 )
+from tensorcomp.pruning.scores import parse_score
 
 ALL = [Element(), Row(), Filter(), Channel(), Block(2, 3), NM(2, 4), NM(1, 4, axis=0)]
 
@@ -70,6 +73,17 @@ def test_shapes_that_do_not_suit(unit, shape, words):
     with pytest.raises(PruningError, match=words) as error:
         unit.units(shape, "layer.weight")
     assert "layer.weight" in str(error.value)
+
+
+def test_errors_say_what_arguments_there_are():
+    for text, words in [
+        ("nm(2)", "'nm(2)': its arguments are keep, group, axis"),
+        (3, "called 3;"),
+    ]:
+        with pytest.raises(PruningError, match=re.escape(words)):
+            parse_granularity(text)
+    with pytest.raises(PruningError, match=re.escape("'snip(3)': its arguments are none")):
+        parse_score("snip(3)")
 
 
 def test_sums_by_hand():

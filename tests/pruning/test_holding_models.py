@@ -336,5 +336,7 @@ def test_other_refusals():
         train(model, optimizer, 1, {"first.weight": masks["first.weight"]})
     with torch.device("meta"):
         empty = Net()
-    with pytest.raises(PruningError, match=r"parameter 'first.weight' has no values yet"):
+    with pytest.raises(
+        PruningError, match=r"parameter 'first.weight' is on the meta device and has no values"
+    ):
         hold(empty, torch.optim.SGD(empty.parameters(), lr=0.1), masks)

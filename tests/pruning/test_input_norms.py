@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -142,3 +144,20 @@ def test_what_is_computed_again_for_the_gradient_does_not_count():
             out = torch.utils.checkpoint.checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
         out.sum().backward()
     np.testing.assert_allclose(norms.norms()["w"], [1, 1])
+
+
+def test_a_layer_without_inputs():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that there is nothing to initialise
+        layer = nn.Linear(0, 3)
+    assert measured(layer, torch.ones(4, 0)).shape == (0,)
+
+
+@pytest.mark.parametrize("inputs", [None, torch.ones(2, 4, dtype=torch.int64)])
+def test_what_a_layer_cannot_read_is_said_by_the_layer(inputs):
+    layer = nn.Linear(4, 2)
+    with pytest.raises((TypeError, RuntimeError)) as own:
+        layer(inputs)
+    with pytest.raises(type(own.value)) as found:
+        measured(layer, inputs)
+    assert str(found.value) == str(own.value)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tensorcomp import load_file
-from tensorcomp.errors import FormatError, PruningError
+from tensorcomp.errors import CheckpointError, FormatError, PruningError
 from tensorcomp.pruning.lottery import find_ticket, train_reinitialised
 from tensorcomp.pruning.rewinding import Snapshot, generators, seed_generators, set_generators
 from tensorcomp.pruning.schedules import exponential
@@ -253,7 +253,7 @@ def test_what_a_folder_holds(tmp_path):
     folder = tmp_path / "deep" / "ticket"
     ticket = find(Trainer(), folder=folder, control="reinitialised")
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        ["settings.json", "rewind.pt", "round-00.tc.safetensors"]
+        ["settings.json", "rewind.pt", "rewind.pt.xxh3", "round-00.tc.safetensors"]
         + [
             f"round-0{number}{kind}.tc.safetensors"
             for number in (1, 2, 3)
@@ -314,6 +314,8 @@ def test_a_wrapped_model_and_a_choice_of_tensors():
         ({"rewind": -1}, "rewind is an integer of at least 0; got -1"),
         ({"rewind": STEPS}, "rewind is less than the 12 steps; got 12"),
         ({"seed": "a"}, "seed is an integer of at least 0; got 'a'"),
+        ({"seed": 2**64}, "seed is less than 2**63 - 1; got 18446744073709551616"),
+        ({"sparsities": 0.5}, "one or more increasing sparsities; got 0.5"),
         ({"sparsities": []}, "one or more increasing sparsities"),
         ({"sparsities": [0.5, 0.4]}, "one or more increasing sparsities"),
         ({"sparsities": [0.9999]}, "cannot be pruned"),
@@ -336,7 +338,7 @@ def test_bad_arguments(options, message):
     [
         ({"steps": 13}, "was made with steps = 12, not 13"),
         ({"sparsities": [0.5]}, "was made with sparsities = [0.5, 0.75, 0.875], not [0.5]"),
-        ({"seed": 1}, "was made with initial weights = "),
+        ({"seed": 1}, "was made with seed = 0, not 1"),
         ({"rewind": 2}, "was made with rewind = 3, not 2"),
         ({"score": "random(3)"}, 'was made with score = "magnitude", not "random(seed=3)"'),
         ({"scope": "tensor"}, 'was made with scope = null, not "tensor"'),
@@ -375,8 +377,57 @@ def test_other_folders_that_are_refused(tmp_path):
     with pytest.raises(PruningError, match="is no JSON"):
         find(Trainer(), folder=damaged, sparsities=[0.5])
     (damaged / "settings.json").write_text(json.dumps([1]))
-    with pytest.raises(PruningError, match="was made with control = null, not"):
-        find(Trainer(), folder=damaged, sparsities=[0.5], control="reinitialised")
+    with pytest.raises(PruningError, match="was made with version = null, not 1"):
+        find(Trainer(), folder=damaged, sparsities=[0.5])
+
+
+def test_a_damaged_rewind_point_is_found(tmp_path):
+    """Wherever the damage is: torch itself reads on."""
+    find(Trainer(), folder=tmp_path, sparsities=[0.5])
+    point = (tmp_path / "rewind.pt").read_bytes()
+    for place in np.random.default_rng(0).integers(len(point), size=30):
+        damaged = bytearray(point)
+        damaged[place] ^= 1
+        (tmp_path / "rewind.pt").write_bytes(damaged)
+        with pytest.raises(PruningError, match=r"the rewind point is damaged; remove it"):
+            find(Trainer(), folder=tmp_path, sparsities=[0.5])
+    (tmp_path / "rewind.pt").unlink()
+    (tmp_path / "round-01.tc.safetensors").unlink()
+    ticket = find(Trainer(), folder=tmp_path, sparsities=[0.5])
+    assert_equal_tickets(ticket, find(Trainer(), sparsities=[0.5]))
+
+
+def test_another_optimizer_is_another_search(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        find(Trainer(fail_at=4), folder=tmp_path)
+    with pytest.raises(PruningError, match='was made with optimizer = "AdamW", not "SGD"'):
+        find_ticket(
+            Net,
+            lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+            Trainer(),
+            steps=STEPS,
+            sparsities=SCHEDULE,
+            rewind=REWIND,
+            folder=tmp_path,
+        )
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="ticket: cannot be made: Not a directory"):
+        find(Trainer(), folder=tmp_path / "file" / "ticket")
+
+
+@pytest.mark.parametrize(
+    ("make_model", "make", "words"),
+    [
+        (lambda: None, make_optimizer, "make_model returns a NoneType, not a torch module"),
+        (Net, lambda model: None, "make_optimizer returns a NoneType, not a torch optimizer"),
+    ],
+)
+def test_functions_that_make_nothing(make_model, make, words):
+    with pytest.raises(PruningError, match=words):
+        find_ticket(make_model, make, Trainer(), steps=2, sparsities=[0.5])
 
 
 def test_training_that_diverges_and_states_that_cannot_be_kept():

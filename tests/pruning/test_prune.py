@@ -100,6 +100,35 @@ def test_synflow_needs_no_data_but_a_shape():
         prune(model, "synflow", 0.9)
 
 
+def test_rounds_with_nothing_left_to_prune():
+    """The usual hundred rounds of SynFlow, too."""
+    model, example = network(), torch.zeros(1, 1, 8, 8)
+    assert prune(model, "synflow", 0, example=example).sparsity == 0
+    first = prune(model, "magnitude", 0.4)
+    again = prune(model, "synflow", 0.4, example=example, previous=first)
+    for name in WEIGHTS:
+        np.testing.assert_array_equal(again.masks[name], first.masks[name])
+    # What was pruned is a part of all weights, not of the tensors it was pruned from.
+    part = prune(model, "magnitude", 0.9, where="0.weight")
+    more = prune(model, "magnitude", 0.5, previous=part, rounds=3)
+    assert more.sparsity == pytest.approx(0.5, abs=1e-3)
+
+
+def test_synflow_takes_one_minibatch_of_an_iterator():
+    model, taken = network(), []
+
+    def loader():
+        for batch in batches():
+            taken.append(batch)
+            yield batch
+
+    found = prune(model, "synflow", 0.9, data=loader(), rounds=10)
+    expected = prune(model, "synflow", 0.9, data=batches(), rounds=10)
+    assert len(taken) == 1
+    for name in WEIGHTS:
+        np.testing.assert_array_equal(found.masks[name], expected.masks[name])
+
+
 def test_synflow_cuts_no_layer_off_where_magnitude_does():
     """With one thin layer among wide ones and no floor (Tanaka et al. 2020)."""
     torch.manual_seed(0)
@@ -141,7 +170,13 @@ def test_structured():
         ({"score": "slow", "sparsity": 0.5}, "no score is called"),
         ({"score": "magnitude"}, "how much"),
         ({"sparsity": 0.5, "where": "nothing.*"}, "nothing"),
-        ({"sparsity": {"0.weight": 0.5}, "where": "0.weight", "rounds": 3}, "rounds go with one"),
+        ({"sparsity": {"0.weight": 0.5}, "where": "0.weight", "rounds": 3}, "give rounds=1"),
+        ({"sparsity": 0.5, "rounds": 0}, "rounds is an integer of at least 1; got 0"),
+        ({"sparsity": 0.5, "rounds": True}, "rounds is an integer"),
+        ({"sparsity": 1, "rounds": 2}, "never prune all; give rounds=1"),
+        ({"sparsity": 2, "rounds": 2}, "a number from 0 to 1"),
+        ({"sparsity": -1, "rounds": 2}, "a number from 0 to 1"),
+        ({"score": 3, "sparsity": 0.5}, "no score is called 3"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, words):

@@ -45,6 +45,8 @@ def test_apply_sets_zeros_and_nothing_else():
         {**MASKS, "4.weight": np.ones((1, 1), np.bool_)},
         {**MASKS, "2.weight": np.ones((2, 2), np.bool_)},
         {**MASKS, "2.weight": np.ones((1, 2))},
+        {**MASKS, "2.weight": [[True, False]]},
+        {**MASKS, "2.weight": None},
     ],
 )
 def test_masks_that_do_not_fit_change_nothing(masks):
@@ -53,6 +55,46 @@ def test_masks_that_do_not_fit_change_nothing(masks):
     with pytest.raises(PruningError):
         PruningResult(masks).apply_(model)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("change", ["read-only", "backwards", "transposed"])
+def test_masks_of_any_layout(change):
+    mask = np.array([[True, False, True], [False, False, True]])
+    given = {
+        "read-only": np.frombuffer(mask.tobytes(), np.bool_).reshape(2, 3),
+        "backwards": mask[::-1].copy()[::-1],
+        "transposed": mask.T.copy().T,
+    }[change]
+    model = network()
+    PruningResult({"0.weight": given}).apply_(model)
+    assert torch.equal(model[0].weight != 0, torch.from_numpy(mask))
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with PruningResult({"0.weight": given}).hold(model, optimizer):
+        assert torch.equal(model[0].weight != 0, torch.from_numpy(mask))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float64]
+)
+def test_apply_to_weights_of_any_type(dtype):
+    model = network().to(dtype)
+    PruningResult(MASKS).apply_(model)
+    for name, mask in MASKS.items():
+        kept = model.get_parameter(name).detach().float() != 0
+        assert torch.equal(kept, torch.from_numpy(mask))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.Linear(3, 2, device="meta"), "'weight' is on the meta device"),
+        (lambda: nn.LazyLinear(2), "'weight' is of a lazy layer"),
+    ],
+)
+def test_apply_to_weights_without_values_is_no_silent_omission(make, words):
+    with pytest.raises(PruningError, match=words):
+        PruningResult({"weight": MASKS["0.weight"]}).apply_(make())
 
 
 def test_shuffled_masks_keep_as_many_in_each_tensor():

@@ -66,6 +66,7 @@ def test_equal_factors(sparsity, rounds):
         (lambda: exponential(0.5, 3, start=0.5), "start is below the sparsity 0.5; got 0.5"),
         (lambda: cubic(0.5, 3, start=-0.1), "start is a number from 0 to 1"),
         (lambda: cubic(0.5, 10**6), "no longer distinct; take fewer"),
+        (lambda: check_schedule(0.5), "one or more increasing sparsities; got 0.5"),
         (lambda: check_schedule(()), "one or more increasing sparsities"),
         (lambda: check_schedule((0.5, 0.5)), "one or more increasing sparsities"),
         (lambda: check_schedule((0.5, 2)), "each sparsity"),

@@ -69,6 +69,24 @@ def test_lamp_of_equal_weights_and_of_zeros():
     np.testing.assert_array_equal(scores_of("lamp", weights=zeros), zeros["w"])
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e200])
+def test_squares_out_of_range_keep_their_order(size):
+    """Float64 holds no square of 1e-200 and none of 1e200."""
+    weights = {"w": size * np.array([[1.0, -2.0], [0.5, 4.0]])}
+    expected = [[1 / 21, 4 / 20], [0.25 / 21.25, 1]]
+    np.testing.assert_allclose(scores_of("lamp", weights=weights), expected, rtol=1e-14)
+    parsed = parse_score("obd")
+    damage = parsed.score(weights["w"], np.full((2, 2), 1 / size), name="w")
+    np.testing.assert_allclose(damage / size, [[0.5, 2], [0.125, 8]], rtol=1e-14)
+
+
+@pytest.mark.parametrize("score", ["lamp", "obd", "wanda", "magnitude"])
+def test_infinite_weights_give_no_warnings(score):
+    weights = {"w": np.array([[np.inf, 1.0], [3e38, 2.0]], np.float32)}
+    found = scores_of(score, np.full((2, 2), 3e38), weights)
+    assert not np.isfinite(found[0, 0])
+
+
 def test_random_depends_on_seed_name_and_index_only():
     weights = {name: np.zeros((1000, 700), np.float32) for name in ("a", "b")}
     scores = Scores(weights, Random(7))

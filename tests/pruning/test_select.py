@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import tracemalloc
+from fractions import Fraction
 from unittest import mock
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.granularity import parse_granularity
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.pruning.scores import parse_score
 from tensorcomp.pruning.selection import select
@@ -106,8 +108,9 @@ def test_selection_within_rows(scores, sparsity):
 def test_limits_of_each_tensor_hold(scores, sparsity, one, other):
     floor, ceiling = min(one, other), max(one, other)
     k = round(sparsity * sum(array.size for array in scores.values()))
-    most = {n: a.size - max(math.ceil(floor * a.size), floor > 0) for n, a in scores.items()}
-    least = {n: min(a.size - int(ceiling * a.size), most[n]) for n, a in scores.items()}
+    low, high = Fraction(repr(floor)), Fraction(repr(ceiling))
+    most = {n: a.size - max(math.ceil(low * a.size), floor > 0) for n, a in scores.items()}
+    least = {n: min(a.size - math.floor(high * a.size), most[n]) for n, a in scores.items()}
     if not sum(least.values()) <= k <= sum(most.values()):
         with pytest.raises(PruningError):
             select(scores, sparsity, scope="global", floor=floor, ceiling=ceiling)
@@ -123,6 +126,17 @@ def test_limits_of_each_tensor_hold(scores, sparsity, one, other):
             kept = scores[one].astype(np.float64)[selection.mask(one)].min()
             gone = scores[other].astype(np.float64)[~selection.mask(other)].max()
             assert kept >= gone
+
+
+@pytest.mark.parametrize("size", [100, 1000, 12_300])
+def test_limits_are_the_decimal_numbers_that_were_written(size):
+    """0.07 · 100 is 7.000000000000001 in floats, and 0.58 · 100 is 57.99999999999999."""
+    scores = {"w": np.arange(float(size))}
+    for percent in range(1, 100):
+        density, sparsity = percent / 100, (100 - percent) / 100
+        expected = {"w": size - size * percent // 100}
+        assert select(scores, sparsity, floor=density).pruned == expected
+        assert select(scores, sparsity, floor=0, ceiling=density).pruned == expected
 
 
 def test_a_floor_moves_pruning_to_other_tensors():
@@ -256,6 +270,49 @@ def test_units_obey_limits():
     assert selection.pruned == {"a": 24, "b": 8}
 
 
+def test_units_that_come_nearest_within_a_floor_are_enough():
+    # 90 % of 32 weights are 29: nearest are 7 filters, 28, which is what the floor allows.
+    scores = {"w": np.arange(8.0)[:, None] * np.ones((8, 4))}
+    assert select(scores, 0.9, granularity="filter").pruned == {"w": 28}
+    with pytest.raises(PruningError, match="31 of 32 weights cannot be pruned, only 28"):
+        select(scores, 0.96, granularity="filter")
+
+
+def test_units_too_large_for_floor_and_ceiling_keep_the_floor():
+    scores = {"w": np.arange(4.0)[:, None] * np.ones((4, 4))}
+    selection = select(scores, 0.3, granularity="filter", floor=0.6, ceiling=0.7)
+    assert selection.pruned == {"w": 4}
+
+
+@given(
+    st.integers(0, 999),
+    st.floats(0, 1),
+    st.sampled_from([0.1, 0.5, 1]),
+    st.sampled_from(["filter", "channel", "block(2, 3)"]),
+)
+@settings(max_examples=150)
+def test_units_of_weights_pruned_before_come_nearest_to_the_aim(seed, aim, density, granularity):
+    """What single weights lost before counts, in the units that stay too."""
+    rng = np.random.default_rng(seed)
+    unit = parse_granularity(granularity)
+    scores = {name: rng.integers(-3, 9, (4, 6)).astype(np.float32) for name in "ab"}
+    before = {name: rng.random((4, 6)) < density for name in "ab"}
+    dropped = sum(np.count_nonzero(~mask) for mask in before.values())
+    k = max(round(aim * 48), dropped)
+    sums = np.concatenate([unit.sums(scores[n] * before[n]).reshape(-1) for n in "ab"])
+    left = np.concatenate([unit.sums(before[n]).reshape(-1) for n in "ab"]).astype(int)
+    order = np.argsort(np.where(left > 0, sums, -np.inf), kind="stable")
+    totals = dropped + np.cumsum([0, *left[order]])
+    gone = np.zeros(sums.size, np.bool_)
+    gone[order[: np.argmin(np.abs(totals - k))]] = True
+    parts = dict(zip("ab", np.split(gone, 2), strict=True))
+    masks = {
+        name: before[name] & ~unit.spread(part.reshape(unit.units((4, 6), name)), (4, 6))
+        for name, part in parts.items()
+    }
+    check(select(scores, k / 48, granularity=unit, floor=0, previous=before), masks)
+
+
 def test_a_pattern_says_its_sparsity():
     scores = {"w": np.arange(16.0).reshape(2, 8)}
     selection = select(scores, granularity="nm(1, 4)")
@@ -298,6 +355,55 @@ def test_nan_is_an_error_that_names_the_tensor(granularity, scope, dtype):
         )
 
 
+@pytest.mark.parametrize("scope", ["global", "tensor", "row"])
+@pytest.mark.parametrize("granularity", ["element", "filter"])
+def test_nan_is_an_error_even_if_nothing_is_to_go(granularity, scope):
+    if granularity == "filter" and scope == "row":
+        pytest.skip("rows are for single weights")
+    scores = {"broken": np.array([[1, np.nan], [1, 1]]), "none": np.zeros((0, 2))}
+    with pytest.raises(PruningError, match="'broken': a score is NaN"):
+        select(scores, 0, granularity=granularity, scope=scope)
+    assert select({"none": scores["none"]}, 0, scope=scope).sparsity == 0
+
+
+def test_infinite_scores_of_a_unit_that_cancel_are_no_number():
+    scores = {"w": np.array([[np.inf, -np.inf], [1, 1]])}
+    with pytest.raises(PruningError, match="'w': a score is NaN"):
+        select(scores, 0.5, granularity="filter")
+
+
+def test_the_lowest_scores_are_not_taken_for_pruned_ones():
+    lowest = {"w": np.full((2, 2), -np.inf)}
+    assert select(lowest, 0.0, granularity="filter").pruned == {"w": 0}
+    before = {"w": np.array([[True, True], [True, False]])}
+    for granularity in ("element", "filter"):
+        selection = select(lowest, 0.25, granularity=granularity, floor=0, previous=before)
+        np.testing.assert_array_equal(selection.mask("w"), before["w"])
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.arange(2**24, 2**24 + 9),  # float32 would hold half of them
+        np.ones(3, np.bool_),
+        np.ones(3, np.complex128),
+        np.ones(3, np.longdouble),
+        np.ones(3, ">f8"),
+        [1.0, 2.0],
+        None,
+    ],
+)
+def test_scores_are_arrays_of_floats(scores):
+    with pytest.raises(PruningError, match=r"the scores of 'w' are a .*; give a NumPy array"):
+        select({"w": scores}, 0.5)
+
+
+@pytest.mark.parametrize("half", [0.5, np.float32(0.5), np.float64(0.5), Fraction(1, 2)])
+def test_numbers_of_any_kind(half):
+    assert select({"w": np.arange(4.0)}, half, floor=half, ceiling=half).pruned == {"w": 2}
+    assert select({"w": np.arange(4.0)}, np.int64(1), floor=0).pruned == {"w": 4}
+
+
 def test_infinite_scores_are_the_highest():
     selection = select({"w": np.array([np.inf, 1, 2, np.inf], np.float32)}, 0.5)
     np.testing.assert_array_equal(selection.mask("w"), [True, False, False, True])
@@ -318,6 +424,9 @@ def test_infinite_scores_are_the_highest():
         ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "for single weights"),
         ({"sparsity": 0.5, "granularity": "block(3, 3)"}, "does not divide"),
         ({"sparsity": 0.1, "ceiling": 0.5}, "fewer than the"),
+        ({"granularity": "nm(1, 4)", "floor": 0.5}, r"keeps 0.25 of each tensor, not 0.5 to 1"),
+        ({"granularity": "nm(2, 4)", "ceiling": 0.25}, "keeps 0.5 of each tensor"),
+        ({"sparsity": 0.5, "previous": {"w": [[True] * 4] * 4}}, "is no array but a list"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, words):

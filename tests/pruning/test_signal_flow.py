@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from unchanged import Seen
 
 from tensorcomp.errors import PruningError
@@ -140,6 +141,29 @@ def test_tokens_are_used_as_they_are():
     np.testing.assert_allclose(scaled["mixed.weight"], expected)
     named = synaptic_flow(net, {"tokens": tokens}, ["head.weight"])
     np.testing.assert_allclose(named["head.weight"], found["table.weight"])
+
+
+class Recomputing(nn.Sequential):
+    """Runs its layers again for the gradient, instead of keeping what they gave."""
+
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def test_layers_that_run_again_for_the_gradient():
+    net = two_layers()
+    found = synaptic_flow(Recomputing(*net), torch.zeros(1, 2), NAMES)
+    for name, expected in synaptic_flow(net, torch.zeros(1, 2), NAMES).items():
+        np.testing.assert_array_equal(found[name], expected)
+
+
+def test_within_inference_mode():
+    net = two_layers()
+    expected = synaptic_flow(net, torch.zeros(1, 2), NAMES)
+    with torch.inference_mode():
+        found = synaptic_flow(net, torch.zeros(1, 2), NAMES)
+    for name in NAMES:
+        np.testing.assert_array_equal(found[name], expected[name])
 
 
 def test_a_model_that_is_held_stays_so():

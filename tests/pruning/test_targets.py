@@ -127,6 +127,12 @@ def sparse():
     return layer
 
 
+def expanded():
+    layer = nn.Linear(2, 2)
+    layer.weight = nn.Parameter(torch.ones(2, 1).expand(2, 2))
+    return layer
+
+
 @pytest.mark.parametrize(
     ("make", "where", "words"),
     [
@@ -140,7 +146,10 @@ def sparse():
         (lambda: nn.Linear(2, 2), [], "where is a pattern"),
         (lambda: nn.Linear(2, 2), [3], "where is a pattern"),
         (lambda: nn.Linear(2, 2, device="meta"), None, "'weight' is on the meta device"),
+        (lambda: nn.Linear(2, 2), 3, "where is a pattern"),
         (lambda: nn.LazyLinear(2), None, "'weight' is of a lazy layer"),
+        (lambda: nn.LazyLinear(2), "*", "'bias' is of a lazy layer"),
+        (expanded, None, "'weight' is expanded"),
         (sparse, None, "'weight' is a torch.sparse_coo"),
         (lambda: nn.Linear(2, 2, dtype=torch.complex64), None, "is of torch.complex64"),
     ],

@@ -181,3 +181,22 @@ def test_a_graph_that_was_recorded_before_is_still_valid():
     torch.manual_seed(1)
     twin(torch.ones(8, 3) * torch.arange(8.0)[:, None]).square().sum().backward()
     assert torch.equal(net.second.weight.grad, twin.second.weight.grad)
+
+
+def test_a_lazy_layer_stays_as_it_is():
+    net = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2))
+    with untouched(net):
+        net.eval()
+    assert net.training
+    assert nn.parameter.is_lazy(net[1].weight)
+    assert net[1].weight.requires_grad
+
+
+def test_an_expanded_parameter_is_restored():
+    net = nn.Linear(3, 2)
+    net.register_parameter("scale", nn.Parameter(torch.arange(2.0)[:, None].expand(2, 3)))
+    seen = Seen(net)
+    with untouched(net):
+        net.scale.data[:, :1].fill_(7)
+    seen.check(net)
+    assert net.scale.stride() == (1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,6 +37,9 @@ class Lamp(Score):
     ) -> np.ndarray:
         """Return the scores, float64; 0 in a tensor of zeros."""
         squares = weights.reshape(-1).astype(np.float64)
+        largest = float(np.abs(squares).max(initial=0.0))
+        if 0 < largest < np.inf:  # near 1, where squares are in range
+            np.ldexp(squares, -math.frexp(largest)[1], out=squares)
         squares *= squares
         order = np.argsort(squares, kind="stable")
         ascending = squares[order]

@@ -32,8 +32,8 @@ class OptimalBrainDamage(Score):
     ) -> np.ndarray:
         """Return the scores, float64: the squares of small weights are out of float32's range."""
         assert statistic is not None
-        scores = weights.astype(np.float64)
-        scores *= scores
-        scores *= statistic
+        double = weights.astype(np.float64)
+        scores: np.ndarray = double * statistic  # the square alone may be out of float64's range
+        scores *= double
         scores *= 0.5
         return scores
