@@ -135,7 +135,7 @@ def _measured(
 
     network = made(model, torch.nn.Module)
     if not isinstance(network, torch.nn.Module):
-        raise PruningError(f"{model}: gives a {type(network).__name__}, not a torch.nn.Module")
+        raise PruningError(f"{model}: gives {type(network).__name__}, not a torch.nn.Module")
     if checkpoint is not None:
         load_weights(network, checkpoint)
     minibatches = _named_batches(made(data, Iterable), data)
@@ -154,7 +154,7 @@ def _named_batches(data: Any, text: str) -> Iterable[Any]:
     from tensorcomp.errors import PruningError
 
     if not isinstance(data, Iterable):
-        raise PruningError(f"{text}: gives a {type(data).__name__}, not minibatches")
+        raise PruningError(f"{text}: gives {type(data).__name__}, not minibatches")
 
     def run() -> Iterator[Any]:
         with naming(text):
@@ -186,7 +186,7 @@ def _named_loss(loss: Any, text: str) -> Callable[[Any, Any], Any]:
     from tensorcomp.errors import PruningError
 
     if not callable(loss):
-        raise PruningError(f"{text}: is a {type(loss).__name__}, not a function")
+        raise PruningError(f"{text}: is {type(loss).__name__}, not a function")
 
     def run(model: Any, batch: Any) -> Any:
         with naming(text):
@@ -222,7 +222,7 @@ def _bar() -> Iterator[Callable[[int, int | None], None] | None]:
 def _report(
     found: Statistics, sizes: dict[str, int], out: Path, seconds: float, *, json: bool
 ) -> None:
-    from tensorcomp.reports.text import printable
+    from tensorcomp.reports.text import counted, printable
 
     from .output import show, show_json
 
@@ -241,8 +241,9 @@ def _report(
         return
     lines = [
         f"{printable(str(out))}: {', '.join(measured)}",
-        f"{len(sizes)} tensors of {sum(sizes.values()):,} weights, {found.batches} minibatches of "
-        f"{found.samples:,} samples, {seconds:.1f} s",
+        f"{counted(len(sizes), 'tensor')} of {counted(sum(sizes.values()), 'weight')}, "
+        f"{counted(found.batches, 'minibatch')} of {counted(found.samples, 'sample')}, "
+        f"{seconds:.1f} s",
     ]
     for statistic, names in measured.items():
         left = [printable(name) for name in sizes if name not in names]

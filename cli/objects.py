@@ -26,7 +26,10 @@ def object_text(text: str) -> str:
 
 @contextlib.contextmanager
 def importable(*texts: str | None) -> Iterator[None]:
-    """Have the current folder, and those of the files that are named, importable in a block."""
+    """Have the current folder, and those of the files that are named, importable in a block.
+
+    What a user's code prints there goes to stderr: stdout is for results.
+    """
     folders = [Path.cwd()]
     for text in filter(None, texts):
         place = text.rpartition(":")[0]
@@ -35,7 +38,8 @@ def importable(*texts: str | None) -> Iterator[None]:
     added = [str(folder) for folder in folders if str(folder) not in sys.path]
     sys.path[:0] = added
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     finally:
         for folder in added:
             with contextlib.suppress(ValueError):

@@ -70,7 +70,7 @@ def plan(
 
     Trees are tried on samples; nothing is compressed. The saved plan holds for each tensor its
     tree, its bound, the predicted bytes and error, and why. Edit a tree or a bound, and give the
-    file to tensorcomp compress --plan.
+    file to tensorcomp compress --plan; what is pruned first must be said to it again.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def plan(
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp import forecasting
     from tensorcomp.container.atomic import atomic_file, refuse_existing
-    from tensorcomp.reports import plan_table, plan_totals
+    from tensorcomp.reports import plan_table, plan_totals, planned_line
     from tensorcomp.reports.text import printable
 
     from .output import show, show_text, stdout_width
@@ -132,5 +132,6 @@ def plan(
             *plan_table(forecast, stdout_width()),
             "",
             f"{printable(str(source))}: {plan_totals(forecast)}, planned in {seconds:.1f} s{saved}",
+            *planned_line(forecast),
         ]
     )

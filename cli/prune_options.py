@@ -11,6 +11,8 @@ import typer
 from .lossy_options import size
 from .options import path
 
+_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
+
 
 class Among(str, Enum):
     """Among which weights the lowest scores are looked for."""
@@ -98,7 +100,7 @@ def pruning_of(
     Raises
     ------
     typer.BadParameter
-        If options are given that mean nothing without ``--prune``.
+        If options are given that mean nothing without ``--prune``, or not one target.
     PruningError
         If they do not go together.
     """
@@ -119,4 +121,18 @@ def pruning_of(
         if given:
             raise typer.BadParameter(f"{next(iter(given))} says how to prune: give --prune SCORE")
         return None
+    _require_one_target([option for option in _TARGETS if option in given], granularity)
     return Pruning(score, **dict(given.values()))
+
+
+def _require_one_target(given: list[str], granularity: str | None) -> None:
+    """Say it by the options' names; a budget's are much like them."""
+    from tensorcomp.pruning import NM, parse_granularity
+
+    if len(given) > 1:
+        raise typer.BadParameter(f"pruning has one target; got {' and '.join(given)}")
+    if not given and not isinstance(parse_granularity(granularity or "element"), NM):
+        raise typer.BadParameter(
+            f"how much is to be pruned is not said: give {', '.join(_TARGETS[:-1])} or "
+            f"{_TARGETS[-1]}"
+        )

@@ -124,7 +124,7 @@ def _loaded(model: str, example: str | None) -> tuple[Any, Any]:
     assert example is not None
     network = made(model, torch.nn.Module)
     if not isinstance(network, torch.nn.Module):
-        raise PruningError(f"{model}: gives a {type(network).__name__}, not a torch.nn.Module")
+        raise PruningError(f"{model}: gives {type(network).__name__}, not a torch.nn.Module")
     given = made(example, Iterable)
     with naming(example):
         return network, _first_input(given, example)
@@ -142,7 +142,7 @@ def _first_input(given: Any, text: str) -> Any:
     if isinstance(given, (torch.Tensor, tuple, Mapping)):
         return given
     if not isinstance(given, Iterable):
-        raise PruningError(f"{text}: gives a {type(given).__name__}, not an input or minibatches")
+        raise PruningError(f"{text}: gives {type(given).__name__}, not an input or minibatches")
     first = next(iter(given), None)
     if first is None:
         raise PruningError(f"{text}: holds no minibatch")

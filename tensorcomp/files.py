@@ -17,6 +17,7 @@ from tensorcomp.checkpoints import (
     scan_folder,
 )
 from tensorcomp.checkpoints.checkpoint import Source
+from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.locations import (
@@ -127,6 +128,11 @@ def compress(
         if prune is not None and prune.target_size is not None:
             raise PruningError("a target size is searched for without a plan; give a sparsity")
         obeyed = load_plan(plan)
+        if obeyed.pruned and prune is None:
+            raise PlanError(
+                f"the plan is for weights that are pruned first, by {shown(obeyed.pruned)}: prune "
+                "them as for the plan (--prune …), or make a plan without"
+            )
         pipeline = Pipeline(effort or obeyed.effort, threads or available_threads(), prune=prune)
     else:
         planner = make_planner(

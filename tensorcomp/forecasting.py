@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tensorcomp.checkpoints import TensorInfo, scan_folder
 from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PruningError
 from tensorcomp.locations import open_original
-from tensorcomp.model_files import draft_files, sources_of, tensor_keys
+from tensorcomp.model_files import Opener, draft_files, sources_of, tensor_keys
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
     Budget,
@@ -25,6 +26,7 @@ from tensorcomp.planning import (
     plan_to_json,
 )
 from tensorcomp.pruning.request import Pruning
+from tensorcomp.pruning.stored import PrunedSource
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Forecast:
         Bytes of the compressed files that are no blobs, about.
     copies : mapping of str to str
         Tensors that equal another one of their file, which is stored once.
+    pruned : mapping of str to PruningRecord
+        How many weights tensors lose first; what that costs is not known before they are read.
     """
 
     plan: CheckpointPlan
@@ -50,6 +54,7 @@ class Forecast:
     input_bytes: int
     overhead: int
     copies: Mapping[str, str] = field(default_factory=dict)
+    pruned: Mapping[str, PruningRecord] = field(default_factory=dict)
 
     def predicted_bytes(self, name: str) -> int:
         """Return the bytes that a tensor will take, about."""
@@ -89,6 +94,7 @@ class Forecast:
                 "shape": list(info.shape),
                 "dtype": info.dtype,
                 "predicted_bytes": self.predicted_bytes(name),
+                **({"pruned": self.pruned[name].count} if name in self.pruned else {}),
             }
             for name, info in self.infos.items()
         }
@@ -148,5 +154,22 @@ def plan(
             roles |= {names[name]: decision for name, decision in found.items()}
     with sources_of(keys, pipeline) as opened:
         draft, nbytes = draft_files(pipeline, planner, keys, opened)
+        pruned = _pruned(keys, opened)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
-    return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies)
+    settled = replace(settled, pruned=_how(pruned.values()))
+    return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies, pruned)
+
+
+def _pruned(keys: Mapping[Path, Mapping[str, str]], opened: Opener) -> dict[str, PruningRecord]:
+    """Return the records of the tensors that are pruned, by what the plan calls them."""
+    found = {}
+    for path, names in keys.items():
+        with opened(path) as source:
+            if isinstance(source, PrunedSource):
+                found.update({names[name]: record for name, record in source.planned().items()})
+    return found
+
+
+def _how(records: Iterable[PruningRecord]) -> str:
+    """Return by what tensors are pruned; nothing if none are."""
+    return "; ".join(dict.fromkeys(f"{item.score}, {item.granularity}" for item in records))

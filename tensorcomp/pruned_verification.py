@@ -110,10 +110,10 @@ class PrunedCheck:
 
     def _require_cost(self, found: float, told: float) -> None:
         if abs(found - told) > _ROUNDING * max(found, told):
-            norm = self.errors.norm or 1.0
+            share = math.sqrt(found) / (self.errors.norm or 1.0)
             raise VerificationError(
-                f"{self._where} lost {math.sqrt(found) / norm:.6g} of its norm by pruning, and not "
-                f"{self._pruned.rel_l2:.6g}"
+                f"{self._where} lost {share:.13g} of its norm by pruning, and not "
+                f"{self._pruned.rel_l2:.13g}"
             )
 
     def _require_bound(self, cost: float) -> None:

@@ -8,9 +8,10 @@
                         "predicted_bytes": 92000, "predicted_rel_l2": 0.0315, "why": "…"}}}
 
 The tree ``lossless`` leaves the choice to the lossless planner. What is predicted is for people.
-A budget that is a size is kept: should the trees take more, the steps of all tensors without a
-bound grow alike. Of a folder in whose files a name occurs again, the names stand behind their
-file's path and a colon.
+Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
+obeys the plan must be told to prune again. A budget that is a size is kept: should the trees take
+more, the steps of all tensors without a bound grow alike. Of a folder in whose files a name occurs
+again, the names stand behind their file's path and a colon.
 """
 
 from __future__ import annotations
@@ -71,11 +72,14 @@ class CheckpointPlan:
     tensors : mapping of str to TensorPlan
     budget : Budget
     effort : str
+    pruned : str
+        By what weights are pruned first, such as ``magnitude, element``; empty if none are.
     """
 
     tensors: Mapping[str, TensorPlan]
     budget: Budget = field(default_factory=Budget)
     effort: str = "balanced"
+    pruned: str = ""
 
     def of(self, keys: Mapping[str, str]) -> CheckpointPlan:
         """Return the plan of one file of several; the budget is for all of them together.
@@ -114,6 +118,7 @@ def plan_to_json(plan: CheckpointPlan, described: Mapping[str, Mapping[str, Any]
         "tensorcomp_plan": _VERSION,
         "effort": plan.effort,
         "budget": plan.budget.given(),
+        **({"pruned": plan.pruned} if plan.pruned else {}),
         "tensors": tensors,
     }
     return json.dumps(value, indent=1, ensure_ascii=False)
@@ -142,6 +147,9 @@ def plan_from_json(text: str, where: str) -> CheckpointPlan:
     effort, tensors = value.get("effort", "balanced"), value.get("tensors")
     if effort not in EFFORTS or not isinstance(tensors, dict):
         raise PlanError(f"{where}: needs an effort among {', '.join(EFFORTS)}, and tensors")
+    pruned = value.get("pruned", "")
+    if not isinstance(pruned, str):
+        raise PlanError(f"{where}: 'pruned' is a text such as 'magnitude, element'; got {pruned!r}")
     plans, wrong = {}, []
     for name, entry in tensors.items():
         try:
@@ -154,7 +162,7 @@ def plan_from_json(text: str, where: str) -> CheckpointPlan:
         budget = budget_of(value.get("budget", {}))
     except PlanError as error:
         raise PlanError(f"{where}: {error}") from error
-    return CheckpointPlan(plans, budget, effort)
+    return CheckpointPlan(plans, budget, effort, pruned)
 
 
 def _tensor_from_json(entry: Any) -> TensorPlan:

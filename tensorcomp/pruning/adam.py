@@ -72,7 +72,7 @@ def second_moments(
     if (missing and all_of_them) or not moments:
         raise PruningError(
             f"{describe((missing or list(chosen))[0])} has no second moment of Adam's in the "
-            "checkpoint; leave it out by 'where', or give statistics"
+            "checkpoint; leave it out by 'where' (--prune-where), or give statistics"
         )
     arrays = {item.key: _read(item, moments[item.key]) for item in chosen if item.key in moments}
     factors = {key: _factor(key, moments[key]) for key in arrays}

@@ -117,7 +117,7 @@ def _by_order(
         tensors = [tensor for tensor in model if _is_like(tensor.info, shape)]
         held = [entry for entry in entries if entry.moment.info.shape == shape]
         wanted = [keys.get((id(tensor.source), tensor.info.name)) for tensor in tensors]
-        if not any(wanted):
+        if not any(wanted) or not held:
             continue
         ordered = all(tensor.ordered for tensor in tensors)
         if len(tensors) != len(held):
@@ -131,7 +131,7 @@ def _by_order(
             found.update({key: entry.moment for key, entry in pairs if key is not None})
             continue
         raise PruningError(
-            f"whose Adam's moments of the shape {list(shape)} are cannot be told: {why}; store "
+            f"it cannot be told whose Adam's moments of the shape {list(shape)} are: {why}; store "
             "param_names (torch ≥ 2.6: give the optimizer model.named_parameters()), or give "
             "statistics"
         )
@@ -244,8 +244,8 @@ def _model_tensors(readers: Sequence[_Reader], chosen: Sequence[Chosen]) -> list
     if len(found) > 1:
         names = ", ".join(repr(".".join(map(str, part))) for part in found)
         raise PruningError(
-            f"which part of the checkpoint the optimizer belongs to cannot be told: {names}; "
-            "choose one by 'where'"
+            f"it cannot be told to which part of the checkpoint the optimizer belongs: {names}; "
+            "choose one by 'where' (--prune-where)"
         )
     return next(iter(found.values()))
 

@@ -69,16 +69,16 @@ class Statistics:
         tensors = self.arrays.get(statistic)
         if tensors is None:
             raise PruningError(
-                f"the statistic {statistic!r} was not measured, only "
-                f"{', '.join(self.arrays) or 'none'}; measure it by 'tensorcomp calibrate "
-                f"--statistics {statistic} …'"
+                f"the statistic {statistic!r} was not measured"
+                + (f", only {', '.join(self.arrays)}" if self.arrays else "")
+                + f"; measure it by 'tensorcomp calibrate --statistics {statistic} …'"
             )
         try:
             return tensors[name]
         except KeyError:
             raise PruningError(
                 f"tensor {name!r} has no statistic {statistic!r}: calibrate did not find it as the "
-                "weight of a layer that it can measure; leave it out by 'where'"
+                "weight of a layer that it can measure; leave it out by 'where' (--prune-where)"
             ) from None
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -145,7 +145,7 @@ def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
     try:
         about = json.loads(metadata[_KEY])
         numbers = {key: about[key] for key in ("version", "batches", "samples")}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: is no statistics file; 'tensorcomp calibrate' writes them"
         ) from error

@@ -122,10 +122,11 @@ class PrunedSource:
 def _require_finite(name: str, cost: ErrorSums) -> None:
     if cost.equal_nonfinite or cost.unequal_nonfinite:
         raise PruningError(
-            f"tensor {shown(name)} holds NaN or infinity; leave it out by 'where', or mend it"
+            f"tensor {shown(name)} holds NaN or infinity; leave it out by 'where' "
+            "(--prune-where), or mend it"
         )
     if cost.x_max and not _LEAST < cost.x_squared < _MOST:
         raise PruningError(
             f"tensor {shown(name)}: the squares of its weights leave the range of float64; leave "
-            "it out by 'where'"
+            "it out by 'where' (--prune-where)"
         )

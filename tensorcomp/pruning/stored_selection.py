@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tensorcomp.checkpoints.checkpoint import Source
+from tensorcomp.checkpoints.naming import listed
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.adam import second_moments
 from tensorcomp.pruning.adaptive import select_within_error, select_within_size
@@ -90,6 +91,11 @@ def _with_statistics(
     if tensors is None:
         return chosen, score, statistics
     names = match_names({item.key: item.names for item in chosen}, tensors)
+    if not names:
+        raise PruningError(
+            f"the statistics are of another model: of {listed(sorted(tensors))}; the checkpoint "
+            f"has {listed([item.key for item in chosen])}"
+        )
     renamed = {key: tensors[name] for key, name in names.items()}
     arrays = {**statistics.arrays, score.statistic: renamed}
     return chosen, score, Statistics(arrays, statistics.batches, statistics.samples)

@@ -12,7 +12,7 @@ from tensorcomp.reports.metrics import (
     summarise_compressed,
 )
 from tensorcomp.reports.plan_tables import plan_table, plan_totals
-from tensorcomp.reports.pruned import PruningFigures, pruning_figures, pruning_line
+from tensorcomp.reports.pruned import PruningFigures, planned_line, pruning_figures, pruning_line
 from tensorcomp.reports.tables import cost_table, tensor_table, totals
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "join",
     "plan_table",
     "plan_totals",
+    "planned_line",
     "pruning_figures",
     "pruning_line",
     "summarise_checkpoint",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.planning.checkpoint_plan import LOSSLESS
-from tensorcomp.reports.tables import fitted
+from tensorcomp.reports.pruned import share_text
+from tensorcomp.reports.tables import fitted, without_less_needed
 from tensorcomp.reports.text import (
     bits_text,
     bytes_text,
@@ -21,7 +22,7 @@ from tensorcomp.reports.text import (
 if TYPE_CHECKING:
     from tensorcomp.forecasting import Forecast
 
-_HEAD = ("Tensor", "Shape", "Type", "Role", "Bytes", "Bits", "SNR dB", "Tree", "Why")
+_HEAD = ("Tensor", "Shape", "Type", "Role", "Bytes", "Bits", "SNR dB")
 
 
 def plan_table(forecast: Forecast, width: int | None = None) -> list[str]:
@@ -33,14 +34,16 @@ def plan_table(forecast: Forecast, width: int | None = None) -> list[str]:
     width : int, optional
         Columns to keep within; names are folded then, and trees are told by their first codec.
     """
-    rows = [_HEAD if width is None else _HEAD[:-1]]
+    pruned = ("Pruned",) if forecast.pruned else ()
+    whys = ("Why",) if width is None else ()
+    rows: list[tuple[str, ...]] = [(*_HEAD, *pruned, "Tree", *whys)]
     for name, info in forecast.infos.items():
         plan = forecast.plan.tensors[name]
         tree = LOSSLESS if plan.tree is None else format_tree(plan.tree)
         if width is not None:
             tree = tree.split("(")[0]
         snr = -20 * math.log10(plan.rel_l2) if plan.rel_l2 else None
-        row = (
+        figures = (
             printable(name),
             shape_text(info.shape),
             printable(info.dtype),
@@ -48,11 +51,13 @@ def plan_table(forecast: Forecast, width: int | None = None) -> list[str]:
             bytes_text(forecast.predicted_bytes(name)),
             bits_text(forecast.predicted_bits(name)),
             snr_text(snr),
-            printable(tree),
-            printable(forecast.why(name)),
         )
-        rows.append(row if width is None else row[:-1])
-    right = range(4, 7)
+        share = (share_text(forecast.pruned.get(name), math.prod(info.shape)),) if pruned else ()
+        why = (printable(forecast.why(name)),) if whys else ()
+        rows.append((*figures, *share, printable(tree), *why))
+    if width is not None:
+        rows = without_less_needed(rows, width)
+    right = range(rows[0].index("Bytes"), rows[0].index("Tree"))
     if width is None:
         return in_columns(rows, right=right)
     return [line for block in fitted(rows, width, right=right) for line in block]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorcomp.reports.metrics import Summary, TensorRow
 from tensorcomp.reports.text import printable, snr_text
+
+if TYPE_CHECKING:
+    from tensorcomp.container.records import PruningRecord
+    from tensorcomp.forecasting import Forecast
 
 
 @dataclass(frozen=True)
@@ -40,15 +45,21 @@ class PruningFigures:
 
 def pruning_figures(summary: Summary) -> PruningFigures | None:
     """Return what was pruned; None if nothing was selected for it."""
-    records = [(row, row.pruned) for row in summary.pruned if row.pruned is not None]
+    return _together(
+        [(row.pruned, row.weights) for row in summary.pruned if row.pruned is not None]
+    )
+
+
+def _together(records: Sequence[tuple[PruningRecord, int]]) -> PruningFigures | None:
+    """Return the figures of records, each with the elements of its tensor."""
     if not records:
         return None
     return PruningFigures(
-        tuple(dict.fromkeys(record.score for _, record in records)),
-        tuple(dict.fromkeys(record.granularity for _, record in records)),
-        sum(record.count for _, record in records),
-        sum(row.weights for row, _ in records),
-        max(record.rel_l2 for _, record in records),
+        tuple(dict.fromkeys(record.score for record, _ in records)),
+        tuple(dict.fromkeys(record.granularity for record, _ in records)),
+        sum(record.count for record, _ in records),
+        sum(weights for _, weights in records),
+        max(record.rel_l2 for record, _ in records),
     )
 
 
@@ -57,13 +68,26 @@ def pruning_line(summary: Summary) -> list[str]:
     found = pruning_figures(summary)
     if found is None:
         return []
-    how = f"{' and '.join(found.scores)}, {' and '.join(found.granularities)}"
-    what = f"{found.count:,} of {found.weights:,} weights, {percent(found.sparsity)}"
     cost = "at no error"
     if found.worst_rel_l2:
         snr = max(-20 * math.log10(found.worst_rel_l2), 0.0)
         cost = f"which alone leaves each tensor an SNR ≥ {snr_text(snr)} dB"
-    return [f"pruned ({printable(how)}): {what}, {cost}"]
+    return [f"{_what(found)}, {cost}"]
+
+
+def planned_line(forecast: Forecast) -> list[str]:
+    """Return a line that says what a plan is to prune; none if nothing."""
+    infos = forecast.infos
+    found = _together(
+        [(record, math.prod(infos[name].shape)) for name, record in forecast.pruned.items()]
+    )
+    return [] if found is None else [f"{_what(found)}; errors are those of the others"]
+
+
+def _what(found: PruningFigures) -> str:
+    how = f"{' and '.join(found.scores)}, {' and '.join(found.granularities)}"
+    weights = f"{found.count:,} of {found.weights:,} weights, {percent(found.sparsity)}"
+    return f"pruned ({printable(how)}): {weights}"
 
 
 def percent(share: float) -> str:
@@ -73,9 +97,12 @@ def percent(share: float) -> str:
 
 def pruned_share(row: TensorRow) -> str:
     """Return which part of a tensor was pruned; a dash if it was not selected."""
-    if row.pruned is None or not row.weights:
-        return "-"
-    return percent(row.pruned.count / row.weights)
+    return share_text(row.pruned, row.weights)
+
+
+def share_text(record: PruningRecord | None, weights: int) -> str:
+    """Return which part of so many weights a record says is pruned; a dash if there is none."""
+    return "-" if record is None or not weights else percent(record.count / weights)
 
 
 def pruning_to_json(summary: Summary) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from tensorcomp.reports.text import (
     bytes_text,
     cells,
     column_widths,
+    counted,
     fold,
     in_columns,
     printable,
@@ -23,12 +24,13 @@ from tensorcomp.reports.text import (
 )
 
 _NARROWEST = 20  # columns of a name
+_LESS_NEEDED = ("Gap", "Ratio", "Role")  # the first is left out first
 _WHYS = 3  # reasons listed for one tree
 
 
 def totals(summary: Summary) -> str:
     """Return sizes, ratio and rate in one line."""
-    tensors = _counted(len(summary.tensors), "tensor")
+    tensors = counted(len(summary.tensors), "tensor")
     bits = summary.bits_per_weight
     rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
     if not summary.compressed:
@@ -109,8 +111,8 @@ def _folded(summary: Summary, width: int) -> list[str]:
         tree = "=" if same else str(numbers.get(_family(row.tree), "-"))
         figures = (*_figures(row, errors=summary.lossy), *_pruned(summary, row))
         rows.append((printable(row.name) + same, *figures, tree))
-    head = (*_head(summary), "Tree")
-    lines = fitted([head, *rows], width, right=range(4, len(head)))
+    head, *rows = without_less_needed([(*_head(summary), "Tree"), *rows], width)
+    lines = fitted([head, *rows], width, right=range(head.index("Bytes"), len(head)))
     headed = list(_with_headings(summary.tensors, lines))
     legend = _legend(summary.tensors, numbers, width)
     return [*headed, *legend, *_roles_legend(summary.tensors, width)]
@@ -127,6 +129,18 @@ def _numbered(rows: Iterable[TensorRow]) -> dict[str, int]:
 def _family(tree: str | None) -> str:
     """Return a tree's text without its steps, which are each tensor's own."""
     return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
+
+
+def without_less_needed(rows: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """Return a table without the columns that can be done without, as far as it is too wide."""
+    for title in _LESS_NEEDED:
+        widths = column_widths(rows)[1:]
+        if sum(widths) + len(widths) + _NARROWEST <= width:
+            break
+        if title in rows[0]:
+            place = rows[0].index(title)
+            rows = [(*row[:place], *row[place + 1 :]) for row in rows]
+    return rows
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int, right: Iterable[int]) -> list[list[str]]:
@@ -162,7 +176,7 @@ def _legend(rows: Sequence[TensorRow], numbers: dict[str, int], width: int) -> I
     for tree, used in coded.items():
         yield from fold(f"{numbers[tree]}  {printable(tree)}", width).split("\n")
         before, after = sum(row.nbytes for row in used), sum(row.stored for row in used)
-        count = f"{_counted(len(used), 'tensor')}, {bytes_text(before)} in {bytes_text(after)}"
+        count = f"{counted(len(used), 'tensor')}, {bytes_text(before)} in {bytes_text(after)}"
         reasons = _reasons(row.why for row in used)
         for line in fold(f"{count}: {reasons}", max(width - 3, _NARROWEST)).split("\n"):
             yield f"   {line}"
@@ -176,7 +190,7 @@ def _roles_legend(rows: Sequence[TensorRow], width: int) -> Iterator[str]:
     if whys:
         yield from ("", "Roles")
     for role, found in sorted(whys.items()):
-        line = f"{role}, {_counted(len(found), 'tensor')}: {_reasons(found)}"
+        line = f"{role}, {counted(len(found), 'tensor')}: {_reasons(found)}"
         yield from fold(line, width).split("\n")
 
 
@@ -210,14 +224,10 @@ def cost_table(summary: Summary, width: int | None = None, *, most: int = 8) -> 
         share = f"{100 * row.stored / summary.output_bytes:.1f} %"
         rows.append((printable(row.name), shape, dtype, figures[0], share, *figures[1:]))
     rest = summary.output_bytes - sum(row.stored for row in shown)
-    others = _counted(len(costly) - len(shown), "other")
+    others = counted(len(costly) - len(shown), "other")
     label = f"{others} and the header"
     share = f"{100 * rest / summary.output_bytes:.1f} %"
     rows.append((label, "", "", bytes_text(rest), share, "", ""))
     if width is None:
         return in_columns(rows, right=range(3, 7))
     return [line for block in fitted(rows, width, right=range(3, 7)) for line in block]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -40,6 +40,12 @@ def three_digits(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: ``1 tensor``, ``1,000 tensors``."""
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
 def snr_text(snr: float | None) -> str:
     """Return a signal-to-noise ratio in dB; a dash if exact."""
     return "-" if snr is None else f"{snr:.1f}"

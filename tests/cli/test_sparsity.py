@@ -167,7 +167,7 @@ def test_effective_sparsity(call, pruned, net, model, example):
     [
         (("--model", "{}:make"), "--model and --input go together"),
         (("--model", "{}:make", "--input", "{}:nothing"), "has no 'nothing'"),
-        (("--model", "{}:number", "--input", "{}:example"), "gives a int, not a torch.nn.Module"),
+        (("--model", "{}:number", "--input", "{}:example"), "gives int, not a torch.nn.Module"),
         (("--model", "{}:make", "--input", "{}:number"), "not an input or minibatches"),
         (("--model", "{}:make", "--input", "{}:empty"), "holds no minibatch"),
         (("--model", "{}:make", "--input", "{}:wrong"), "{}:make failed"),
