@@ -21,7 +21,7 @@ from benchmarks.checkpoints import MINILM, Array, Tensors, minilm
 SENTENCES = 200
 _SHORTEST, _LONGEST = 40, 400  # characters of a sentence
 
-_TINY_LM = Path(__file__).parents[1] / "examples" / "tiny_lm"
+TINY_LM = Path(__file__).parents[1] / "examples" / "tiny_lm"
 _WINDOWS = 16  # bounds memory; does not change results
 
 _HEADS = 12
@@ -60,21 +60,22 @@ def tiny_lm() -> Tensors:
     """Load the example's checkpoint, in bf16."""
     from safetensors.numpy import load_file
 
-    return dict(load_file(_TINY_LM / "model.safetensors"))
+    return dict(load_file(TINY_LM / "model.safetensors"))
 
 
 @cache
-def _tiny_lm_script(name: str) -> Any:
-    sys.path.insert(0, str(_TINY_LM))
+def tiny_lm_script(name: str) -> Any:
+    """Import a script of the example."""
+    sys.path.insert(0, str(TINY_LM))
     try:
         return import_module(name)
     finally:
-        sys.path.remove(str(_TINY_LM))
+        sys.path.remove(str(TINY_LM))
 
 
 @cache
 def _windows() -> tuple[Any, Any]:
-    data = _tiny_lm_script("data")
+    data = tiny_lm_script("data")
     inputs, targets = data.consecutive_windows(data.load_corpus().held_out)
     return inputs, targets
 
@@ -82,7 +83,7 @@ def _windows() -> tuple[Any, Any]:
 def _log_probabilities(tensors: Tensors) -> Iterator[tuple[Any, Any]]:
     """Yield the log-probabilities of batches of held-out text, and what came next."""
     state = {name: _as_torch(tensor) for name, tensor in tensors.items()}
-    model = _tiny_lm_script("evaluate").model_from(state).eval()
+    model = tiny_lm_script("evaluate").model_from(state).eval()
     inputs, targets = _windows()
     for start in range(0, len(inputs), _WINDOWS):
         batch = slice(start, start + _WINDOWS)
