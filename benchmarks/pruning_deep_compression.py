@@ -275,21 +275,20 @@ def deep_limits(rows: Sequence[DeepRow]) -> list[Limit]:
     """Judge ratios, accuracy against the spread of dense networks, and the planner's files."""
     limits = []
     for case in dict.fromkeys(row.case for row in rows):
-        dense, spread = _accuracies(_of(rows, case, DENSE))
+        dense = [_accuracies(_of(rows, case, what)) for what in (DENSE, LONGER)]
+        floor = max(average - spread for average, spread in dense)
         for k in MEANS:
             deep, own = _of(rows, case, deep_compression(k)), _of(rows, case, planned(k))
             if not deep:
                 continue
             ratio = mean(row.ratio for row in deep)
             if k == JUDGED_MEANS:
-                what = f"{case}, {deep_compression(k)}"
+                what = f"{case}, {deep_compression(k)}: lowest ratio"
                 worst = min(row.ratio for row in deep)
-                limits.append(Limit(f"{what}: lowest ratio", worst, PUBLISHED[case], at_most=False))
-                lost = dense - _accuracies(deep)[0]
-                limits.append(Limit(f"{what}: points lost, within dense's spread", lost, spread))
-                lost = dense - _accuracies(own)[0]
-                what = f"{case}, {planned(k)}"
-                limits.append(Limit(f"{what}: points lost, within dense's spread", lost, spread))
+                limits.append(Limit(what, worst, PUBLISHED[case], at_most=False))
+                for name, found in ((deep_compression(k), deep), (planned(k), own)):
+                    what = f"{case}, {name}: held out, dense less its spread"
+                    limits.append(Limit(what, _accuracies(found)[0], floor, at_most=False))
             own_ratio = mean(row.ratio for row in own)
             limits.append(Limit(f"{case}, {planned(k)}: ratio", own_ratio, ratio, at_most=False))
     return limits

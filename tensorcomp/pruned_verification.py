@@ -112,8 +112,8 @@ class PrunedCheck:
         if abs(found - told) > _ROUNDING * max(found, told):
             share = math.sqrt(found) / (self.errors.norm or 1.0)
             raise VerificationError(
-                f"{self._where} lost {share:.13g} of its norm by pruning, and not "
-                f"{self._pruned.rel_l2:.13g}"
+                f"{self._where} lost {share:.6g} of its norm by pruning, and not "
+                f"{self._pruned.rel_l2:.6g} ({abs(share - self._pruned.rel_l2):.1g} off)"
             )
 
     def _require_bound(self, cost: float) -> None:

@@ -8,6 +8,7 @@ from tensorcomp.kernels.bits import U
 from tensorcomp.kernels.jit import jit
 
 _RUNS, _RUN = 16, 64  # looked at, spread over the tensor
+_MORE_RUNS, _SHORT_RUN = 64, 16  # of which hardly all miss the rows that are zero
 _SLOTS = 4096  # of the hash table: a quarter full at most
 _GOLDEN = 0x9E3779B97F4A7C15  # Fibonacci hashing (Knuth, TAOCP 6.4)
 
@@ -55,3 +56,14 @@ def share_of(words, wanted):
         for i in range(run * step, run * step + _RUN):
             found += U(words[i]) == wanted
     return found / (_RUNS * _RUN)
+
+
+@jit
+def scattered_zeros(words):
+    """Return the share of zeros among a thousand of (n,) at more places than `survey` looks at."""
+    zeros = 0
+    step = (words.size - _SHORT_RUN) // (_MORE_RUNS - 1)
+    for run in range(_MORE_RUNS):
+        for i in range(run * step, run * step + _SHORT_RUN):
+            zeros += words[i] == 0
+    return zeros / (_MORE_RUNS * _SHORT_RUN)

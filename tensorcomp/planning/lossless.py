@@ -8,7 +8,7 @@ no floats at all) do trees compete, by the bytes that each makes of the sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -171,10 +171,16 @@ def _negative_zeros(words: np.ndarray) -> float:
 
 
 def look(words: np.ndarray) -> tuple[float, int]:
-    """Return the share of zeros and the number of distinct words in a thousand of a tensor."""
-    from tensorcomp.kernels.survey import survey
+    """Return the share of zeros and the number of distinct words in a thousand of a tensor.
 
-    zeros, distinct = survey(words.reshape(-1))
+    Where there seem to be few zeros, another thousand is looked at: whole rows may be zero.
+    """
+    from tensorcomp.kernels.survey import scattered_zeros, survey
+
+    flat = words.reshape(-1)
+    zeros, distinct = survey(flat)
+    if zeros <= MANY:
+        zeros = max(zeros, scattered_zeros(flat))
     return float(zeros), int(distinct)
 
 
@@ -208,7 +214,7 @@ def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iter
                 )
 
 
-def _sparse(array: np.ndarray, candidates: Iterable[_Candidate], zeros: float, effort: str) -> Plan:
+def _sparse(array: np.ndarray, candidates: Sequence[_Candidate], zeros: float, effort: str) -> Plan:
     """Return the plan of a tensor with many zeros: the smallest candidate, or one for zeros."""
     sample = sparse_sample(array, effort)
     forms = sparse_forms(array, sample, effort).lossless()
@@ -225,7 +231,9 @@ def _sparse(array: np.ndarray, candidates: Iterable[_Candidate], zeros: float, e
     elif _has_few_values(sample):
         why += ", few values in the rest"
         trees += [(form, _palette(code)) for form in forms.whole for code in codes]
-        trees += [(form, _palette(code)) for form in forms.flat for code in alone]
+        trees += [(form, _palette(code)) for form in (*forms.flat, *forms.packed) for code in alone]
+    grids = [candidate.text for candidate in candidates if candidate.text.startswith("grid(")]
+    trees += [(form, grid) for form in forms.packed for grid in grids]
     found = [_Candidate(form.replace(VALUES, tree), why) for form, tree in trees]
     plan = _smallest(sample, [*candidates, *found], any_tree(array.dtype, effort))
     # What takes the whole tensor takes each chunk of it.
@@ -293,4 +301,4 @@ def _trial(tree: Node, sample: np.ndarray) -> int | None:
 
 def _may_fail(tree: Node, sample: np.ndarray) -> bool:
     """Return whether a tree may fail on other chunks of the tensor."""
-    return tree.codec.id in ("grid", "palette")
+    return any(codec.id in ("grid", "palette") for codec in tree.walk())

@@ -41,6 +41,8 @@ class TensorRow:
         How the role is known.
     pruned : PruningRecord or None
         How the tensor was pruned, or that which holds its data; the errors count it.
+    max_rel_l2 : float or None
+        What is promised of its rel-L2, or of that of its weights that are not pruned.
     """
 
     name: str
@@ -58,6 +60,7 @@ class TensorRow:
     max_abs_error: float = 0
     role_why: str = ""
     pruned: PruningRecord | None = None
+    max_rel_l2: float | None = None
 
     @property
     def weights(self) -> int:
@@ -175,6 +178,7 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
             # A file may be older than the rules.
             role_why=roles[record.name].why if roles[record.name].role == record.role else "",
             pruned=stored.pruned,
+            max_rel_l2=stored.bound.get("max_rel_l2"),
         )
         rows.append(row)
     rows += _tied(rows, manifest.aliases.items())

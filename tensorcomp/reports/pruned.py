@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp.reports.metrics import Summary, TensorRow
@@ -13,6 +13,8 @@ from tensorcomp.reports.text import printable, snr_text
 if TYPE_CHECKING:
     from tensorcomp.container.records import PruningRecord
     from tensorcomp.forecasting import Forecast
+
+_SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class PruningFigures:
         Elements of the tensors that were selected.
     worst_rel_l2 : float
         The largest share of its norm that a tensor lost by pruning alone.
+    kept_snr_db : float or None
+        What the SNR of the weights that are not pruned is at least in each tensor, in dB; None if
+        they are exact.
     """
 
     scores: tuple[str, ...]
@@ -36,6 +41,7 @@ class PruningFigures:
     count: int
     weights: int
     worst_rel_l2: float
+    kept_snr_db: float | None = None
 
     @property
     def sparsity(self) -> float:
@@ -45,9 +51,25 @@ class PruningFigures:
 
 def pruning_figures(summary: Summary) -> PruningFigures | None:
     """Return what was pruned; None if nothing was selected for it."""
-    return _together(
-        [(row.pruned, row.weights) for row in summary.pruned if row.pruned is not None]
-    )
+    rows = [row for row in summary.pruned if row.pruned is not None]
+    found = _together([(row.pruned, row.weights) for row in rows if row.pruned is not None])
+    if found is None:
+        return None
+    kept = (kept_snr_db(row, row.pruned) for row in rows if row.pruned is not None)
+    return replace(found, kept_snr_db=min((snr for snr in kept if snr is not None), default=None))
+
+
+def kept_snr_db(row: TensorRow, record: PruningRecord) -> float | None:
+    """Return what the SNR of a tensor's weights that are not pruned is at least; None if exact.
+
+    Their error is what the whole error has beyond that of pruning; where it is too small to be told
+    from the six digits of the whole, what the tensor's bound promises.
+    """
+    if row.rel_l2 <= float(f"{record.rel_l2:.6g}") or record.rel_l2 >= 1:
+        return None
+    whole = (row.rel_l2 * (1 + _SIX_DIGITS)) ** 2
+    rel_l2 = math.sqrt((whole - record.rel_l2**2) / (1 - record.rel_l2**2))
+    return -20 * math.log10(min(rel_l2, row.max_rel_l2 or math.inf))
 
 
 def _together(records: Sequence[tuple[PruningRecord, int]]) -> PruningFigures | None:
@@ -72,6 +94,9 @@ def pruning_line(summary: Summary) -> list[str]:
     if found.worst_rel_l2:
         snr = max(-20 * math.log10(found.worst_rel_l2), 0.0)
         cost = f"which alone leaves each tensor an SNR ≥ {snr_text(snr)} dB"
+    if found.kept_snr_db is not None:
+        tenths = math.floor(10 * found.kept_snr_db + 1e-6)
+        cost += f"; the weights that are left have one ≥ {tenths / 10:.1f} dB"
     return [f"{_what(found)}, {cost}"]
 
 
@@ -117,6 +142,7 @@ def pruning_to_json(summary: Summary) -> dict[str, Any] | None:
         "weights": found.weights,
         "sparsity": found.sparsity,
         "worst_rel_l2": found.worst_rel_l2,
+        "kept_snr_db": found.kept_snr_db,
     }
 
 

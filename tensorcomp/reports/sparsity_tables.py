@@ -176,7 +176,7 @@ def _text_rows(report: SparsityReport) -> list[list[str]]:
     shown = [name for name in _STORAGES if any(name in row.sizes for row in report.rows)]
     effective = any(row.effective_zeros is not None for row in report.rows)
     with_file = any(row.file is not None for row in report.rows)
-    head = ["Tensor", "Shape", "Type", *_FIGURES, *(["Effective"] if effective else [])]
+    head = ["Tensor", "Shape", "Type", *_FIGURES, *(["Effective sparsity"] if effective else [])]
     rows = [[*head, *(_STORAGES[name] for name in shown)]]
     for row in report.rows:
         cells_of = [printable(row.name), shape_text(row.shape), printable(row.dtype)]

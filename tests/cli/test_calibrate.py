@@ -93,6 +93,17 @@ def exits():
     raise SystemExit(3)
 
 
+def chatty():
+    print("loading weights")
+    return Net()
+
+
+def chatty_batches():
+    for batch in batches(1):
+        print("a minibatch")
+        yield batch[0][:1], batch[1][:1]
+
+
 number = 3
 """
 
@@ -370,3 +381,15 @@ def test_a_bar_is_shown_where_stderr_is_a_terminal(call, code, monkeypatch):
     text = b"".join(shown).decode()
     assert "calibrating" in text
     assert "6/6" in text
+
+
+def test_what_a_users_code_prints_is_no_result(call, code):
+    arguments = ["--model", f"{code}:chatty", "--data", f"{code}:chatty_batches"]
+    arguments += ["--statistics", "snip", "-o", "s.safetensors", "--force"]
+    done = call("calibrate", *arguments, "--json")
+    assert done.status == 0
+    assert json.loads(done.stdout)["batches"] == 1
+    assert done.stderr.splitlines() == ["loading weights", "a minibatch"]
+    done = call("calibrate", *arguments)
+    assert "2 tensors of 36 weights, 1 minibatch of 1 sample, " in done.stdout
+    assert "loading" not in done.stdout

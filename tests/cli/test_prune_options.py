@@ -75,6 +75,39 @@ def test_json_has_counts_of_all_and_of_each(call, path):
 
 
 @pytest.mark.parametrize(
+    "budget", [[], ["--min-snr", 30], ["--min-snr", 70], ["--bits-per-weight", 9]]
+)
+def test_what_is_left_has_an_error_of_its_own(call, path, budget):
+    out = path.with_name("model.tc.safetensors")
+    done = call("compress", path, "--prune", "magnitude", "--sparsity", 0.5, *budget)
+    assert done.status == 0
+    line = done.stdout.splitlines()[2]
+    assert call("inspect", out).stdout.splitlines()[-1] == line
+    told = figures(call("inspect", out, "--json").stdout)["pruned"]["kept_snr_db"]
+    if not budget:
+        assert told is None
+        assert line.endswith(" dB")
+        assert "left have" not in line
+        return
+    before, after = load_file(path), tensorcomp.load_file(out)
+    names = [MLP, QUERY]
+    magnitudes = np.concatenate([np.abs(before[name]).reshape(-1) for name in names])
+    kept = magnitudes > np.sort(magnitudes)[magnitudes.size // 2 - 1]
+    parts = np.split(kept, [before[MLP].size])
+    found = []
+    for name, mask in zip(names, parts, strict=True):
+        x, y = (each[name].reshape(-1)[mask].astype(np.float64) for each in (before, after))
+        if (x != y).any():
+            found.append(20 * np.log10(np.linalg.norm(x) / np.linalg.norm(x - y)))
+    assert told <= min(found) + 1e-6
+    if budget[0] == "--min-snr":
+        assert told >= budget[1] - 1e-6
+        assert line.endswith(f"; the weights that are left have one ≥ {budget[1]}.0 dB")
+    else:
+        assert told == pytest.approx(min(found), abs=0.1)
+
+
+@pytest.mark.parametrize(
     ("options", "zeros"),
     [
         (["--prune", "magnitude", "--sparsity", "0.5", "--scope", "tensor"], (3000, 1800)),
@@ -137,9 +170,23 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
     options = ("--prune", "magnitude", "--sparsity", 0.9, "--min-snr", 30)
     planned = call("plan", path, *options, "-o", tmp_path / "plan.json")
     assert (planned.status, planned.stderr) == (0, "")
+    head, *rows = planned.stdout.splitlines()
+    assert " Pruned  Tree " in head
+    assert rows[-1].startswith("pruned (magnitude, element): 8,640 of 9,600 weights, 90.00 %; ")
+    value = json.loads((tmp_path / "plan.json").read_text())
+    assert value["pruned"] == "magnitude, element"
+    counts = {name: entry.get("pruned") for name, entry in value["tensors"].items()}
+    assert counts["norm.weight"] is None
+    assert counts[MLP] + counts[QUERY] == 8640
+    forgotten = call("compress", path, "--plan", tmp_path / "plan.json")
+    assert (forgotten.status, forgotten.stdout) == (2, "")
+    assert "pruned first, by 'magnitude, element'" in forgotten.line
+    assert not path.with_name("model.tc.safetensors").exists()
     done = call("compress", path, "--plan", tmp_path / "plan.json", *options[:4])
     assert (done.status, done.stderr) == (0, "")
     assert call("verify", path.with_name("model.tc.safetensors"), "--against", path).status == 0
+    plain = call("plan", path)
+    assert "runed" not in plain.stdout
     refused = call("plan", path, "--prune", "magnitude", "--prune-target-size", "10kB")
     assert refused.status == 2
     assert "plan for a sparsity" in refused.line
@@ -151,10 +198,14 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
         (["--sparsity", "0.5"], "--sparsity says how to prune: give --prune SCORE"),
         (["--stats", "x"], "--stats says how to prune"),
         (["--prune-where", "mlp"], "--prune-where says how to prune"),
-        (["--prune", "magnitude"], "how much is to be pruned is not said"),
+        (
+            ["--prune", "magnitude"],
+            "give --sparsity, --prune-max-rel-l2 or --prune-target-size; see",
+        ),
+        (["--prune", "magnitude", "--max-rel-l2", "0.1"], "how much is to be pruned is not said"),
         (
             ["--prune", "magnitude", "--sparsity", "0.5", "--prune-max-rel-l2", "0.1"],
-            "one target; got sparsity and max_rel_l2",
+            "one target; got --sparsity and --prune-max-rel-l2",
         ),
         (["--prune", "magnitude", "--sparsity", "1.5"], "a number from 0 to 1; got 1.5"),
         (["--prune", "magnitude", "--sparsity", "nan"], "a number from 0 to 1; got nan"),

@@ -11,7 +11,7 @@ from lossy_cases import weights
 from pruned_cases import HALF, MOST, UP, dropped, errors_of, model
 
 import tensorcomp
-from tensorcomp.errors import PruningError
+from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.forecasting import plan as make_plan
 from tensorcomp.planning import Budget
 from tensorcomp.pruning import Pruning
@@ -139,6 +139,9 @@ def test_a_plan_of_the_pruned_checkpoint_is_obeyed(source: Path, tmp_path: Path)
     done = tensorcomp.compress(source, plan=tmp_path / "plan.json", prune=MOST)
     assert errors_of(done.path, source) == []
     assert done.path.stat().st_size == pytest.approx(forecast.output_bytes, rel=0.1)
+    for given in (forecast.plan, tmp_path / "plan.json"):
+        with pytest.raises(PlanError, match="pruned first, by 'magnitude, element'"):
+            tensorcomp.compress(source, tmp_path / "t", plan=given)
     with pytest.raises(PruningError, match="without a plan"):
         tensorcomp.compress(source, plan=tmp_path / "plan.json", prune=Pruning(target_size=9999))
     with pytest.raises(PruningError, match="plan for a sparsity"):

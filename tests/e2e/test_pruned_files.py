@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,12 @@ def test_a_changed_kept_weight_is_found(tmp_path: Path) -> None:
         done = tensorcomp.compress(other, tmp_path / "x", prune=HALF, force=True)
         (error,) = errors_of(done.path, path)
         assert "up_proj" in error
+    gone = {UP: original[UP].copy()}
+    gone[UP].reshape(-1)[flat[9]] *= np.float32(1.0001)
+    other = write_safetensors(tmp_path / "other.safetensors", gone)
+    done = tensorcomp.compress(path, tmp_path / "x", prune=HALF, force=True)
+    (error,) = errors_of(done.path, other)
+    assert re.search(r"(0\.\d+) of its norm by pruning, and not \1 \([1-9]e-\d\d off\)$", error)
     kept = {UP: original[UP].copy()}
     kept[UP].reshape(-1)[flat[-1]] *= np.float32(1 + 2**-23)  # one bit: no error in six digits
     other = write_safetensors(tmp_path / "other.safetensors", kept)

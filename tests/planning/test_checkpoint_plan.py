@@ -38,14 +38,15 @@ PLANS = st.builds(TensorPlan, tree=st.sampled_from(TREES), why=st.text(max_size=
     tensors=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), PLANS, max_size=4),
     budget=st.sampled_from([Budget(), Budget(min_snr=-3.5), Budget(target_size=10**12)]),
     effort=st.sampled_from(["fast", "balanced", "max"]),
+    pruned=st.sampled_from(["", "magnitude, element"]),
 )
 def test_plans_are_read_as_they_are_written(
-    tensors: dict[str, TensorPlan], budget: Budget, effort: str
+    tensors: dict[str, TensorPlan], budget: Budget, effort: str, pruned: str
 ) -> None:
-    plan = CheckpointPlan(tensors, budget, effort)
+    plan = CheckpointPlan(tensors, budget, effort, pruned)
     text = plan_to_json(plan, {name: {"role": "mlp", "predicted_bytes": 3} for name in tensors})
     read = plan_from_json(text, "plan.json")
-    assert (read.budget, read.effort) == (budget, effort)
+    assert (read.budget, read.effort, read.pruned) == (budget, effort, pruned)
     assert list(read.tensors) == list(tensors)
     for name, wanted in tensors.items():
         found = read.tensors[name]
@@ -67,7 +68,7 @@ def test_little_is_needed() -> None:
     assert plan.tensors["first"] == TensorPlan(parse_tree("uniform(0.5)"))
     assert plan.tensors["second"] == TensorPlan()
     assert plan.budget == Budget()
-    assert plan.effort == "balanced"
+    assert (plan.effort, plan.pruned) == ("balanced", "")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,7 @@ def test_all_faults_are_listed() -> None:
         ('{"tensorcomp_plan": 1, "tensors": {"a": 3}}', "'a'"),
         ('{"tensorcomp_plan": 1, "tensors": {}, "effort": "some"}', "effort"),
         ('{"tensorcomp_plan": 1, "tensors": {}, "effort": ["fast"]}', "effort"),
+        ('{"tensorcomp_plan": 1, "tensors": {}, "pruned": 3}', "'pruned' is a text"),
         ('{"tensorcomp_plan": 1, "tensors": {}, "budget": 3}', "budget"),
         ('{"tensorcomp_plan": 1, "tensors": {}, "budget": {"size": 3}}', "size"),
         ('{"tensorcomp_plan": 1, "tensors": {}, "budget": {"min_snr": "x"}}', "min_snr"),

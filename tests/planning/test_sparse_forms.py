@@ -17,8 +17,9 @@ from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning import EFFORTS, Budget, Tensor, make_planner, plan_lossless, sample_rows
-from tensorcomp.planning.lossless import share_of_zeros
+from tensorcomp.planning.lossless import look, share_of_zeros
 from tensorcomp.planning.sparse_forms import (
+    MANY,
     VALUES,
     cheapest_mask,
     group_pattern,
@@ -217,6 +218,18 @@ def test_the_best_tree_reaches_the_entropy_of_mask_and_values(effort: str) -> No
     assert size <= 1.03 * bound
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
+def test_dead_rows_and_columns_are_not_missed(share: float, axis: int) -> None:
+    random = np.random.default_rng(0)
+    for seed in range(100):
+        living = np.ones((448, 160), np.uint16)
+        slices = living if axis == 0 else living.T
+        slices[random.random(len(slices)) < share] = 0
+        zeros, _ = look(living)
+        assert zeros > MANY, seed
+
+
 def test_dead_rows_and_columns_cost_nearly_nothing() -> None:
     array = structured(300, 400)
     left = readable(array[np.arange(300) % 3 != 0][:, np.arange(400) % 4 != 1])
@@ -232,6 +245,39 @@ def test_patterns_cost_their_entropy(keep: int, group: int, effort: str) -> None
     values = bits("floats", readable(array[array != 0])) * keep / group
     patterns = math.log2(math.comb(group, keep)) / group
     assert planned(array, effort) < (values + patterns) * 1.005
+
+
+def entropy_of(values: np.ndarray) -> float:
+    _, counts = np.unique(values, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize(("keep", "group"), [(1, 4), (2, 4), (4, 8)])
+def test_patterns_of_few_numbers_cost_their_entropy(keep: int, group: int, effort: str) -> None:
+    array = grouped(keep, group, 256, 512)
+    patterns = math.log2(math.comb(group, keep)) / group
+    left = np.flatnonzero(array)
+    table = np.array(array.reshape(-1)[left])
+    table = np.quantile(table, np.linspace(0.05, 0.95, 16)).astype(np.float32)
+    coded = np.zeros_like(array)
+    coded.reshape(-1)[left] = np.random.default_rng(2).choice(table, left.size)
+    assert planned(coded, effort) < (patterns + 4 * keep / group) * 1.03
+    scales = np.abs(array).max(axis=1, keepdims=True) / np.float32(64)
+    steps = np.rint(array / scales)
+    steps[(steps == 0) & (array != 0)] = 1
+    wanted = patterns + entropy_of(steps[steps != 0]) * keep / group
+    assert planned((steps * scales).astype(np.float32), effort) < wanted * 1.06
+
+
+def test_a_pattern_of_few_numbers_that_ends_is_restored() -> None:
+    array = grouped(2, 4, 4096, 512)  # of two chunks; the sample sees few of the odd rows
+    few = np.where(array == 0, np.float32(0), np.copysign(np.float32(0.5), array))
+    few[4001:4031] = array[4001:4031]
+    data = tensorcomp.save({"mlp.weight": few})
+    assert tensorcomp.load(data)["mlp.weight"].tobytes() == few.tobytes()
+    assert len(data) < 0.1 * few.nbytes
 
 
 def test_codebooks_with_zeros_cost_their_entropy() -> None:

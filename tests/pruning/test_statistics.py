@@ -42,6 +42,8 @@ def test_what_was_not_measured_is_said():
     statistics = Statistics(ARRAYS)
     with pytest.raises(PruningError, match=r"'fisher' was not measured, only snip, synflow"):
         statistics.of("fisher", "c")
+    with pytest.raises(PruningError, match=r"'fisher' was not measured; measure it by"):
+        Statistics({}).of("fisher", "c")
     with pytest.raises(PruningError, match=r"'a/b.weight' has no statistic 'synflow'"):
         statistics.of("synflow", "a/b.weight")
 
@@ -52,6 +54,7 @@ def test_what_was_not_measured_is_said():
         ({"w": np.ones(1)}, None, "no statistics file"),
         ({"w": np.ones(1)}, {"tensorcomp.statistics": "{"}, "no statistics file"),
         ({"w": np.ones(1)}, {"tensorcomp.statistics": "[]"}, "no statistics file"),
+        ({"w": np.ones(1)}, {"tensorcomp.statistics": "[" * 99_999}, "no statistics file"),
         ({}, {"tensorcomp.statistics": '{"version": 9, "batches": 1, "samples": 1}'}, "version 9"),
         ({}, {"tensorcomp.statistics": '{"version": 1, "batches": -1, "samples": 1}'}, "damaged"),
         (

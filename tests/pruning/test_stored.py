@@ -260,6 +260,10 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (statistics(**{"a.weight": fits}), "'b.weight' has no statistic 'snip'"),
         (statistics(**{"a.weight": fits, "b.weight": np.ones((2, 3))}), "of another model"),
         (Statistics({"taylor": {"a.weight": fits}}), "'snip' was not measured"),
+        (
+            statistics(**{"c.weight": fits}),
+            r"of another model: of 'c\.weight'; the checkpoint has 'a\.weight', 'b\.weight'",
+        ),
     ]
     for stats, message in cases:
         with pytest.raises(PruningError, match=message):

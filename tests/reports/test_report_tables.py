@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from tensorcomp.container.records import PruningRecord
 from tensorcomp.reports import Summary, TensorRow, cost_table, join, tensor_table, to_json, totals
-from tensorcomp.reports.text import cells
+from tensorcomp.reports.text import cells, counted
 
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
 
@@ -81,6 +82,21 @@ def test_a_table_for_a_terminal_keeps_within_it_and_explains_trees(summary, widt
     assert len(cost_table(summary)) == 1 + 8 + 1
 
 
+@pytest.mark.parametrize("shape", [(64, 32), (4096, 11008), (1152, 192, 3, 3)])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_pruned_and_lossy_table_keeps_within_a_terminal(summary, width, shape):
+    pruned = PruningRecord("magnitude", "element", 1024, 0.25)
+    changed = {"rel_l2": 0.3, "pruned": pruned, "shape": shape, "role": "attention.k"}
+    tensors = [dataclasses.replace(row, **changed) for row in summary.tensors]
+    lines = tensor_table(dataclasses.replace(summary, tensors=tuple(tensors)), width)
+    assert max(map(cells, lines)) <= width
+    head = lines[0].split()
+    assert {"Tensor", "Shape", "Bytes", "Bits", "Pruned", "Tree"} <= set(head)
+    row = next(line for line in lines if line.startswith("encoder"))
+    assert "×".join(map(str, shape)) in row
+    assert " 10.5 " in row  # dB
+
+
 def test_a_narrow_terminal_still_shows_every_figure(summary):
     lines = tensor_table(summary, 30)
     assert all("64×32" in line for line in lines if line.startswith("encoder.layer.1"))
@@ -108,3 +124,9 @@ def test_nothing_to_show():
     empty = Summary(10, 400, (), compressed=True)
     assert tensor_table(empty) == cost_table(empty) == []
     assert totals(empty) == "0 tensors, 10 B in 400 B: ratio 0.025"
+
+
+def test_one_is_not_many():
+    found = [counted(number, what) for number in (0, 1, 2000) for what in ("weight", "batch")]
+    few = ["0 weights", "0 batches", "1 weight", "1 batch"]
+    assert found == [*few, "2,000 weights", "2,000 batches"]
