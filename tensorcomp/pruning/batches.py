@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.untouched import Generators
+from tensorcomp.pruning.generators import generators, set_generators
 
 Told = Callable[[int, "int | None"], None]
 
@@ -51,7 +51,7 @@ class Batches:
         if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
             raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
         # Before anything of the first pass: a loader may draw its order when it is started.
-        self._generators = Generators() if again else None
+        self._generators = generators() if again else None
         self._own = [(own, own.get_state()) for own in _generators_of(data)] if again else []
         try:
             started = iter(data)
@@ -84,7 +84,7 @@ class Batches:
             yield from self._repeat(self._kept)
         else:
             assert self._generators is not None
-            self._generators.restore()
+            set_generators(self._generators)
             for own, state in self._own:
                 own.set_state(state)
             yield from self._repeat(self._data)

@@ -64,15 +64,8 @@ class Granularity(ABC):
         """Return what a tensor's elements get from an array of its units."""
 
 
-@dataclass(frozen=True)
-class Element(Granularity):
-    """Single weights."""
-
-    id: ClassVar[str] = "element"
-
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the tensor's shape."""
-        return shape
+class _Weights(Granularity):
+    """Single weights are the units."""
 
     def sums(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores."""
@@ -81,6 +74,17 @@ class Element(Granularity):
     def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return the units."""
         return units.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Element(_Weights):
+    """Single weights."""
+
+    id: ClassVar[str] = "element"
+
+    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+        """Return the tensor's shape."""
+        return shape
 
 
 class _Slices(Granularity):
@@ -183,7 +187,7 @@ class Block(Granularity):
 
 
 @dataclass(frozen=True)
-class NM(Granularity):
+class NM(_Weights):
     """Single weights, of which `keep` stay in each group of neighbours along an axis.
 
     The pattern itself is the sparsity: 1 − keep / group.
@@ -228,14 +232,6 @@ class NM(Granularity):
                 f"which {self.group} does not divide"
             )
         return shape
-
-    def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores."""
-        return scores
-
-    def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the units."""
-        return units.reshape(shape)
 
     def keeps(self, scores: np.ndarray) -> np.ndarray:
         """Return the mask of the `keep` highest scores of each group.

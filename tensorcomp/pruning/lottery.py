@@ -10,9 +10,9 @@ import numpy as np
 import xxhash
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.generators import generators, set_generators
 from tensorcomp.pruning.granularity import Element, Granularity, parse_granularity
 from tensorcomp.pruning.masking import Masks
-from tensorcomp.pruning.rewinding import generators, set_generators
 from tensorcomp.pruning.schedules import check_schedule
 from tensorcomp.pruning.scores import Score, parse_score
 from tensorcomp.pruning.selection import USUAL_FLOOR, Scope

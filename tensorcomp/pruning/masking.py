@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.mask_checks import require_mask
 from tensorcomp.pruning.targets import require_value
 
 Masks = Mapping[str, "np.ndarray | torch.Tensor"]
@@ -41,13 +42,7 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
         if parameter is None:
             raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
         require_value(f"parameter {name!r}", parameter)
-        if not isinstance(mask, (np.ndarray, torch.Tensor)):
-            raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
-        if mask.dtype not in (torch.bool, np.bool_) or tuple(mask.shape) != tuple(parameter.shape):
-            raise PruningError(
-                f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}; it must be bool "
-                f"{list(parameter.shape)}, true where a weight is kept"
-            )
+        require_mask(name, mask, tuple(parameter.shape))
         kept[first[id(parameter)]] = as_tensor(mask, parameter.device)
     return kept
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import pickle
-import random
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.generators import generators, set_generators
 
 
 @dataclass(frozen=True)
@@ -102,35 +101,3 @@ class Snapshot:
                 f"tensors and plain values: {what}"
             ) from error
         return state
-
-
-def seed_generators(seed: int) -> None:
-    """Start the global generators of torch, NumPy and ``random`` from a seed."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global one is what loaders use
-    random.seed(seed)
-
-
-def generators() -> dict[str, Any]:
-    """Return the state of the global generators, as tensors and plain values."""
-    own: dict[str, Any] = dict(np.random.get_state(legacy=False))  # noqa: NPY002
-    own["state"] = {**own["state"], "key": torch.from_numpy(own["state"]["key"].astype(np.int64))}
-    # Asking for CUDA's state would set CUDA up.
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
-        "numpy": own,
-        "random": random.getstate(),
-    }
-
-
-def set_generators(state: dict[str, Any]) -> None:
-    """Set the global generators to what `generators` returned."""
-    own = state["numpy"]
-    key = own["state"]["key"].numpy().astype(np.uint32)
-    torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
-    np.random.set_state({**own, "state": {**own["state"], "key": key}})  # noqa: NPY002
-    random.setstate(state["random"])

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.mask_checks import require_mask
 from tensorcomp.pruning.scores import Score
 from tensorcomp.pruning.scores.base import widened
 from tensorcomp.pruning.statistics import Statistics
@@ -179,13 +180,7 @@ class PrunedScores(Scores):
         for name, mask in masks.items():
             if name not in self.shapes:
                 raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
-            if not isinstance(mask, np.ndarray):
-                raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
-            if mask.shape != self.shapes[name] or mask.dtype != np.bool_:
-                raise PruningError(
-                    f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}, the tensor "
-                    f"{list(self.shapes[name])}"
-                )
+            require_mask(name, mask, self.shapes[name])
         self._masks = masks
 
     def earlier(self, name: str) -> np.ndarray | None:

@@ -24,6 +24,7 @@ from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.locations import compressed_files, is_compressed
 from tensorcomp.pipeline import Progress
 from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
+from tensorcomp.pruning.mask_checks import require_mask
 from tensorcomp.pruning.storage import storage_bytes
 from tensorcomp.reports.sparsity import SparsityReport, SparsityRow
 from tensorcomp.threads import Workers, available_threads
@@ -216,11 +217,7 @@ def _check_masks(masks: Mapping[str, np.ndarray], entries: Iterable[_Entry]) -> 
     for name, mask in masks.items():
         if name not in shapes:
             raise PruningError(f"a mask is for {name!r}, and there is no such tensor")
-        if mask.dtype != np.bool_ or mask.shape != shapes[name]:
-            raise PruningError(
-                f"the mask of {name!r} is {mask.dtype} {list(mask.shape)}; it must be bool "
-                f"{list(shapes[name])}, true where a weight is kept"
-            )
+        require_mask(name, mask, shapes[name])
 
 
 def _masked(entry: _Entry, masks: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
+from tensorcomp.pruning.generators import generators, seed_generators, set_generators
 from tensorcomp.pruning.granularity import NM, Granularity
 from tensorcomp.pruning.holding import hold
 from tensorcomp.pruning.masking import Masks
 from tensorcomp.pruning.result import PruningResult
-from tensorcomp.pruning.rewinding import Snapshot, generators, seed_generators, set_generators
+from tensorcomp.pruning.rewinding import Snapshot
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.pruning.scores import Score
 from tensorcomp.pruning.selection import Scope, select

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import nn
+
+from tensorcomp.pruning.generators import generators, set_generators
 
 
 @contextlib.contextmanager
@@ -39,34 +39,14 @@ def untouched(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     >>> torch.equal(model.weight, before)
     True
     """
-    state, generators = _ModelState(model, weights=weights), Generators()
+    state, numbers = _ModelState(model, weights=weights), generators()
     for parameter in model.parameters():
         parameter.grad = None
     try:
         yield
     finally:
         state.restore()
-        generators.restore()
-
-
-class Generators:
-    """The state of the global generators of random numbers, as it is now."""
-
-    def __init__(self) -> None:
-        self._torch = torch.get_rng_state()
-        # Asking for CUDA's state would set CUDA up.
-        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self._cuda = torch.cuda.get_rng_state_all() if in_use else None
-        self._numpy = np.random.get_state()  # noqa: NPY002 - the global one is what loaders use
-        self._random = random.getstate()
-
-    def restore(self) -> None:
-        """Set the generators back to it."""
-        torch.set_rng_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
-        np.random.set_state(self._numpy)  # noqa: NPY002
-        random.setstate(self._random)
+        set_generators(numbers)
 
 
 class _Tensor:

@@ -14,8 +14,9 @@ from torch import nn
 
 from tensorcomp import load_file
 from tensorcomp.errors import CheckpointError, FormatError, PruningError
+from tensorcomp.pruning.generators import generators, seed_generators, set_generators
 from tensorcomp.pruning.lottery import find_ticket, train_reinitialised
-from tensorcomp.pruning.rewinding import Snapshot, generators, seed_generators, set_generators
+from tensorcomp.pruning.rewinding import Snapshot
 from tensorcomp.pruning.schedules import exponential
 
 torch.set_num_threads(1)

@@ -200,3 +200,14 @@ def test_an_expanded_parameter_is_restored():
         net.scale.data[:, :1].fill_(7)
     seen.check(net)
     assert net.scale.stride() == (1, 0)
+
+
+def test_numpy_may_draw_from_another_generator():
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        with untouched(nn.Linear(2, 2)):
+            drawn = np.random.random()  # noqa: NPY002
+        assert np.random.random() == drawn  # noqa: NPY002
+    finally:
+        np.random.set_bit_generator(usual)

@@ -1,0 +1,33 @@
+"""Whether a mask fits a tensor; of NumPy or torch, which is not imported for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorcomp.errors import PruningError
+
+
+def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
+    """Require a mask that fits a tensor.
+
+    Parameters
+    ----------
+    name : str
+        The tensor's.
+    mask : numpy.ndarray or torch.Tensor
+    shape : tuple of int
+        The tensor's.
+
+    Raises
+    ------
+    PruningError
+        If it is no array, not bool, or of another shape.
+    """
+    dtype = getattr(mask, "dtype", None)
+    if dtype is None:
+        raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
+    if str(dtype) not in ("bool", "torch.bool") or tuple(mask.shape) != tuple(shape):
+        raise PruningError(
+            f"the mask of {name!r} is {dtype} {list(mask.shape)}; it must be bool {list(shape)}, "
+            "true where a weight is kept"
+        )
