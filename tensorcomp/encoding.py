@@ -82,7 +82,7 @@ def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encod
     return replace(
         encoded,
         from_original=measure(original, decoded),
-        keeps_zeros=not as_words(decoded)[zeros].any(),
+        keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
     )
 
 
