@@ -101,7 +101,9 @@ def float_arrays(draw):
         if kind == "denormal":
             words &= np.uint64((1 << fraction) - 1 | sign)
         array = np.asarray(words).astype(f"u{dtype.itemsize}").view(dtype)
-        array = np.where(np.isfinite(array.astype(np.float64)), array, dtype.type(0))
+        with np.errstate(invalid="ignore"):  # a signalling NaN may be drawn
+            finite = np.isfinite(array.astype(np.float64))
+        array = np.where(finite, array, dtype.type(0))
     return np.asarray(array).astype(dtype).reshape(shape)
 
 
