@@ -32,5 +32,9 @@ class PruningError(TensorcompError):
     """Weights cannot be scored or selected as asked, or masks do not fit the model."""
 
 
+class GradientError(TensorcompError):
+    """Gradients cannot be compressed or exchanged as asked; on all ranks alike."""
+
+
 class VerificationError(TensorcompError):
     """Decoded bytes differ from what the manifest, or the original, says they are."""

@@ -103,9 +103,12 @@ class Transform(Codec):
     ----------
     default_parts : mapping of str to str
         The text of the subtree that codes a part for which none is given.
+    part_aliases : mapping of str to str
+        Other names of parts that a tree's text may use.
     """
 
     default_parts: ClassVar[Mapping[str, str]]
+    part_aliases: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:

@@ -64,6 +64,47 @@ class Gaps(Serializer):
         positions -= first
         return [_U64.pack(int(first)), *_encode(positions)]
 
+    def encode_positions(self, positions: np.ndarray, size: int) -> Pieces:
+        """Return what `encode` gives for a mask, from where it is true.
+
+        Parameters
+        ----------
+        positions : numpy.ndarray
+            Ascending (k,), 2k at most `size`.
+        size : int
+            Elements of the mask, at least one.
+        """
+        if 2 * positions.size > size:
+            raise ValueError(f"gaps: {positions.size} of {size} positions are more than half")
+        return [_COUNT.pack(0, positions.size), *_encode(positions.astype(np.uint64))]
+
+    def decode_positions(self, data: np.ndarray, size: int) -> np.ndarray | None:
+        """Return where a mask is true, ascending int64, or None where the false places are coded.
+
+        Parameters
+        ----------
+        data : numpy.ndarray
+            Flat uint8: what `encode` gave.
+        size : int
+            Elements of the mask, at least one.
+
+        Raises
+        ------
+        CodecError
+            If the bytes are damaged.
+        """
+        from tensorcomp.kernels.gaps import decode_positions
+
+        inverted, count, table, stream = _read_mask_head(data)
+        if inverted:
+            return None
+        if count > size:
+            raise CodecError(f"gaps: {count} places of a mask of {size} elements")
+        positions = np.empty(count, np.uint64)
+        used = int(decode_positions(stream, table, np.uint64(size - 1), positions))
+        _check_end(used, stream)
+        return positions.view(np.int64)
+
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
         if out.size == 0:
@@ -71,20 +112,32 @@ class Gaps(Serializer):
         kind = out.dtype.kind
         if kind not in "biu" or (kind != "b" and out.ndim != 1):
             raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
-        plain = data.tobytes()
-        head = _COUNT if kind == "b" else _U64
-        if len(plain) < head.size:
-            raise CodecError("gaps: the head is cut short")
-        table, stream = _read_table(plain[head.size :])
         if kind == "b":
-            inverted, count = _COUNT.unpack_from(plain)
+            inverted, count, table, stream = _read_mask_head(data)
             used = _decode_mask(stream, table, inverted, count, out)
         else:
+            plain = data.tobytes()
+            if len(plain) < _U64.size:
+                raise CodecError("gaps: the head is cut short")
+            table, stream = _read_table(plain[_U64.size :])
             used = _decode_integers(stream, table, _U64.unpack_from(plain)[0], out)
-        if used < 0:
-            raise CodecError("gaps: an index lies beyond the array's range")
-        if (used + 7) // 8 != stream.size - len(_PADDING):
-            raise CodecError("gaps: the stream does not end where it should")
+        _check_end(used, stream)
+
+
+def _read_mask_head(data: np.ndarray) -> tuple[bool, int, np.ndarray, np.ndarray]:
+    """Return whether the false places of a mask are coded, how many, the table, the stream."""
+    plain = data.tobytes()
+    if len(plain) < _COUNT.size:
+        raise CodecError("gaps: the head is cut short")
+    inverted, count = _COUNT.unpack_from(plain)
+    return inverted, count, *_read_table(plain[_COUNT.size :])
+
+
+def _check_end(used: int, stream: np.ndarray) -> None:
+    if used < 0:
+        raise CodecError("gaps: an index lies beyond the array's range")
+    if (used + 7) // 8 != stream.size - len(_PADDING):
+        raise CodecError("gaps: the stream does not end where it should")
 
 
 def _encode_mask(mask: np.ndarray) -> Pieces:

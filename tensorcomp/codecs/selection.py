@@ -20,6 +20,9 @@ from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
 Bounds = Sequence[tuple[int, int]]
+_FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
+_SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
+_BLOCK = 64  # room that a kernel needs behind what it writes
 
 
 def check_sparsity(sparsity: object) -> None:
@@ -100,6 +103,57 @@ def mark_largest(words: np.ndarray, keep: int, *, first: bool) -> np.ndarray:
     begin = 0 if first else equal - (keep - above)
     mark_keys(words, bits, limit, begin, begin + keep - above, mask.view(np.uint8))
     return mask
+
+
+def largest_positions(words: np.ndarray, keep: int) -> np.ndarray:
+    """Return the ascending indices (k,), int64, of what ``mark_largest(first=True)`` marks.
+
+    Where few are kept, a sample tells above which key they are; the candidates above it are
+    gathered in one pass, and the largest selected among them, exactly.
+    """
+    if not 0 < keep <= words.size * _FEW_KEPT or words.size < _SAMPLED:
+        return np.flatnonzero(mark_largest(words, keep, first=True))
+    bits = 8 * words.itemsize - 1
+    kept = words.dtype.type((1 << bits) - 1)
+    sample = words[:: max(1, words.size // _SAMPLED)] & kept
+    share = keep / words.size
+    # Five deviations of what a sample of this size has above the key that is looked for.
+    wanted = min(sample.size, int(sample.size * share + 5 * math.sqrt(sample.size * share) + 2))
+    limit = np.partition(sample, sample.size - wanted)[sample.size - wanted]
+    places = positions_above(words, int(limit), 2 * keep + _SAMPLED)
+    count = places.size
+    if count < keep:  # the sample was not like the rest
+        return np.flatnonzero(mark_largest(words, keep, first=True))
+    keys = words[places] & kept
+    least = np.partition(keys, count - keep)[count - keep]
+    above = keys > least
+    ties = np.flatnonzero(keys == least)[: keep - int(np.count_nonzero(above))]
+    above[ties] = True
+    largest: np.ndarray = places[above]
+    return largest
+
+
+def positions_above(words: np.ndarray, limit: int, guess: int | None = None) -> np.ndarray:
+    """Return the ascending indices (k,), int64, of floats whose magnitude is at least `limit`.
+
+    Parameters
+    ----------
+    words : numpy.ndarray
+        The floats' words (n,).
+    limit : int
+        The word of a magnitude.
+    guess : int, optional
+        How many there may be; if there are more, the pass is made again.
+    """
+    from tensorcomp.kernels.gradients import find_above
+
+    room = words.size // 16 if guess is None else guess
+    while True:
+        places = np.empty(min(words.size, room) + _BLOCK, np.int64)
+        count = find_above(words, 8 * words.itemsize - 1, np.uint64(limit), places)
+        if count >= 0:
+            return places[:count]
+        room = 4 * room + _BLOCK
 
 
 def _limit(words: np.ndarray, keep: int) -> np.uint64:

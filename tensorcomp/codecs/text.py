@@ -121,6 +121,7 @@ def _parse_node(text: str, tokens: list[_Token], at: int, depth: int) -> tuple[N
                 key = names[len(config)]
             if key is None:
                 raise PlanError(f"{cls.id} takes {len(names)} arguments at most, in {text!r}")
+            key = getattr(cls, "part_aliases", {}).get(key, key)
             if key in config or key in children:
                 raise PlanError(f"{cls.id} is given {key!r} twice, in {text!r}")
             if key in names:

@@ -11,7 +11,8 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.selection import kept_values, masked_parts, restore
+from tensorcomp.codecs.selection import kept_values, masked_parts, positions_above, restore
+from tensorcomp.codecs.words import as_words
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Threshold(Transform):
     """Keep the elements whose magnitude is at least `value`, and set all others to zero.
 
     Parts: ``mask``, bool, of the array's shape, true where elements are kept; ``values``, those
-    elements as they are, one-dimensional, of the array's dtype, in row-major order.
+    elements as they are, one-dimensional, of the array's dtype, in row-major order. A tree's text
+    may call the mask ``indices``.
 
     Error: less than `value` for each element. Kept elements are exact unless their subtree loses
     something.
@@ -43,6 +45,7 @@ class Threshold(Transform):
     id: ClassVar[str] = "threshold"
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
+    part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     value: float
 
     def __post_init__(self) -> None:
@@ -65,6 +68,17 @@ class Threshold(Transform):
         wide = widened(array, self.id)
         mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}
+
+    def positions(self, array: np.ndarray) -> np.ndarray:
+        """Return the flat indices of the elements that are kept, ascending, int64.
+
+        Parameters
+        ----------
+        array : numpy.ndarray
+            float32 or float64, finite.
+        """
+        least = as_words(np.array([_least(self.value, array.dtype)]))[0]
+        return positions_above(as_words(array).reshape(-1), int(least))
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""

@@ -14,8 +14,7 @@ from tensorcomp.codecs.selection import (
     check_keep,
     kept_count,
     kept_in_pieces,
-    kept_values,
-    mark_largest,
+    largest_positions,
     masked_parts,
     restore,
     row_pieces,
@@ -32,7 +31,8 @@ class TopK(Transform):
     elements are chosen among all elements of the tensor.
 
     Parts: ``mask``, bool, of the array's shape, true where elements are kept; ``values``, those
-    elements as they are, one-dimensional, of the array's dtype, in row-major order.
+    elements as they are, one-dimensional, of the array's dtype, in row-major order. A tree's text
+    may call the mask ``indices``.
 
     Error: the square root of the sum of the squares of the elements that are set to zero; no other
     choice of as many has a lower one. Kept elements are exact unless their subtree loses something.
@@ -58,6 +58,7 @@ class TopK(Transform):
     id: ClassVar[str] = "topk"
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
+    part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     keep: int | float = 0.01
 
     def __post_init__(self) -> None:
@@ -89,9 +90,15 @@ class TopK(Transform):
             If the array holds anything but finite floats.
         """
         widened(array, self.id)
-        keep = kept_count(self.keep, array.size)
-        mask = mark_largest(as_words(array).reshape(-1), keep, first=True).reshape(array.shape)
-        return {"mask": mask, "values": kept_values(array, mask)}
+        mask = np.zeros(array.shape, np.bool_)
+        positions = self.positions(array)
+        mask.reshape(-1)[positions] = True
+        return {"mask": mask, "values": array.reshape(-1)[positions]}
+
+    def positions(self, array: np.ndarray) -> np.ndarray:
+        """Return the flat indices of the elements that are kept, ascending, int64."""
+        words = as_words(array).reshape(-1)
+        return largest_positions(words, kept_count(self.keep, words.size))
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""

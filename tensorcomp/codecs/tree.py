@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -271,14 +271,32 @@ def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Share
     pieces: Pieces = []
     for (name, child), child_shared in zip(node.children, below, strict=True):
         part = readable(parts[name])
-        try:
-            coded = _encode(child, part, child_shared)
-        except NotRepresentable:
-            coded = raw_payload(part)
-        if -1 in specs[name].shape:
-            pieces.append(_U64.pack(part.size))
-        pieces += [_U64.pack(byte_count(coded)), *coded]
+        pieces += framed_part(specs[name], part.size, encode_part(child, part, child_shared))
     return pieces
+
+
+def encode_part(node: Node, part: np.ndarray, shared: Shared | None = None) -> Pieces:
+    """Return the bytes of a part by its subtree; the part's own bytes where that cannot take it."""
+    try:
+        return encode(node, part, shared)
+    except NotRepresentable:
+        return raw_payload(readable(part))
+
+
+def framed_part(spec: ArraySpec, size: int, coded: Pieces) -> Pieces:
+    """Return a part's bytes as a transform's hold them: behind their lengths.
+
+    Parameters
+    ----------
+    spec : ArraySpec
+        As `Transform.parts` gives it.
+    size : int
+        Elements of the part.
+    coded : Pieces
+        From `encode_part`.
+    """
+    head = _U64.pack(size) if -1 in spec.shape else b""
+    return [head + _U64.pack(byte_count(coded)), *coded]
 
 
 def decode(
@@ -341,22 +359,40 @@ def _decode_parts(
 ) -> None:
     own, below = shared
     parts: dict[str, np.ndarray] = {}
-    specs: Mapping[str, ArraySpec] = codec.parts(spec_of(out))
-    position = 0
+    coded = framed_parts(node, spec_of(out), data)
     for (name, child), child_shared in zip(node.children, below, strict=True):
-        shape = specs[name].shape
-        if -1 in shape:
-            size, position = _read_size(data, position, out.size, name)
-            shape = _completed(shape, size, name)
-        length, position = _read_size(data, position, data.size - position - 8, name)
-        part = np.empty(shape, specs[name].dtype)
-        _decode(child, data[position : position + length], part, child_shared)
+        spec, payload = coded[name]
+        part = np.empty(spec.shape, spec.dtype)
+        _decode(child, payload, part, child_shared)
         part.flags.writeable = False
         parts[name] = part
+    codec.decode(parts, out, own)
+
+
+def framed_parts(
+    node: Node, spec: ArraySpec, data: np.ndarray
+) -> dict[str, tuple[ArraySpec, np.ndarray]]:
+    """Return each part's spec and bytes from a transform's bytes, without their mark.
+
+    Raises
+    ------
+    CodecError
+        If the lengths contradict each other or the spec.
+    """
+    codec = cast(Transform, node.codec)
+    found: dict[str, tuple[ArraySpec, np.ndarray]] = {}
+    position = 0
+    for name, part in codec.parts(spec).items():
+        shape = part.shape
+        if -1 in shape:
+            size, position = _read_size(data, position, spec.size, name)
+            shape = _completed(shape, size, name)
+        length, position = _read_size(data, position, data.size - position - 8, name)
+        found[name] = ArraySpec(shape, part.dtype), data[position : position + length]
         position += length
     if position != data.size:
         raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
-    codec.decode(parts, out, own)
+    return found
 
 
 def _completed(shape: tuple[int, ...], size: int, name: str) -> tuple[int, ...]:

@@ -1,0 +1,285 @@
+"""What every gradient compressor is: pure steps with explicit state, payloads, and what they mean.
+
+A compressor is a frozen dataclass; what it remembers from step to step is a state of its own, which
+`Compressor.init` makes and `Compressor.step` replaces. Nothing here knows of torch or of a network.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.sent import Nothing, Sent
+
+Reduction: TypeAlias = Literal["gather", "owners", "sum"]
+# What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
+# and at last returns the mean gradient, what this rank has sent, and its next state.
+Phases: TypeAlias = "Generator[np.ndarray, np.ndarray, tuple[np.ndarray, Sent, State]]"
+
+
+@dataclass(frozen=True)
+class GradientSpec:
+    """A gradient that is to be compressed.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    shape : tuple of int
+    dtype : numpy.dtype
+        Of what is coded: float32, or float64 for float64 parameters.
+    role : str
+        As `planning.roles` tells from name and shape; empty if nobody asked.
+    worker : int
+        The number of the worker (rank) that compresses it: what is drawn at random differs by it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+    role: str = ""
+    worker: int = 0
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the gradient as it is."""
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class State:
+    """What a compressor remembers of one tensor; compressors subclass it with their fields.
+
+    Arrays of the gradient's shape (flat or not) belong to its elements: they are cut and joined
+    with the tensor (`states.split`, `states.join`). Fields with the metadata ``saved=False`` are
+    working memory. A state stays valid until the state that `step` made from it is stepped itself:
+    until then a step can be undone by dropping the new state.
+
+    Parameters
+    ----------
+    spec : GradientSpec
+    """
+
+    spec: GradientSpec
+
+
+@dataclass(frozen=True)
+class Wrapped(State):
+    """The state of a wrapper: that of what it wraps, and more."""
+
+    inner: State
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What all workers know of a training step, and must know alike.
+
+    Parameters
+    ----------
+    step : int
+        Optimizer steps before this one.
+    phase : str
+        ``"beginning"``, ``"middle"`` or ``"final"`` of training (see `phases`).
+    choices : mapping of str to str
+        The compressor's text that was agreed on for a parameter (see `adaptive`).
+    """
+
+    step: int = 0
+    phase: str = "beginning"
+    choices: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A compressed gradient.
+
+    Parameters
+    ----------
+    data : bytes
+        The bytes on the wire: the blob that a compressed checkpoint holds for such a tensor
+        (`container.blob`). None at all stand for zeros.
+    spec : GradientSpec
+    sent : Sent or None
+        What it decodes to, as its maker knows it; None where it was received.
+    """
+
+    data: bytes
+    spec: GradientSpec
+    sent: Sent | None = field(default=None, compare=False, repr=False)
+
+
+class Compressor(ABC):
+    """Compresses the gradients of one tensor after another step; a frozen dataclass.
+
+    Attributes
+    ----------
+    reduction : str
+        How workers' payloads become a mean: ``"gather"``, all workers receive all payloads;
+        ``"owners"``, each sends parts of its gradient to their owners, who send the mean of a part
+        to all; ``"sum"``, arrays are summed on the way (`phases`).
+    unbiased : bool
+        Whether the expected value of what is decoded is the gradient.
+    """
+
+    reduction: ClassVar[Reduction] = "gather"
+    unbiased: ClassVar[bool] = False
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return the compressor for this tensor at this step: no wrapper that decides is left."""
+        return self
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the canonical text; payloads of compressors with equal texts decode each other."""
+
+    def init(self, spec: GradientSpec) -> State:
+        """Return the state before the first step."""
+        return State(spec)
+
+    @abstractmethod
+    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+        """Compress a gradient of the state's spec; it is not changed.
+
+        Parameters
+        ----------
+        gradient : numpy.ndarray
+            All elements finite.
+        state : State
+            From `init`, or from the step before.
+
+        Returns
+        -------
+        Payload
+            With `Payload.sent`.
+        State
+        """
+
+    @abstractmethod
+    def receive(self, payload: Payload) -> Sent:
+        """Return what a payload decodes to, sparse where it is.
+
+        Raises
+        ------
+        CodecError
+            If the payload is damaged.
+        """
+
+    def decode(self, payload: Payload) -> np.ndarray:
+        """Return the gradient of a payload, of its spec's shape and dtype.
+
+        Raises
+        ------
+        CodecError
+            If the payload is damaged.
+        """
+        spec = payload.spec
+        out = np.zeros(spec.shape, spec.dtype)
+        self.receive(payload).add_to(out.reshape(-1), 1.0)
+        return out
+
+    def phases(self, gradient: np.ndarray, state: State) -> Phases:
+        """Compress to arrays that are averaged on the way; only where `reduction` is ``"sum"``."""
+        raise NotImplementedError(f"{self.text()} is not reduced by sums")
+
+
+class Wrapper(Compressor):
+    """A compressor around another: it says what the inner one is given, and what is left of it."""
+
+    inner: Compressor
+
+    @property
+    def reduction(self) -> Reduction:  # type: ignore[override]
+        """That of the inner compressor."""
+        return self.inner.reduction
+
+    @property
+    def unbiased(self) -> bool:  # type: ignore[override]
+        """That of the inner compressor."""
+        return self.inner.unbiased
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return this wrapper around what the inner compressor is at this step."""
+        resolved: Compressor = with_inner(self, self.inner.at(info, spec))
+        return resolved
+
+    @abstractmethod
+    def before(self, gradient: np.ndarray, state: Any) -> np.ndarray:
+        """Return what the inner compressor is given: an array that this wrapper owns."""
+
+    @abstractmethod
+    def after(self, given: np.ndarray, sent: Sent, state: Any, inner: State) -> State:
+        """Return the next state; `given` may be changed and kept."""
+
+    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, State]:
+        """Compress what `before` gives by the inner compressor."""
+        given = self.before(gradient, state)
+        payload, inner = self.inner.step(given, state.inner)
+        return payload, self.after(given, payload.sent or Nothing(), state, inner)
+
+    def phases(self, gradient: np.ndarray, state: Any) -> Phases:
+        """Do the same by sums."""
+        given = self.before(gradient, state)
+        mean, sent, inner = yield from self.inner.phases(given, state.inner)
+        return mean, sent, self.after(given, sent, state, inner)
+
+    def receive(self, payload: Payload) -> Sent:
+        """Return what the inner compressor reads."""
+        return self.inner.receive(payload)
+
+
+def with_inner(wrapper: Any, inner: Compressor) -> Any:
+    """Return a compressor that has a field ``inner`` around another one."""
+    return wrapper if wrapper.inner is inner else replace(wrapper, inner=inner)
+
+
+def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor]) -> Compressor:
+    """Return a compressor whose innermost one is changed; what is wrapped around it stays.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        Compressors with a field ``inner`` around one that has none.
+    change : callable
+    """
+    inner = getattr(compressor, "inner", None)
+    if inner is None:
+        return change(compressor)
+    changed: Compressor = with_inner(compressor, map_leaf(inner, change))
+    return changed
+
+
+def leaf_of(compressor: Compressor) -> Compressor:
+    """Return the innermost compressor."""
+    inner = getattr(compressor, "inner", None)
+    return compressor if inner is None else leaf_of(inner)
+
+
+def with_keep(compressor: Compressor, keep: float) -> Compressor:
+    """Return a compressor whose innermost one keeps another part of the elements.
+
+    Raises
+    ------
+    GradientError
+        If that one has no such part.
+    """
+
+    def change(leaf: Compressor) -> Compressor:
+        if not hasattr(leaf, "with_keep"):
+            raise GradientError(
+                f"{leaf.text()} has no ratio that could change; give a tree such as topk(0.01)"
+            )
+        changed: Compressor = leaf.with_keep(keep)
+        return changed
+
+    return map_leaf(compressor, change)

@@ -1,0 +1,177 @@
+"""States as plain mappings, cut into pieces, joined, and carried from one compressor to another.
+
+A field of a state is another state, an array, or a number. Arrays with as many elements as the
+gradient belong to its elements; all others, and numbers, belong to the tensor as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, GradientSpec, State
+
+_S = TypeVar("_S", bound=State)
+
+
+def flatten(state: State) -> dict[str, Any]:
+    """Return what a state remembers as a flat mapping of dotted field names.
+
+    Values are numpy arrays (not copied), integers, floats and texts; working memory is left out.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in _remembered(state):
+        if isinstance(value, State):
+            flat |= {f"{name}.{below}": item for below, item in flatten(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
+    """Return a state like another one, with what `flatten` gave for one of its kind.
+
+    Parameters
+    ----------
+    template : State
+        Of the same compressor and spec, from `Compressor.init` say.
+    values : mapping
+
+    Raises
+    ------
+    GradientError
+        If a value is missing or does not fit the template's.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in _remembered(template):
+        where = f"{template.spec.name}: {name}"
+        if isinstance(value, State):
+            prefix = f"{name}."
+            below = {k[len(prefix) :]: v for k, v in values.items() if k.startswith(prefix)}
+            changes[name] = unflatten(value, below)
+        elif name not in values:
+            raise GradientError(f"the saved state has no {where}; it is another compressor's")
+        elif isinstance(value, np.ndarray):
+            changes[name] = _fitting(np.asarray(values[name]), value, where)
+        else:
+            changes[name] = type(value)(values[name])
+    return replace(template, **changes)
+
+
+def split(state: _S, sizes: Sequence[int], specs: Sequence[GradientSpec]) -> list[_S]:
+    """Cut the state of some tensors coded as one into those of the tensors.
+
+    Parameters
+    ----------
+    state : State
+    sizes : sequence of int
+        Elements of each; their sum is the number of the state's elements.
+    specs : sequence of GradientSpec
+        Those of the parts.
+    """
+    stops = np.cumsum(sizes)
+    starts = stops - np.asarray(sizes)
+    total = int(stops[-1]) if len(sizes) else 0
+    if total != state.spec.size:
+        raise GradientError(f"{state.spec.name}: {total} elements are cut out of {state.spec.size}")
+    return [
+        _piece(state, int(a), int(b), spec) for a, b, spec in zip(starts, stops, specs, strict=True)
+    ]
+
+
+def _piece(state: _S, start: int, stop: int, spec: GradientSpec) -> _S:
+    changes: dict[str, Any] = {"spec": spec}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, State):
+            changes[field.name] = _piece(value, start, stop, spec)
+        elif is_elementwise(state, value):
+            changes[field.name] = value.reshape(-1)[start:stop].copy()
+    return replace(state, **changes)
+
+
+def join(states: Sequence[_S], spec: GradientSpec) -> _S:
+    """Return the state of tensors that are coded as one from now on.
+
+    Numbers are those of the first.
+
+    Raises
+    ------
+    GradientError
+        If the states are of different kinds.
+    """
+    first = states[0]
+    if len(states) == 1:
+        return _piece(first, 0, first.spec.size, spec)
+    if len({type(state) for state in states}) > 1:
+        raise GradientError(f"{spec.name}: states of different compressors cannot be joined")
+    changes: dict[str, Any] = {"spec": spec}
+    for field in fields(first):
+        value = getattr(first, field.name)
+        values = [getattr(state, field.name) for state in states]
+        if isinstance(value, State):
+            changes[field.name] = join(values, spec)
+        elif is_elementwise(first, value):
+            changes[field.name] = np.concatenate([item.reshape(-1) for item in values])
+    return replace(first, **changes)
+
+
+def carry(compressor: Compressor, state: State, spec: GradientSpec | None = None) -> State:
+    """Return a state for a compressor that keeps of another's what fits, residuals above all.
+
+    Parameters
+    ----------
+    compressor : Compressor
+    state : State
+        Of a compressor that was used before.
+    spec : GradientSpec, optional
+        That of `state` if not given.
+    """
+    return _carried(compressor.init(spec or state.spec), state)
+
+
+def _carried(fresh: State, old: State) -> State:
+    if type(fresh) is not type(old):
+        # One of them has a wrapper more: look for the like of the other below it.
+        below_new, below_old = getattr(fresh, "inner", None), getattr(old, "inner", None)
+        if below_old is not None and _depth(old) > _depth(fresh):
+            return _carried(fresh, below_old)
+        if below_new is not None:
+            return replace(fresh, inner=_carried(below_new, old))  # type: ignore[call-arg]
+        return fresh
+    changes: dict[str, Any] = {}
+    for name, value in _remembered(fresh):
+        before = getattr(old, name)
+        if isinstance(value, State):
+            changes[name] = _carried(value, before)
+        elif not isinstance(value, np.ndarray):
+            changes[name] = before
+        elif before.size == value.size:
+            changes[name] = before.reshape(value.shape).astype(value.dtype, copy=False)
+    return replace(fresh, **changes)
+
+
+def _depth(state: State) -> int:
+    inner = getattr(state, "inner", None)
+    return 0 if inner is None else 1 + _depth(inner)
+
+
+def is_elementwise(state: State, value: object) -> bool:
+    """Return whether a field's value belongs to the elements of the gradient."""
+    return isinstance(value, np.ndarray) and value.size == state.spec.size
+
+
+def _remembered(state: State) -> Iterator[tuple[str, Any]]:
+    for field in fields(state):
+        if field.name != "spec" and field.metadata.get("saved", True):
+            yield field.name, getattr(state, field.name)
+
+
+def _fitting(array: np.ndarray, like: np.ndarray, where: str) -> np.ndarray:
+    if array.size != like.size:
+        raise GradientError(f"{where} has {array.size} elements; {like.size} are needed")
+    return np.array(array.reshape(like.shape), dtype=like.dtype)
