@@ -45,7 +45,10 @@ Stats = Annotated[
 ]
 Scope = Annotated[
     Optional[Among],  # noqa: UP045
-    typer.Option(help="Among which weights: the score's own choice by default."),
+    typer.Option(
+        help="Among which weights: the score's own choice by default; "
+        "tensor for what is more than single weights."
+    ),
 ]
 Granularity = Annotated[
     Optional[str],  # noqa: UP045

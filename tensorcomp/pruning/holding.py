@@ -10,7 +10,7 @@ from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.guard import Guard, find_parameter
-from tensorcomp.pruning.masking import Masks, as_tensor, kept_places
+from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.targets import unwrapped
 
 
@@ -160,14 +160,10 @@ def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
     if not masks:
         raise PruningError("there are no masks to hold; select some weights first")
     kept = kept_places(model, masks)
-    places = {id(model.get_parameter(name)): mask for name, mask in kept.items()}
-    for name, mask in masks.items():
+    for name in masks:
         parameter = model.get_parameter(name)
         if not parameter.is_floating_point():
             raise PruningError(
                 f"parameter {name!r} holds {parameter.dtype}; only floats can be masked"
             )
-        of_all = places[id(parameter)]
-        if not torch.equal(of_all, as_tensor(mask, of_all.device)):
-            raise PruningError(f"{name!r} is a tied weight with unlike masks; give one of them")
     return {name: mask.clone() for name, mask in kept.items()}

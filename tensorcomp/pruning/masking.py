@@ -32,7 +32,8 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
     Raises
     ------
     PruningError
-        If there is no such parameter, it has no values yet, or a mask does not fit it.
+        If there is no such parameter, it has no values yet, a mask does not fit it, or names of
+        one tied weight have unlike masks.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -43,7 +44,10 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
             raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
         require_value(f"parameter {name!r}", parameter)
         require_mask(name, mask, tuple(parameter.shape))
-        kept[first[id(parameter)]] = as_tensor(mask, parameter.device)
+        place, found = first[id(parameter)], as_tensor(mask, parameter.device)
+        if place in kept and not torch.equal(kept[place], found):
+            raise PruningError(f"{name!r} is a tied weight with unlike masks; give one of them")
+        kept[place] = found
     return kept
 
 

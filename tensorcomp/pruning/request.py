@@ -28,7 +28,8 @@ class Pruning:
     stats : path or Statistics, optional
         What ``tensorcomp calibrate`` measured. ``obd`` also takes Adam's state from the checkpoint.
     scope : {"global", "tensor", "row"} or callable, optional
-        Among which weights the lowest are looked for; by default what is usual for the score.
+        Among which weights the lowest are looked for; by default what is usual for the score,
+        or ``tensor`` where several weights are pruned together.
     granularity : str or Granularity
         ``element``, ``row``, ``filter``, ``channel``, ``block(4, 4)``, ``nm(2, 4)``.
     where : str or sequence of str, optional

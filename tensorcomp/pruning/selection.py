@@ -96,7 +96,8 @@ def select(
     scope : {"global", "tensor", "row"} or callable, optional
         Among which weights the lowest are looked for: all, those of a tensor, those of a row (slice
         of the first axis), or those of all tensors for which a function of the name gives the same.
-        By default what is usual for the score: ``row`` for Wanda, else ``global``.
+        By default what is usual for the score, ``row`` for Wanda, else ``global``; where several
+        weights are pruned together ``tensor``.
     granularity : Granularity or str
         What is pruned together. Of units of several weights, as many are pruned as come nearest to
         k weights.
@@ -130,7 +131,8 @@ def select(
     fractions = _fractions(scores, sparsity)
     _check_limits(floor, ceiling)
     if scope is None:
-        usual = scores.score.scope if isinstance(unit, Element) else "global"
+        # Sums of whole units tell more of their size than of their worth: no match across tensors.
+        usual = scores.score.scope if isinstance(unit, Element) else "tensor"
         scope = "tensor" if isinstance(sparsity, Mapping) and usual == "global" else usual
     if isinstance(sparsity, Mapping) and scope not in ("tensor", "row"):
         raise PruningError("a sparsity for each tensor goes with the scope tensor or row")

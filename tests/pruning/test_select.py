@@ -259,14 +259,23 @@ def test_units_go_as_a_whole(granularity, scope):
 def test_units_of_unlike_size_come_nearest_to_the_aim():
     scores = {"a": np.full((4, 10), 0.1), "b": np.full((3, 7), 1.0)}
     # 61 weights: after 3 units of `a` 30 are gone, after all four 40; half is 30 (30.5, to even).
-    assert select(scores, 0.5, granularity="filter", floor=0).pruned == {"a": 30, "b": 0}
-    assert select(scores, 0.6, granularity="filter", floor=0).pruned == {"a": 40, "b": 0}
-    assert select(scores, 0.6, granularity="filter").pruned == {"a": 30, "b": 7}
+    assert select(scores, 0.5, granularity="filter", scope="global", floor=0).pruned == {
+        "a": 30,
+        "b": 0,
+    }
+    assert select(scores, 0.6, granularity="filter", scope="global", floor=0).pruned == {
+        "a": 40,
+        "b": 0,
+    }
+    assert select(scores, 0.6, granularity="filter", scope="global").pruned == {"a": 30, "b": 7}
+    # Left alone, each tensor loses its part: whole units are no match across tensors.
+    by_tensor = select(scores, 0.6, granularity="filter", scope="tensor").pruned
+    assert select(scores, 0.6, granularity="filter").pruned == by_tensor != {"a": 30, "b": 7}
 
 
 def test_units_obey_limits():
     scores = {"a": np.arange(8.0)[:, None] * np.ones((8, 4)), "b": 100 + np.ones((8, 4))}
-    selection = select(scores, 0.5, granularity="filter", floor=0.25, ceiling=0.9)
+    selection = select(scores, 0.5, granularity="filter", scope="global", floor=0.25, ceiling=0.9)
     assert selection.pruned == {"a": 24, "b": 8}
 
 
@@ -280,7 +289,7 @@ def test_units_that_come_nearest_within_a_floor_are_enough():
 
 def test_units_too_large_for_floor_and_ceiling_keep_the_floor():
     scores = {"w": np.arange(4.0)[:, None] * np.ones((4, 4))}
-    selection = select(scores, 0.3, granularity="filter", floor=0.6, ceiling=0.7)
+    selection = select(scores, 0.3, granularity="filter", scope="global", floor=0.6, ceiling=0.7)
     assert selection.pruned == {"w": 4}
 
 
@@ -310,7 +319,7 @@ def test_units_of_weights_pruned_before_come_nearest_to_the_aim(seed, aim, densi
         name: before[name] & ~unit.spread(part.reshape(unit.units((4, 6), name)), (4, 6))
         for name, part in parts.items()
     }
-    check(select(scores, k / 48, granularity=unit, floor=0, previous=before), masks)
+    check(select(scores, k / 48, granularity=unit, scope="global", floor=0, previous=before), masks)
 
 
 def test_a_pattern_says_its_sparsity():
