@@ -120,6 +120,8 @@ def largest_positions(words: np.ndarray, keep: int) -> np.ndarray:
     # Five deviations of what a sample of this size has above the key that is looked for.
     wanted = min(sample.size, int(sample.size * share + 5 * math.sqrt(sample.size * share) + 2))
     limit = np.partition(sample, sample.size - wanted)[sample.size - wanted]
+    if limit == 0:  # mostly zeros: no key parts the largest from the rest
+        return np.flatnonzero(mark_largest(words, keep, first=True))
     places = positions_above(words, int(limit), 2 * keep + _SAMPLED)
     count = places.size
     if count < keep:  # the sample was not like the rest

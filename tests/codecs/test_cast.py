@@ -120,3 +120,21 @@ def test_wrong_configurations_are_refused(text):
 def test_all_float_types_are_known():
     for dtype in FLOATS:
         assert not transformed(Cast("F8_E4M3"), np.zeros(0, "f4"))["values"].size, dtype
+
+
+def test_halves_are_rounded_and_widened_as_ieee_says():
+    from tensorcomp.codecs.cast import _round, _widen
+
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = halves[np.isfinite(halves)]
+    exact = finite.astype(np.float32)
+    np.testing.assert_array_equal(_widen(finite).view(np.uint32), exact.view(np.uint32))
+    # Every half, what lies half way to the next, and the singles on both sides of these.
+    positive = np.unique(np.abs(exact))
+    middle = (positive[1:] + positive[:-1]) / 2
+    around = np.concatenate([positive, middle, np.nextafter(middle, 0), np.nextafter(middle, 1e9)])
+    singles = np.concatenate([around, -around, np.float32([1e-45, 1e-30, 65519.0])])
+    np.testing.assert_array_equal(
+        _round(singles, np.dtype(np.float16)).view(np.uint16),
+        singles.astype(np.float16).view(np.uint16),
+    )
