@@ -20,6 +20,7 @@ from .compare import compare
 from .compress import compress
 from .decompress import decompress
 from .exits import explain, say, signals_stop
+from .gradients import gradients
 from .inspect import inspect
 from .plan import plan
 from .sparsity import sparsity
@@ -66,6 +67,7 @@ def _root(
 
 for _verb in (compress, decompress, plan, inspect, verify, compare, bench, calibrate, sparsity):
     app.command()(_verb)
+app.add_typer(gradients, name="gradients")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
