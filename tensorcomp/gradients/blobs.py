@@ -17,7 +17,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import CHUNK_ELEMENTS, Blob, ChunkGrid, blob_index, chunk_grid
 from tensorcomp.container.chunks import ChunkCoder
-from tensorcomp.errors import FormatError
+from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.sent import Dense, Nothing, Sent, Sparse
 from tensorcomp.gradients.sparse_blobs import encode_sparse, is_sparse, receive_sparse
@@ -105,8 +105,12 @@ def receive_blob(tree: Node | str, payload: Payload) -> Sent:
     node = parse_tree(tree) if isinstance(tree, str) else tree
     grid = grid_of(payload.spec.shape, payload.spec.dtype)
     data = np.frombuffer(payload.data, np.uint8)
-    blob = Blob.open(data, grid.count, payload.spec.name)
-    chunks = [blob.payload(index) for index in range(grid.count)]
+    try:
+        blob = Blob.open(data, grid.count, payload.spec.name)
+        chunks = [blob.payload(index) for index in range(grid.count)]
+        shared = blob.shared()
+    except FormatError as error:
+        raise CodecError(str(error)) from error
     if is_sparse(node):
         found = [
             receive_sparse(node, chunk, grid.spec(index)) for index, chunk in enumerate(chunks)
@@ -116,7 +120,7 @@ def receive_blob(tree: Node | str, payload: Payload) -> Sent:
             _joined([sent.positions + start for sent, start in zip(found, rows, strict=True)]),
             _joined([sent.values for sent in found]),
         )
-    coder = ChunkCoder.unpack((node,), blob.shared())
+    coder = ChunkCoder.unpack((node,), shared)
     out = np.empty(grid.shape, payload.spec.dtype)
     for index, chunk in enumerate(chunks):
         start, stop = grid.bounds(index)
@@ -149,7 +153,18 @@ def pack_blob(coder: ChunkCoder, payloads: Sequence[bytes]) -> bytes:
 def _coder(node: Node, array: np.ndarray, grid: ChunkGrid) -> ChunkCoder:
     if grid.count == 1 or not isinstance(node.codec, Transform):
         return ChunkCoder.alone((node,))
-    return ChunkCoder.learn((node,), sample_rows(array, CHUNK_ELEMENTS))
+    return learned(node, sample_rows(array, CHUNK_ELEMENTS))
+
+
+def learned(node: Node, sample: np.ndarray) -> ChunkCoder:
+    """Return the coder of a tensor of several chunks, which has learned from a sample of its rows.
+
+    A tree that cannot represent the sample learns nothing: such chunks are sent as they are.
+    """
+    try:
+        return ChunkCoder.learn((node,), sample)
+    except NotRepresentable:
+        return ChunkCoder.alone((node,))
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

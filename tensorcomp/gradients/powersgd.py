@@ -177,16 +177,18 @@ class PowerSgd(Compressor):
             return mean, sent, state
         matrix = gradient.reshape(_matrix(gradient.shape))
         left = yield matrix @ state.right
-        left = self._left(left.reshape(matrix.shape[0], -1), state)
+        left = self.orthonormal_left(left.reshape(matrix.shape[0], -1), state)
         own = np.ascontiguousarray((left.T @ matrix).T)
         right = (yield own.copy()).reshape(own.shape)
         mean = LowRank(left, right).values.reshape(gradient.shape)
-        return mean, LowRank(left, own), self._following(state, right)
+        return mean, LowRank(left, own), self.following(state, right)
 
-    def _left(self, product: np.ndarray, state: PowerSgdState) -> np.ndarray:
+    def orthonormal_left(self, product: np.ndarray, state: PowerSgdState) -> np.ndarray:
+        """Return the left factor of an approximation: an orthonormal basis of M · Q (m, r)."""
         return _orthonormal(product, shared_key(state.spec, self.seed, ~state.count))
 
-    def _following(self, state: PowerSgdState, right: np.ndarray) -> PowerSgdState:
+    def following(self, state: PowerSgdState, right: np.ndarray) -> PowerSgdState:
+        """Return the state after a step with this right factor (p, r)."""
         count = state.count + 1
         if self.warm_start:
             following = _orthonormal(right, shared_key(state.spec, self.seed, count))
@@ -200,12 +202,12 @@ class PowerSgd(Compressor):
         if not rank:
             return tree_blob(_tree(1), gradient, state.spec), state
         matrix = gradient.reshape(_matrix(gradient.shape))
-        left = self._left(matrix @ state.right, state)
+        left = self.orthonormal_left(matrix @ state.right, state)
         right = np.ascontiguousarray(left.T @ matrix)
         tree = _tree(rank)
         factors = _Factors(Svd(rank=rank), left=left, right=right)
         payload = tree_blob(Node(factors, tree.children), gradient, state.spec)
-        return payload, self._following(state, right.T)
+        return payload, self.following(state, right.T)
 
     def receive(self, payload: Payload) -> Sent:
         """Return the product of the factors."""

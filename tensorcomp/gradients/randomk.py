@@ -116,11 +116,12 @@ class RandomK(Compressor):
         """Return the state before the first step."""
         return RandomKState(spec)
 
-    def _count(self, size: int) -> int:
+    def kept(self, size: int) -> int:
+        """Return how many of `size` elements are sent: at least one."""
         return min(max(kept_count(self.keep, size), 1), size)
 
     def _factor(self, size: int) -> float:
-        return size / max(self._count(size), 1) if self.scale else 1.0
+        return size / max(self.kept(size), 1) if self.scale else 1.0
 
     def with_keep(self, keep: float) -> RandomK:
         """Return the compressor that keeps another part; all elements from 1.0 on."""
@@ -138,7 +139,7 @@ class RandomK(Compressor):
         from tensorcomp.kernels.stochastic import gather_scaled
 
         size = gradient.size
-        draw = Draw.of(shared_key(state.spec, self.seed, state.count), size, self._count(size))
+        draw = Draw.of(shared_key(state.spec, self.seed, state.count), size, self.kept(size))
         values = np.empty(draw.positions.size, gradient.dtype)
         factor = gradient.dtype.type(self._factor(size))
         gather_scaled(gradient.reshape(-1), draw.positions, factor, values)

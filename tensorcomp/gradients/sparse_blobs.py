@@ -55,7 +55,7 @@ def encode_sparse(
     coded_values = encode_part(values_node, values)
     pieces: Pieces = [
         bytes([_CODED]),
-        *framed_part(specs["mask"], chunk.size, _encode_mask(mask_node, positions, spec)),
+        *framed_part(specs["mask"], chunk.size, encode_mask(mask_node, positions, spec)),
         *framed_part(specs["values"], values.size, coded_values),
     ]
     if byte_count(pieces) - 1 > spec.nbytes:
@@ -67,7 +67,17 @@ def encode_sparse(
     return join(pieces), Sparse(positions, values)
 
 
-def _encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
+def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
+    """Return a mask's bytes by its subtree, from where it is true.
+
+    Parameters
+    ----------
+    node : Node
+    positions : numpy.ndarray
+        Flat indices (k,), int64, ascending.
+    spec : ArraySpec
+        Of the masked array.
+    """
     if _takes_positions(node) and 0 < 2 * positions.size <= spec.size:
         gaps = cast(Gaps, node.codec)
         coded: Pieces = [bytes([_CODED]), *gaps.encode_positions(positions, spec.size)]

@@ -128,3 +128,9 @@ def test_the_mask_may_be_called_indices():
     assert parse_tree("topk(0.2, indices=bitpack)") == parse_tree("topk(0.2, mask=bitpack)")
     with pytest.raises(TensorcompError, match="'mask' twice"):
         parse_tree("topk(0.2, indices=bitpack, mask=gaps)")
+
+
+def test_what_a_tree_cannot_represent_is_sent_as_it_is():
+    array = np.full((700, 2000), 1e6, np.float32)  # beyond the largest half
+    payload = tree_blob('cast("F16")', array, GradientSpec("w", array.shape))
+    np.testing.assert_array_equal(TreeCompressor.of('cast("F16")').decode(payload), array)

@@ -1,0 +1,50 @@
+"""States on the host and on a device."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from tensorcomp.gradients.base import State
+from tensorcomp.torch_arrays import torch_to_numpy
+
+_S = TypeVar("_S", bound=State)
+
+
+def to_device(state: _S, device: torch.device | str) -> _S:
+    """Return a state whose arrays are tensors on a device."""
+    where = torch.device(device)
+
+    def moved(value: Any) -> Any:
+        return _as_tensor(value).to(where) if isinstance(value, np.ndarray) else value
+
+    return _mapped(state, moved)
+
+
+def to_host(state: _S) -> _S:
+    """Return a state whose tensors are arrays, for `states` and for checkpoints."""
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch_to_numpy("a state", value).copy()
+
+    return _mapped(state, moved)
+
+
+def _mapped(state: _S, change: Any) -> _S:
+    changes: dict[str, Any] = {}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        changes[field.name] = _mapped(value, change) if isinstance(value, State) else change(value)
+    return replace(state, **changes)
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
