@@ -1,0 +1,170 @@
+"""The ways to send gradients that are measured: torch's own, and compressors of tensorcomp."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, Protocol
+
+PLAIN = "plain DDP"
+NOTHING = "nothing sent"
+FP16 = "fp16 hook"
+POWERSGD = "torch PowerSGD, rank 4"
+TOP_K = "topk(0.01, values=affine(8), indices=gaps)"
+TOP_K_SHARE = 0.01
+OWNED = f"owners({TOP_K})"
+DGC = "dgc(0.001, momentum=0.9)"
+DENSE = "dense"
+ADAPTIVE = "adaptive(every=20)"
+
+PAYLOAD, FRAMED = "bytes/payload", "bytes/framed"
+TIMES = ("ms/encode", "ms/communicate", "ms/decode")
+CODING = ("ms/encode", "ms/decode")
+FIGURES = (PAYLOAD, FRAMED, *TIMES)
+
+_ONE_BUCKET_MB = 1 << 10  # torch's PowerSGD hangs on gloo where there are more
+
+
+class Attached(Protocol):
+    """What runs beside a model that sends its gradients in some way."""
+
+    def close(self) -> None:
+        """End it."""
+
+    def figures(self, steps: int) -> dict[str, float]:
+        """Return the means of what is known of this rank's last steps: see `FIGURES`."""
+
+    def choices(self) -> dict[str, int]:
+        """Return how many parameters are sent by which compressor, where that changes."""
+
+
+class Hook:
+    """One of torch's hooks, or none: there is nothing to end, and nothing to tell."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def figures(self, steps: int) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    def choices(self) -> dict[str, int]:
+        """Return nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Compression:
+    """A compressor of tensorcomp beside a model."""
+
+    running: Any
+
+    def close(self) -> None:
+        """End its thread."""
+        self.running.close()
+
+    def figures(self, steps: int) -> dict[str, float]:
+        """Return the means of what the compression measured of its last steps."""
+        taken = [step.scalars() for step in self.running.metrics][-steps:]
+        return {name: mean(step[name] for step in taken) for name in FIGURES} if taken else {}
+
+    def choices(self) -> dict[str, int]:
+        """Return how many parameters are sent by which compressor, where that was agreed on."""
+        return dict(Counter(self.running.choices.values()))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to send gradients.
+
+    Parameters
+    ----------
+    attach : callable
+        Given a DDP model and its optimizer.
+    one_bucket : bool
+        Whether all gradients must be in one bucket.
+    own_momentum : bool
+        Whether momentum is the compressor's, so that the optimizer must have none.
+    in_step : bool
+        Whether all ranks stay equal.
+    adapts : bool
+        Whether it watches the link, so that it must see the rate from its first step on.
+    discard : int
+        Steps that are in no figure.
+    peer : bool
+        Whether it is torch's own.
+    """
+
+    attach: Callable[[Any, Any], Attached]
+    one_bucket: bool = False
+    own_momentum: bool = False
+    in_step: bool = True
+    adapts: bool = False
+    discard: int = 3
+    peer: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Return what DistributedDataParallel is to be told."""
+        return {"bucket_cap_mb": _ONE_BUCKET_MB} if self.one_bucket else {}
+
+
+def _plain(model: Any, optimizer: Any) -> Attached:
+    return Hook()
+
+
+def _nothing(model: Any, optimizer: Any) -> Attached:
+    from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+    model.register_comm_hook(None, noop_hook)
+    return Hook()
+
+
+def _fp16(model: Any, optimizer: Any) -> Attached:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    model.register_comm_hook(None, fp16_compress_hook)
+    return Hook()
+
+
+def _powersgd(model: Any, optimizer: Any) -> Attached:
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+        PowerSGDState,
+        powerSGD_hook,
+    )
+
+    state = PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook)
+    return Hook()
+
+
+PEERS: Mapping[str, Way] = {
+    PLAIN: Way(_plain, peer=True),
+    NOTHING: Way(_nothing, in_step=False, peer=True),
+    FP16: Way(_fp16, peer=True),
+    POWERSGD: Way(_powersgd, one_bucket=True, peer=True),
+}
+
+
+def _ours(text: str, **more: Any) -> Way:
+    """Return the way of a compressor."""
+
+    def attach(model: Any, optimizer: Any) -> Attached:
+        from tensorcomp.gradients.ddp.hook import compress_gradients
+
+        return Compression(compress_gradients(model, text, optimizer=optimizer))
+
+    return Way(attach, **more)
+
+
+OURS: Mapping[str, Way] = {
+    TOP_K: _ours(TOP_K),
+    OWNED: _ours(OWNED),
+    DGC: _ours(DGC, own_momentum=True),
+    ADAPTIVE: _ours(ADAPTIVE, adapts=True, discard=6),
+    **{
+        text: _ours(text)
+        for text in ("dense", "int8", "int4", "sign", "powersgd(4)", "randomk(0.01)")
+    },
+}
+
+WAYS: Mapping[str, Way] = {**PEERS, **OURS}
