@@ -1,6 +1,6 @@
 """Functions run on several ranks: processes that talk by gloo over loopback, and always end.
 
-`run` starts a rank by forking a server that has imported torch already, so that a case of two
+`run` starts a rank by forking a server that has `preloaded` what takes long, so that a case of two
 ranks takes some tenths of a second. What is run is a function at the top level of the test's own
 module; it is called as ``function(*arguments)`` on every rank, inside an initialised process group.
 """
@@ -8,7 +8,10 @@ module; it is called as ``function(*arguments)`` on every rank, inside an initia
 from __future__ import annotations
 
 import faulthandler
+import functools
 import multiprocessing
+import multiprocessing.context
+import multiprocessing.forkserver
 import os
 import pickle
 import signal
@@ -23,18 +26,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-_PRELOADED = [
-    "torch",
-    "torch.distributed",
-    "torch.nn.parallel",
-    "torch._dynamo",  # imported by DistributedDataParallel
-    "numba",
-    "hypothesis",
-    "pytest",
-    "tensorcomp",
-    "tensorcomp.gradients.ddp.hook",
-    "tensorcomp.gradients.recipes",
-]
 _GRACE = 10.0  # seconds that the others get after a rank has failed
 
 
@@ -66,7 +57,7 @@ class RanksFailed(AssertionError):
     failures : dict of int to RankFailure
         By rank.
     seconds : float
-        From the start of the ranks to the end of the last.
+        From the first failure to the end of the last rank.
     """
 
     def __init__(self, failures: Mapping[int, RankFailure], seconds: float) -> None:
@@ -135,10 +126,10 @@ def run(
     """
     from torch.distributed import TCPStore
 
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context = _server()
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = time.monotonic()
+    deadline = time.monotonic() + timeout
+    first_failure = deadline
     ranks: list[_Rank] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -156,13 +147,31 @@ def run(
                 answer.close()
                 released.close()
                 ranks.append(_Rank(process, answers, release, stacks))
-            _collect(ranks, started + timeout, grace)
+            first_failure = _collect(ranks, deadline, grace)
         finally:
-            _end(ranks, started + timeout)
+            _end(ranks, deadline)
     failures = {rank: one.failure for rank, one in enumerate(ranks) if one.failure}
     if failures:
-        raise RanksFailed(failures, time.monotonic() - started)
+        raise RanksFailed(failures, time.monotonic() - first_failure)
     return [one.result for one in ranks]
+
+
+@functools.cache
+def _server() -> multiprocessing.context.ForkServerContext:
+    """Start the server that ranks are forked from; it imports `preloaded`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preloaded"])
+    before = os.environ.get("PYTHONPATH")
+    here = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = here if before is None else os.pathsep.join([here, before])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    return context
 
 
 @dataclass(frozen=True)
@@ -177,14 +186,15 @@ class _Job:
     task: bytes
 
 
-def _collect(ranks: Sequence[_Rank], deadline: float, grace: float) -> None:
-    """Take every rank's answer; those that give none in time are stuck."""
+def _collect(ranks: Sequence[_Rank], deadline: float, grace: float) -> float:
+    """Take every rank's answer until the deadline, and return when the first one failed."""
+    first_failure = deadline
     while pending := [one for one in ranks if one.open]:
         ready = wait([one.answers for one in pending], max(0.0, deadline - time.monotonic()))
         if not ready:
             for one in pending:
                 one.failure = RankFailure("stuck", "killed after its time", _stacks(one))
-            return
+            return first_failure
         for one in pending:
             if one.answers not in ready:
                 continue
@@ -201,7 +211,9 @@ def _collect(ranks: Sequence[_Rank], deadline: float, grace: float) -> None:
                 else:
                     one.failure = RankFailure(*content)
             if one.failure:
-                deadline = min(deadline, time.monotonic() + grace)
+                first_failure = min(first_failure, time.monotonic())
+                deadline = min(deadline, first_failure + grace)
+    return first_failure
 
 
 def _end(ranks: Sequence[_Rank], deadline: float) -> None:

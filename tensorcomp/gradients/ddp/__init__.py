@@ -1,0 +1,1 @@
+"""Gradient compression for torch's DistributedDataParallel, by its communication hook."""

@@ -1,0 +1,119 @@
+"""One rank's failure told to all: through the process group's store, beside all collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+_KEY = "tensorcomp/failure"
+_HEARD = "tensorcomp/heard"  # how many ranks have read it
+_POLL = 0.25  # seconds
+_STAY = 2.0  # seconds that a rank which failed waits for the others to hear why
+
+
+class Alarm:
+    """Tells the other ranks of a failure, and hears of theirs.
+
+    Parameters
+    ----------
+    group : torch.distributed.ProcessGroup
+        A private one: its store holds nothing else.
+    rank : int
+        This rank in the group.
+    waiting : callable
+        Tells whether this rank waits for others; the store is asked only then.
+    heard : callable
+        Called once, from a thread of its own, with the message of another rank's failure.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        rank: int,
+        waiting: Callable[[], bool],
+        heard: Callable[[str], None],
+    ) -> None:
+        self._store = _store(group)
+        self._rank = rank
+        self._waiting = waiting
+        self._heard = heard
+        self._others = dist.get_world_size(group) - 1
+        self._posted = False
+        self._answered = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tensorcomp alarm", daemon=True)
+        self._thread.start()
+
+    def post(self, message: str) -> None:
+        """Tell the other ranks that this one failed, unless another one was first."""
+        if self.message() is None:
+            with contextlib.suppress(Exception):  # the store's host may be the rank that died
+                self._store.set(_KEY, json.dumps([self._rank, message]))
+                self._posted = True
+
+    def message(self, wait: float = 0.0) -> str | None:
+        """Return what failed on another rank, naming it, or None.
+
+        Parameters
+        ----------
+        wait : float
+            Seconds to wait for it.
+        """
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                posted = self._store.check([_KEY])
+                told = json.loads(self._store.get(_KEY)) if posted else None
+            except Exception:  # the store has gone with its host: nobody will tell any more
+                return None
+            if told is not None:
+                rank, text = told
+                if rank == self._rank:
+                    return None
+                self._answer()
+                return f"rank {rank} failed: {text}"
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Stop listening; after a failure here, once the others have heard, or had the time to.
+
+        The store may be this process's own, and end with it.
+        """
+        self._stop.set()
+        deadline = time.monotonic() + _STAY
+        with contextlib.suppress(Exception):
+            while self._posted and time.monotonic() < deadline:
+                if self._store.add(_HEARD, 0) >= self._others:
+                    return
+                time.sleep(0.02)
+
+    def _answer(self) -> None:
+        if not self._answered:
+            self._answered = True
+            with contextlib.suppress(Exception):
+                self._store.add(_HEARD, 1)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_POLL):
+            if self._waiting():
+                message = self.message()
+                if message is not None:
+                    self._heard(message)
+                    return
+
+
+def _store(group: dist.ProcessGroup) -> Any:
+    """Return the store of a group."""
+    from torch.distributed import distributed_c10d
+
+    if hasattr(group, "get_group_store"):
+        return group.get_group_store()
+    return distributed_c10d._world.pg_map[group][1]

@@ -1,0 +1,104 @@
+"""What all ranks choose together while training goes on, from what each of them measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tensorcomp.gradients.adaptive import Adaptive
+from tensorcomp.gradients.base import Compressor, GradientSpec
+from tensorcomp.gradients.collective_costs import Link as LinkModel
+from tensorcomp.gradients.collective_costs import messages_sent
+from tensorcomp.gradients.ddp.attendants import Attendant, Step
+from tensorcomp.gradients.ddp.link import Link
+from tensorcomp.gradients.ddp.units import Layout, Piece
+from tensorcomp.gradients.link_estimate import LinkEstimate
+from tensorcomp.gradients.measurements import SAMPLE, Measurement
+
+_PROBES = (8, 8, 1 << 19)  # bytes: the last one takes longer than what a line lets through at once
+_HALF_LIFE = 2.0 * len(_PROBES)  # of a link's figures, so that they follow a line that changes
+
+
+class Agreement(Attendant):
+    """Measures and agrees on compressors every few steps (`Adaptive`).
+
+    Parameters
+    ----------
+    adaptive : Adaptive
+    specs : sequence of GradientSpec
+        Of all parameters, on this rank.
+    link : Link
+    """
+
+    def __init__(self, adaptive: Adaptive, specs: Sequence[GradientSpec], link: Link) -> None:
+        self.choices: Mapping[str, str] = {}
+        self._adaptive = adaptive
+        self._specs = {spec.name: spec for spec in specs}
+        self._link = link
+        self._estimate = LinkEstimate(half_life=_HALF_LIFE)
+        self._samples: list[tuple[GradientSpec, np.ndarray]] = []
+        self._due = False
+
+    def wants(self, step: Step) -> bool:
+        """Return whether a decision is due."""
+        self._samples = []
+        self._due = self._adaptive.is_due(step.info.step)
+        return self._due
+
+    def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
+        """Keep some of each gradient."""
+        if self._due:
+            for unit in layout.units:
+                for piece in unit.pieces:
+                    self._samples.append((self._specs[piece.name], _sample(piece, values)))
+
+    def ended(self, step: Step) -> None:
+        """Decide, on all ranks alike."""
+        if not self._due or step.flagged:
+            return
+        link = self._probe()
+        if link is None:
+            return
+        own = self._adaptive.measured(self._samples, link).to_bytes()
+        rows = self._link.all_gather_bytes(own, "measurements")
+        self.choices = self._adaptive.agreed(
+            [Measurement.from_bytes(row.tobytes()) for row in rows],
+            self._specs.values(),
+            self._link.world,
+            current=self.choices or None,
+            buckets=step.buckets,
+        )
+        self._samples = []
+
+    def _probe(self) -> LinkModel | None:
+        """Time some collectives that nobody is late for; None where there is no other rank."""
+        if self._link.world == 1:
+            return None
+        for nbytes in _PROBES:
+            taken = self._link.probe(nbytes)
+            messages = messages_sent("gather", self._link.world)
+            self._estimate = self._estimate.observe(taken.bytes_sent, taken.seconds, messages)
+        return self._estimate.link()
+
+
+def adaptive_in(compressor: Compressor) -> Adaptive | None:
+    """Return what chooses in a compressor, if anything does."""
+    while not isinstance(compressor, Adaptive):
+        inner = getattr(compressor, "inner", None)
+        if not isinstance(inner, Compressor):
+            return None
+        compressor = inner
+    return compressor
+
+
+def _sample(piece: Piece, values: np.ndarray) -> np.ndarray:
+    """Return a copy of the first elements of a gradient: whole rows where a row is not too long."""
+    flat = values[piece.start : piece.stop]
+    if flat.size <= SAMPLE:
+        return flat.reshape(piece.shape).copy()
+    row = flat.size // piece.shape[0]
+    if row > SAMPLE:
+        return flat[:SAMPLE].copy()
+    rows = SAMPLE // row
+    return flat[: rows * row].reshape(rows, *piece.shape[1:]).copy()

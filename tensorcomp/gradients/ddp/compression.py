@@ -1,0 +1,303 @@
+"""What compresses one model's gradients, between its communication hook and its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, StepInfo
+from tensorcomp.gradients.ddp import checkpoints
+from tensorcomp.gradients.ddp.aborting import Alarm
+from tensorcomp.gradients.ddp.agreement import Agreement, adaptive_in
+from tensorcomp.gradients.ddp.engine import Engine, Job
+from tensorcomp.gradients.ddp.link import Link
+from tensorcomp.gradients.ddp.memory import Saved
+from tensorcomp.gradients.ddp.parameters import parameters_of
+from tensorcomp.gradients.ddp.parts import OWNED
+from tensorcomp.gradients.ddp.rank_check import RankCheck, check_alike
+from tensorcomp.gradients.ddp.recording import Recorder
+from tensorcomp.gradients.ddp.reducer import Reducer
+from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronized_start
+from tensorcomp.gradients.loss_simulator import LossSimulator
+from tensorcomp.gradients.metrics import History
+from tensorcomp.gradients.phases import PhaseTracker
+
+_WAIT_FOR_NEWS = 1.0  # seconds after an error, which may be another rank's
+
+
+class GradientCompression:
+    """The compression of one model's gradients, as `compress_gradients` returns it.
+
+    Parameters
+    ----------
+    ddp_model : torch.nn.parallel.DistributedDataParallel
+    compressor : Compressor
+    link : Link
+        Of a group that nobody else uses.
+    scaler, phases, observe, check_ranks, interface, loss
+        As for `compress_gradients`.
+    """
+
+    def __init__(
+        self,
+        ddp_model: DistributedDataParallel,
+        compressor: Compressor,
+        link: Link,
+        *,
+        scaler: torch.amp.GradScaler | None,
+        phases: PhaseTracker,
+        observe: int,
+        check_ranks: int,
+        interface: str | None,
+        loss: LossSimulator | None,
+    ) -> None:
+        self._group = ddp_model.process_group
+        self._link = link
+        self._scaler = scaler
+        self._phases = phases
+        self._parameters = parameters_of(ddp_model)
+        plain = [one.plain_metrics() for one in self._parameters.values()]
+        self._recorder = Recorder(link, plain, observe, interface)
+        self._agreement: Agreement | None = None
+        attendants: list[Any] = [RankCheck(link, check_ranks), self._recorder]
+        self._reducer = Reducer(
+            compressor,
+            self._parameters,
+            link,
+            find_unused=ddp_model.find_unused_parameters,
+            loss=loss,
+        )
+        adaptive = adaptive_in(compressor)
+        if adaptive is not None:
+            specs = [self._reducer.spec(one) for one in self._parameters.values()]
+            self._agreement = Agreement(adaptive, specs, link)
+            attendants.append(self._agreement)
+        self._reducer.attendants = tuple(attendants)
+        self._engine = Engine(self._reducer.run)
+        self._engine.alarm = self._alarm = Alarm(
+            link.group, link.rank, lambda: self._engine.waiting, self._heard
+        )
+        self._inline = link.device.type != "cpu"
+        self._passing = False  # whether gradients are averaged as they are in this step
+        self._closed = False
+        lines = [one.line for one in self._parameters.values()]
+        check_alike(link, [f"compressor {compressor.text()}", *lines])
+        self._started = refuse_unsynchronized_start(ddp_model)
+
+    def __getstate__(self) -> Any:
+        """Refuse copies: two models cannot share the exchange of gradients."""
+        raise GradientError(
+            "a model whose gradients are compressed can neither be copied nor pickled as a whole; "
+            "copy or save its .module"
+        )
+
+    @property
+    def compressor(self) -> Compressor:
+        """What compresses, wrappers and all."""
+        return self._reducer.compressor
+
+    @property
+    def steps(self) -> int:
+        """Steps that were done; those in which a value was not finite do not count."""
+        return self._reducer.steps
+
+    @property
+    def phase(self) -> str:
+        """The phase of training: ``"beginning"``, ``"middle"`` or ``"final"``."""
+        return self._phases.phase
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """The compressor that was agreed on for each parameter (`Adaptive`)."""
+        return {} if self._agreement is None else dict(self._agreement.choices)
+
+    @property
+    def metrics(self) -> History:
+        """Bytes, times and errors of the last steps, and sums of all."""
+        return self._recorder.history
+
+    def summary(self, width: int | None = None) -> str:
+        """Return totals and a table of all tensors.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns to keep within; by default a tensor is one line.
+        """
+        return self.metrics.summary(width)
+
+    def report(self, metric: float) -> str:
+        """Tell a validation metric, from which the phase of training is found; all ranks call it.
+
+        Parameters
+        ----------
+        metric : float
+            A loss or an accuracy. That of rank 0 counts.
+
+        Returns
+        -------
+        str
+            The phase, the same on all ranks.
+        """
+        self._check_idle()
+        told = self._link.broadcast_bytes(float(metric).hex().encode())
+        self._phases = self._phases.observe(float.fromhex(told.decode()))
+        return self.phase
+
+    def state_dict(self, mode: Literal["exact", "mean"] = "exact") -> dict[str, Any]:
+        """Return what is remembered, as plain tensors and numbers by parameter name.
+
+        Parameters
+        ----------
+        mode : str
+            ``"exact"``, this rank's, from which it goes on bit for bit; ``"mean"``, the mean over
+            all ranks, for any number of ranks: the sum of what is sent and what is left stays what
+            it was. All ranks must call the latter together.
+
+        Returns
+        -------
+        dict
+            ``torch.load(..., weights_only=True)`` reads it. `checkpoints.to_tensors` makes tensors
+            of it for other formats.
+        """
+        self._check_idle()
+        if mode not in ("exact", "mean"):
+            raise GradientError(f'mode is "exact" or "mean"; got {mode!r}')
+        states, means = checkpoints.values_of(self._reducer.memory.by_name())
+        if mode == "mean":
+            checkpoints.averaged(states, means, self._reducer.sizes, self._link)
+        return {
+            "version": checkpoints.VERSION,
+            "mode": mode,
+            "world": self._link.world,
+            "rank": self._link.rank if mode == "exact" else 0,
+            "step": self._reducer.steps,
+            "compressor": self._reducer.compressor.text(),
+            "phase": self._phases.phase,
+            "metrics": list(self._phases.metrics),
+            "choices": self.choices,
+            "units": self._reducer.memory.groups,
+            "states": checkpoints.as_tensors(states),
+            "means": checkpoints.as_tensors(means),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Go on from what `state_dict` returned; all ranks do, before the next step.
+
+        Parameters
+        ----------
+        state : mapping
+        strict : bool
+            Whether the compressor must be the one that was saved. Otherwise what fits another one
+            is kept: its residuals.
+
+        Raises
+        ------
+        GradientError
+            If the state is that of another rank, model or compressor.
+        """
+        self._check_idle()
+        checkpoints.check(state, self._link, list(self._reducer.sizes))
+        phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
+        info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
+        states = checkpoints.as_arrays(state["states"])
+        means = checkpoints.as_arrays(state["means"])
+        if state["mode"] == "mean":
+            means = checkpoints.own_parts(means, self._reducer.sizes, self._link)
+        loaded: dict[str, Any] = {}
+        for one in self._parameters.values():
+            if one.name in states:
+                fresh = self._reducer.concrete(one, info).init(self._reducer.spec(one))
+                loaded[one.name] = Saved(states[one.name], strict).fit(fresh)
+        loaded |= {OWNED + name: Saved(values, strict=False) for name, values in means.items()}
+        self._reducer.restore(loaded, state["step"], state["units"])
+        self._phases = phases
+        if self._agreement is not None:
+            self._agreement.choices = dict(state["choices"])
+
+    def close(self) -> None:
+        """Compress no more: from now on gradients are averaged as they are. All ranks do it."""
+        if not self._closed:
+            self._closed = True
+            self._engine.close()
+            self._alarm.close()
+
+    def __enter__(self) -> GradientCompression:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        failure = self._engine.failure or self._alarm.message(_WAIT_FOR_NEWS)
+        if failure is None:
+            self._engine.fail(f"{type(error).__name__}: {error}")
+        self.close()
+        if failure is not None and not isinstance(error, GradientError):
+            raise GradientError(failure) from error
+
+    def reduce(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        """Return the future mean of a bucket; the communication hook calls this.
+
+        Raises
+        ------
+        GradientError
+            If some rank has failed.
+        """
+        check_bucket(bucket)
+        buffer = bucket.buffer()
+        if self._closed:
+            return self._average(buffer)
+        self._engine.raise_failure()
+        if bucket.index() == 0:
+            self._begin()
+        if self._passing and not buffer.is_sparse:
+            if bucket.is_last():
+                self._reducer.passed()
+            return self._average(buffer)
+        job = Job(bucket.index(), bucket.is_last(), buffer, tuple(bucket.parameters()))
+        if self._inline:
+            job.future = torch.futures.Future(devices=[buffer.device])
+            self._engine.do_now(job)
+        else:
+            self._engine.submit(job)
+        return job.future
+
+    def _begin(self) -> None:
+        self._started()
+        scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+        choices = {} if self._agreement is None else self._agreement.choices
+        info = StepInfo(self._reducer.steps, self._phases.phase, choices)
+        self._passing = not self._reducer.begin(info, scale)
+
+    def _average(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """Average a bucket as it is, beside the backward pass, as DistributedDataParallel does."""
+        buffer.div_(self._link.world)
+        work = dist.all_reduce(buffer, group=self._group, async_op=True)
+
+        def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:
+            done.wait()  # raises what went wrong; the value's shape differs by backend
+            return buffer
+
+        future: torch.futures.Future[torch.Tensor] = work.get_future().then(averaged)
+        return future
+
+    def _heard(self, message: str) -> None:
+        self._engine.fail(message, tell=False)
+
+    def _check_idle(self) -> None:
+        self._engine.raise_failure()
+        if self._engine.waiting:
+            raise GradientError("gradients are being exchanged; call this after backward()")

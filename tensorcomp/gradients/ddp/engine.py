@@ -1,0 +1,146 @@
+"""The one thread that compresses, exchanges and averages the buckets of a model, in their order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp.aborting import Alarm
+
+_PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
+
+
+@dataclass(eq=False)
+class Job:
+    """A bucket that waits for its mean.
+
+    Parameters
+    ----------
+    index : int
+        Of the bucket in this step.
+    last : bool
+        Whether no other bucket of this step comes after it.
+    buffer : torch.Tensor
+        (n,) its gradients; the mean is written over them.
+    parameters : tuple of torch.Tensor
+        Whose gradients these are, in order.
+    future : torch.futures.Future
+        Gets the buffer once the mean is there.
+    """
+
+    index: int
+    last: bool
+    buffer: torch.Tensor
+    parameters: tuple[torch.Tensor, ...]
+    future: torch.futures.Future[torch.Tensor] = field(default_factory=torch.futures.Future)
+
+
+class Engine:
+    """Runs jobs one after the other, so that all ranks issue their collectives in the same order.
+
+    What fails on one rank ends the futures of all of them, with its message.
+
+    Parameters
+    ----------
+    run : callable
+        Does a job; it may raise.
+    """
+
+    def __init__(self, run: Callable[[Job], None]) -> None:
+        self._run = run
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._pending: set[Job] = set()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.alarm: Alarm | None = None
+        self.failure: str | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether jobs are not done."""
+        return bool(self._pending)
+
+    def submit(self, job: Job) -> None:
+        """Do a job some time later, on the engine's thread."""
+        self.raise_failure()
+        with self._lock:
+            self._pending.add(job)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name="tensorcomp gradients", daemon=True
+            )
+            self._thread.start()
+        self._jobs.put(job)
+
+    def do_now(self, job: Job) -> None:
+        """Do a job on the caller's thread; what it raises is told to the other ranks."""
+        self.raise_failure()
+        try:
+            self._run(job)
+        except Exception as error:
+            self.fail(self._explain(error))
+            self.raise_failure()
+        job.future.set_result(job.buffer)
+
+    def raise_failure(self) -> None:
+        """Raise what ended this engine, if anything did.
+
+        Raises
+        ------
+        GradientError
+        """
+        if self.failure is not None:
+            raise GradientError(self.failure)
+
+    def fail(self, message: str, *, tell: bool = True) -> None:
+        """End all that is pending.
+
+        Parameters
+        ----------
+        message : str
+        tell : bool
+            Whether the other ranks shall know.
+        """
+        with self._lock:
+            if self.failure is None:
+                self.failure = message
+            pending, self._pending = self._pending, set()
+        if tell and self.alarm is not None:
+            self.alarm.post(message)
+        for job in pending:
+            job.future.set_exception(GradientError(self.failure))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Do what is pending, and end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join(timeout=None if self.failure is None else _PATIENCE)
+            self._thread = None
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            if self.failure is None:
+                try:
+                    self._run(job)
+                except Exception as error:
+                    self.fail(self._explain(error))
+            with self._lock:
+                done = job in self._pending
+                self._pending.discard(job)
+            if done:
+                job.future.set_result(job.buffer)
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, GradientError):
+            return str(error)
+        # a lost connection is what another rank's failure looks like from here
+        told = self.alarm.message(_PATIENCE) if self.alarm is not None else None
+        return told or f"{type(error).__name__}: {error}"

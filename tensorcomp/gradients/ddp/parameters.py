@@ -1,0 +1,65 @@
+"""The parameters of a model whose gradients are compressed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch.nn.parallel import DistributedDataParallel
+
+from tensorcomp.gradients.ddp.buckets import coded_dtype
+from tensorcomp.gradients.metrics import TensorMetrics
+from tensorcomp.gradients.per_role import gradient_roles
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the model.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+    dtype : numpy.dtype
+        In which its gradients are coded.
+    role : str
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    role: str = ""
+
+    @property
+    def line(self) -> str:
+        """What ranks must have alike."""
+        return f"{self.name}{list(self.shape)} of {self.dtype}"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def plain_metrics(self) -> TensorMetrics:
+        """Return the metrics of a step in which its gradient is sent as it is."""
+        nbytes = self.size * self.dtype.itemsize
+        return TensorMetrics(self.name, self.size, "dense", nbytes, nbytes, self.size)
+
+
+def parameters_of(model: DistributedDataParallel) -> dict[int, Parameter]:
+    """Return the parameters that are trained, by the ``id`` of their tensor, in the model's order.
+
+    A parameter that several modules share has its first name.
+    """
+    ignored = getattr(model, "parameters_to_ignore", ())
+    trained = {
+        name: one
+        for name, one in model.module.named_parameters()
+        if one.requires_grad and name not in ignored
+    }
+    roles = gradient_roles({name: tuple(one.shape) for name, one in trained.items()})
+    return {
+        id(one): Parameter(name, tuple(one.shape), coded_dtype(one.dtype), roles[name])
+        for name, one in trained.items()
+    }

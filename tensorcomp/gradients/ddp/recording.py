@@ -1,0 +1,107 @@
+"""The metrics of every step, taken while it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tensorcomp.gradients.ddp.attendants import Attendant, Step
+from tensorcomp.gradients.ddp.link import Link
+from tensorcomp.gradients.ddp.units import Layout, Unit, UnitWork
+from tensorcomp.gradients.interfaces import InterfaceCounter
+from tensorcomp.gradients.metrics import History, StepMetrics, TensorMetrics, tensor_metrics
+from tensorcomp.gradients.sent import Nothing
+
+
+class Recorder(Attendant):
+    """Takes down bytes and times of every step, and errors of some.
+
+    Parameters
+    ----------
+    link : Link
+    plain : sequence of TensorMetrics
+        Those of all gradients when they are sent as they are.
+    observe : int
+        Steps from one whose errors are measured to the next; 0 for none. Where gradients are
+        compressed on their device, they are not measured.
+    interface : str or None
+        A network interface whose bytes are counted.
+    """
+
+    def __init__(
+        self, link: Link, plain: Sequence[TensorMetrics], observe: int, interface: str | None
+    ) -> None:
+        self.history = History()
+        self._link = link
+        self._plain = tuple(plain)
+        self._observe = observe
+        self._counter = InterfaceCounter(interface) if interface is not None else None
+        self._observing = False
+        self._gradients: dict[int, np.ndarray] = {}
+        self._tensors: list[TensorMetrics] = []
+
+    def wants(self, step: Step) -> bool:
+        """Return whether errors are measured in this step."""
+        self._tensors = []
+        self._observing = self._observe > 0 and step.info.step % self._observe == 0
+        return self._observing
+
+    def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
+        """Keep the gradients, which are overwritten."""
+        if self._observing:
+            self._gradients = {i: _elements(unit, values) for i, unit in enumerate(layout.units)}
+
+    def reduced(
+        self, step: Step, layout: Layout, works: Sequence[UnitWork], buffer: torch.Tensor
+    ) -> None:
+        """Take down what each unit took."""
+        for index, work in enumerate(works):
+            observed = self._observing and work.unit.native is None
+            self._tensors.append(
+                tensor_metrics(
+                    work.unit.spec,
+                    work.unit.text,
+                    work.payload_bytes,
+                    work.sent or Nothing(),
+                    gradient=self._gradients.get(index) if observed else None,
+                    state=(work.new_state or work.state) if observed else None,
+                    encode_seconds=work.encode_seconds,
+                    decode_seconds=work.decode_seconds,
+                )
+            )
+        self._gradients = {}
+
+    def ended(self, step: Step) -> None:
+        """Add the step to the history."""
+        exchanges = self._link.take_exchanges()
+        self.history.add(
+            StepMetrics(
+                step.info.step,
+                tuple(self._tensors),
+                framed_bytes=sum(one.nbytes for one in exchanges),
+                wire_bytes=round(sum(one.bytes_sent for one in exchanges)),
+                interface_bytes=self._interface_bytes(),
+                encode_seconds=sum(tensor.encode_seconds for tensor in self._tensors),
+                communicate_seconds=sum(one.seconds for one in exchanges),
+                decode_seconds=sum(tensor.decode_seconds for tensor in self._tensors),
+                skipped=step.flagged,
+            )
+        )
+        self._tensors = []
+
+    def passed(self, step: Step) -> None:
+        """Add a step of which only the bytes are known."""
+        raw = sum(tensor.raw_bytes for tensor in self._plain)
+        wire = round(2 * (self._link.world - 1) / self._link.world * raw)
+        counted = self._interface_bytes()
+        self.history.add(StepMetrics(step.info.step, self._plain, raw, wire, counted))
+
+    def _interface_bytes(self) -> int | None:
+        return None if self._counter is None else self._counter.sent()
+
+
+def _elements(unit: Unit, values: np.ndarray) -> np.ndarray:
+    """Return a copy of a unit's elements."""
+    return np.concatenate([values[piece.start : piece.stop] for piece in unit.pieces])

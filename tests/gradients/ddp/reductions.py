@@ -1,0 +1,129 @@
+"""Buckets that are reduced on each rank without a model, for the tests of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import distributed
+
+from tensorcomp.gradients.base import Compressor, State
+from tensorcomp.gradients.ddp.buckets import Scratch, close_works, is_finite, open_works
+from tensorcomp.gradients.ddp.layouts import lay_out
+from tensorcomp.gradients.ddp.link import Link
+from tensorcomp.gradients.ddp.memory import Memory
+from tensorcomp.gradients.ddp.units import Context, Piece
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass
+class Bench:
+    """A model's gradients on one rank."""
+
+    shapes: Shapes
+    compressor: Callable[[str], Compressor]
+    reduce: Callable[..., bool]
+    loss: Any = None
+    skip_unused: bool = False
+    memory: Memory = field(default_factory=Memory)
+    works: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.link = Link(distributed.group.WORLD)
+        self._layouts: dict[tuple[str, ...], Any] = {}
+        self._scratch = Scratch()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: int(np.prod(shape)) for name, shape in self.shapes.items()}
+
+    def step(
+        self,
+        gradients: dict[str, np.ndarray],
+        step: int,
+        buckets: Sequence[Sequence[str]] | None = None,
+    ) -> dict[str, np.ndarray] | None:
+        """Return the means, or None if they are not finite."""
+        means: dict[str, np.ndarray] = {}
+        self.works = []
+        for index, names in enumerate(buckets or [list(self.shapes)]):
+            if not self._bucket(index, tuple(names), gradients, means, step):
+                self.memory.drop()
+                return None
+        self.memory.commit()
+        return means
+
+    def _bucket(
+        self,
+        index: int,
+        names: tuple[str, ...],
+        gradients: dict[str, np.ndarray],
+        means: dict[str, np.ndarray],
+        step: int,
+    ) -> bool:
+        values = np.concatenate([gradients[name].reshape(-1) for name in names])
+        layout = self._layouts.get(names)
+        if layout is None:
+            pieces, start = [], 0
+            for name in names:
+                stop = start + self.sizes[name]
+                pieces.append(Piece(name, self.shapes[name], start, stop))
+                start = stop
+            layout = self._layouts[names] = lay_out(
+                pieces,
+                [self.compressor(name) for name in names],
+                dtype=values.dtype,
+                worker=self.link.rank,
+                join_small=not self.skip_unused,
+            )
+        finite = is_finite(values)
+        works = open_works(
+            layout, values, self.memory, self._scratch, skip_unused=self.skip_unused and finite
+        )
+        context = Context(
+            f"bucket {index}",
+            step,
+            "beginning",
+            layout,
+            finite,
+            self.memory,
+            self.sizes,
+            self.loss,
+        )
+        if self.reduce(works, self.link, context):
+            return False
+        close_works(works, values)
+        for work in works:
+            if work.new_state is not None:
+                self.memory.stage(work.unit, work.new_state)
+        self.works += works
+        start = 0
+        for name in names:
+            stop = start + self.sizes[name]
+            means[name] = values[start:stop].copy()
+            start = stop
+        return True
+
+    def residuals(self) -> dict[str, np.ndarray]:
+        """Return the residual of every parameter, and of the means this rank owns."""
+        found = {}
+        for name, state in self.memory.by_name().items():
+            residual = residual_of(state)
+            if residual is not None:
+                found[name] = np.array(residual, np.float64)
+        return found
+
+
+def residual_of(state: State | None) -> np.ndarray | None:
+    while state is not None and not hasattr(state, "residual"):
+        state = getattr(state, "inner", None)
+    return None if state is None else state.residual
+
+
+def draw(shapes: Shapes, step: int, rank: int, dtype: Any = np.float32) -> dict[str, np.ndarray]:
+    """Return gradients with heavy tails, of which other ranks know how they come about."""
+    rng = np.random.default_rng([step, rank])
+    return {name: (rng.standard_normal(shape) ** 3).astype(dtype) for name, shape in shapes.items()}

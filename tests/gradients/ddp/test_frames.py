@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp import frames
+
+
+def _framed(payloads: list[bytes], flags: int = 0, step: int = 3, schema: int = 9) -> np.ndarray:
+    head = frames.head(flags, step, schema, payloads)
+    return np.frombuffer(b"".join([head, *payloads]), np.uint8)
+
+
+@given(
+    st.lists(st.binary(max_size=20), max_size=6),
+    st.integers(0, 3),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**64 - 1),
+)
+def test_a_frame_is_read_as_it_was_made(
+    payloads: list[bytes], flags: int, step: int, schema: int
+) -> None:
+    frame = frames.read(_framed(payloads, flags, step, schema), 5)
+    assert [payload.tobytes() for payload in frame.payloads] == payloads
+    assert (frame.sender, frame.flags, frame.step, frame.schema) == (5, flags, step, schema)
+    assert frame.finite == (flags & frames.NON_FINITE == 0)
+
+
+def test_a_head_takes_28_bytes_and_4_for_each_payload() -> None:
+    assert len(frames.head(0, 0, 0, [])) == 28
+    assert len(frames.head(0, 0, 0, [b"abc", b""])) == 36
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:10], "10 bytes, which are no frame"),
+        (lambda data: np.concatenate([data[1:], data[:1]]), "no frame of version 1"),
+        (lambda data: data[:30], "ends in its head"),
+        (lambda data: data[:-1], "other lengths"),
+        (lambda data: np.concatenate([data, data[:1]]), "other lengths"),
+    ],
+)
+def test_what_is_no_frame_is_refused(change, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(GradientError, match=message) as caught:
+        frames.read(change(_framed([b"abc", b"de"])), 2)
+    assert "rank 2" in str(caught.value)
+
+
+def test_a_schema_is_told_by_every_line_and_their_order() -> None:
+    lines = ["a[3] by topk", "b[4] by topk"]
+    assert frames.schema_hash(lines) == frames.schema_hash(tuple(lines))
+    others = [lines[::-1], lines[:1], [*lines, ""], ["a[3] by topk", "b[5] by topk"]]
+    assert len({frames.schema_hash(lines), *map(frames.schema_hash, others)}) == 5

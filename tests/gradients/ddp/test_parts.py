@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import GradientSpec
+from tensorcomp.gradients.ddp.parts import ALIGNMENT, OWNED, Part, Pieced, cut, share_out
+from tensorcomp.gradients.ddp.units import Piece, Unit
+from tensorcomp.gradients.dense import Dense
+from tensorcomp.gradients.sent import Dense as AllSent
+from tensorcomp.gradients.sent import Sparse
+
+
+def test_a_small_case_by_hand() -> None:
+    ownership = share_out({"big": 5000, "bias": 10, "norm": 300}, 3)
+    # 40 blocks of 128 are 14 + 13 + 13; rank 2 has 5000 - 27 * 128 = 1544, so it owns least.
+    assert ownership.bounds["big"] == (0, 1792, 3456, 5000)
+    assert [ownership.part("big", owner) for owner in range(3)] == [
+        (0, 1792),
+        (1792, 3456),
+        (3456, 5000),
+    ]
+    assert ownership.part("bias", 2) == (0, 10)
+    assert ownership.part("norm", 0) == (0, 0)
+    assert [ownership.load(owner) for owner in range(3)] == [1792, 1664, 1854]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 9000), st.integers(0, 10**7)), max_size=30),
+    world=st.integers(1, 17),
+)
+def test_every_element_has_one_owner_and_loads_are_even(sizes: list[int], world: int) -> None:
+    ownership = share_out({str(i): size for i, size in enumerate(sizes)}, world)
+    for i, size in enumerate(sizes):
+        bounds = ownership.bounds[str(i)]
+        assert len(bounds) == world + 1
+        assert bounds[0] == 0
+        assert bounds[-1] == size
+        assert list(bounds) == sorted(bounds)
+        assert all(bound % ALIGNMENT == 0 or bound == size for bound in bounds)
+        if size < 4096:
+            assert len(set(bounds)) <= 2  # one owner
+    loads = [ownership.load(owner) for owner in range(world)]
+    assert max(loads) - min(loads) <= 4096 + 2 * ALIGNMENT
+
+
+def test_small_parameters_go_to_all_owners_by_turns() -> None:
+    ownership = share_out({str(i): 100 for i in range(8)}, 4)
+    owners = [ownership.bounds[str(i)].index(100) - 1 for i in range(8)]
+    assert owners == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_no_rank_is_refused() -> None:
+    with pytest.raises(GradientError, match="at least 1"):
+        share_out({"w": 3}, 0)
+
+
+def joined_unit() -> tuple[Unit, tuple[Part, ...]]:
+    """Return a unit of three small parameters, cut for two ranks."""
+    sizes = {"a": 5, "b": 3, "c": 4}
+    pieces, start = [], 100  # somewhere in a bucket
+    for name, size in sizes.items():
+        pieces.append(Piece(name, (size,), start, start + size))
+        start += size
+    unit = Unit(GradientSpec("a and 2 more", (12,), worker=1), Dense(), tuple(pieces))
+    return unit, cut(unit, share_out(sizes, 2), 2, Dense())
+
+
+def test_parts_of_joined_parameters() -> None:
+    _, (first, second) = joined_unit()
+    assert first.owner == 0
+    assert first.ranges == ((0, 5),)  # "a"; then rank 1 owns less until it has "b" and "c"
+    assert second.ranges == ((5, 8), (8, 12))
+    assert second.spec == GradientSpec("a and 2 more, part 1", (7,), worker=1)
+    assert second.owned.key == (OWNED + "b", OWNED + "c")
+    assert [(piece.start, piece.stop) for piece in second.owned.pieces] == [(0, 3), (3, 7)]
+    assert first.owned.spec == GradientSpec(OWNED + "a", (5,), worker=0)
+
+
+def test_what_is_sent_in_parts_is_where_the_parts_are() -> None:
+    _, (first, second) = joined_unit()
+    values = np.arange(12, dtype=np.float32)
+    assert second.take(values).tolist() == [5, 6, 7, 8, 9, 10, 11]
+    sparse = Sparse(np.array([1, 6]), np.array([10, 20], np.float32))
+    sent = Pieced(((first, AllSent(np.ones(5, np.float32))), (second, sparse)))
+    assert sent.count == 7
+    out = np.zeros(12, np.float32)
+    sent.add_to(out, 2.0)
+    assert out.tolist() == [2] * 5 + [0, 20, 0, 0, 0, 0, 40]
+    left = values.copy()
+    sent.subtract_from(left)
+    assert left.tolist() == [-1, 0, 1, 2, 3, 5, -4, 7, 8, 9, 10, -9]
+    sent.clear(values)
+    assert values.tolist() == [0] * 5 + [5, 0, 7, 8, 9, 10, 0]
+
+
+def test_parts_that_lie_apart_are_put_back() -> None:
+    part = Part(0, GradientSpec("x", (3,)), ((1, 2), (4, 6)), joined_unit()[0])
+    values = np.arange(8.0)
+    taken = part.take(values)
+    assert taken.tolist() == [1, 4, 5]
+    out = np.zeros(8)
+    part.put(taken, out)
+    assert out.tolist() == [0, 1, 0, 0, 4, 5, 0, 0]

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.loss_simulator import LossSimulator, divide
+from tensorcomp.gradients.sent import Dense, Nothing, Sent, Sparse
+
+
+def as_array(sent: Sent, size: int) -> np.ndarray:
+    out = np.zeros(size, np.float32)
+    sent.add_to(out, 1.0)
+    return out
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.integers(0, 3000),
+    chunk=st.integers(1, 300),
+    loss=st.floats(0, 1),
+    tolerance=st.floats(0, 1),
+    seed=st.integers(0, 2**40),
+)
+def test_no_more_chunks_stay_lost_than_tolerated(
+    size: int, chunk: int, loss: float, tolerance: float, seed: int
+) -> None:
+    simulator = LossSimulator(loss, tolerance, chunk, seed)
+    lost = simulator.lost(size, name="w", step=3, sender=1)
+    assert lost.shape == (-(-size // chunk),)
+    assert lost.sum() <= tolerance * lost.size
+
+
+def test_chunks_are_lost_with_the_probability_asked_for() -> None:
+    simulator = LossSimulator(0.02, 1.0, chunk=4)
+    lost = simulator.lost(400_000, name="w", step=0, sender=0)
+    assert abs(lost.mean() - 0.02) < 4 * np.sqrt(0.02 * 0.98 / 100_000)
+
+
+def test_certain_loss_is_cut_down_to_the_tolerance_of_the_phase() -> None:
+    simulator = LossSimulator(1.0, {"beginning": 0.5, "middle": 0.2, "final": 0.0}, chunk=1)
+    kept = [
+        simulator.lost(1000, name="w", step=0, sender=0, phase=phase).sum()
+        for phase in ("beginning", "middle", "final")
+    ]
+    assert kept == [500, 200, 0]
+
+
+def test_what_is_lost_depends_on_step_sender_name_and_seed_only() -> None:
+    simulator = LossSimulator(0.5, 1.0, chunk=1)
+    first = simulator.lost(500, name="w", step=1, sender=2)
+    assert np.array_equal(
+        first, LossSimulator(0.5, 1.0, chunk=1).lost(500, name="w", step=1, sender=2)
+    )
+    others = [
+        simulator.lost(500, name="v", step=1, sender=2),
+        simulator.lost(500, name="w", step=2, sender=2),
+        simulator.lost(500, name="w", step=1, sender=3),
+        LossSimulator(0.5, 1.0, 1, seed=1).lost(500, name="w", step=1, sender=2),
+    ]
+    assert all(not np.array_equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_the_mean_is_over_what_arrived(form: str) -> None:
+    rng = np.random.default_rng(0)
+    size, chunk, world = 1000, 64, 3
+    gradients = rng.standard_normal((world, size)).astype(np.float32)
+    sent: list[Sent] = [Dense(gradient.copy()) for gradient in gradients]
+    if form == "sparse":
+        sent = []
+        for gradient in gradients:
+            positions = np.sort(rng.choice(size, 200, replace=False)).astype(np.int64)
+            sent.append(Sparse(positions, gradient[positions]))
+        gradients = np.stack([as_array(one, size) for one in sent])
+    simulator = LossSimulator(0.4, 1.0, chunk, seed=7)
+    mean, dropped = simulator.mean(sent, size, name="w", step=5, owner=1)
+    lost = np.stack(
+        [
+            np.repeat(simulator.lost(size, name="w", step=5, sender=s), chunk)[:size]
+            for s in range(3)
+        ]
+    )
+    lost[1] = False
+    expected = np.where(lost, 0, gradients).sum(0) / np.maximum(1, (~lost).sum(0))
+    assert np.allclose(mean, expected, atol=1e-6)
+    assert lost.any()
+    for sender, one in enumerate(dropped):
+        assert np.array_equal(as_array(one, size), np.where(lost[sender], gradients[sender], 0))
+    assert isinstance(dropped[1], Nothing)
+
+
+def test_where_nothing_arrives_the_mean_is_zero() -> None:
+    mean, dropped = LossSimulator(1.0, 1.0).mean(
+        [Dense(np.ones(9, np.float32))], 9, name="w", step=0
+    )
+    assert not mean.any()
+    assert np.array_equal(as_array(dropped[0], 9), np.ones(9))
+
+
+def test_without_loss_the_mean_is_the_mean() -> None:
+    sent = [Dense(np.full(5, 2.0)), Dense(np.full(5, 4.0)), Nothing()]
+    mean, dropped = LossSimulator(0.0).mean(sent, 5, name="w", step=0, dtype=np.float64)
+    assert mean.dtype == np.float64
+    assert np.array_equal(mean, np.full(5, 2.0))
+    assert all(isinstance(one, Nothing) for one in dropped)
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 400), chunk=st.integers(1, 50), seed=st.integers(0, 999))
+def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lost = rng.random(-(-size // chunk)) < 0.5
+    values = rng.standard_normal(size).astype(np.float32)
+    positions = np.flatnonzero(rng.random(size) < 0.3)
+    for sent in (Dense(values), Sparse(positions, values[positions]), Nothing()):
+        arrived, gone = (as_array(one, size) for one in divide(sent, lost, chunk))
+        assert np.array_equal(arrived + gone, as_array(sent, size))
+        assert not gone[~np.repeat(lost, chunk)[:size]].any()
+        assert not arrived[np.repeat(lost, chunk)[:size]].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": 1.5}, "loss of a loss simulator is 1.5"),
+        ({"loss": float("nan")}, "loss of a loss simulator is nan"),
+        ({"tolerance": -0.1}, "tolerance of a loss simulator is -0.1"),
+        ({"tolerance": {"beginning": 0.1, "middle": 0.1}}, "no phase 'final'"),
+        ({"tolerance": {"beginning": 2, "middle": 0, "final": 0}}, r"tolerance\['beginning'\]"),
+        ({"chunk": 0}, "give 1 or more"),
+    ],
+)
+def test_bad_fields_are_refused_in_one_line(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(GradientError, match=message) as caught:
+        LossSimulator(**arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_phase_is_refused() -> None:
+    with pytest.raises(GradientError, match="no tolerance for the phase 'late'"):
+        LossSimulator().lost(9, name="w", step=0, sender=0, phase="late")
