@@ -157,9 +157,10 @@ class GradientCompression:
         Parameters
         ----------
         mode : str
-            ``"exact"``, this rank's, from which it goes on bit for bit; ``"mean"``, the mean over
-            all ranks, for any number of ranks: the sum of what is sent and what is left stays what
-            it was. All ranks must call the latter together.
+            ``"exact"``, this rank's, from which it goes on bit for bit (where three ranks or more
+            sum arrays on the way, up to the order of those sums, which depends on the buckets);
+            ``"mean"``, the mean over all ranks, for any number of ranks: the sum of what is sent
+            and what is left stays what it was. All ranks must call the latter together.
 
         Returns
         -------
@@ -170,7 +171,8 @@ class GradientCompression:
         self._check_idle()
         if mode not in ("exact", "mean"):
             raise GradientError(f'mode is "exact" or "mean"; got {mode!r}')
-        states, means = checkpoints.values_of(self._reducer.memory.by_name())
+        memory = self._reducer.memory
+        states, means = checkpoints.values_of(memory.by_name())
         if mode == "mean":
             checkpoints.averaged(states, means, self._reducer.sizes, self._link)
         return {
@@ -183,7 +185,7 @@ class GradientCompression:
             "phase": self._phases.phase,
             "metrics": list(self._phases.metrics),
             "choices": self.choices,
-            "units": self._reducer.memory.groups,
+            "units": [names for names in memory.groups if names[0] in self._reducer.sizes],
             "states": checkpoints.as_tensors(states),
             "means": checkpoints.as_tensors(means),
         }
@@ -284,7 +286,7 @@ class GradientCompression:
 
     def _average(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Average a bucket as it is, beside the backward pass, as DistributedDataParallel does."""
-        buffer.div_(self._link.world)
+        buffer.mul_(1.0 / self._link.world)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
 
         def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:

@@ -151,7 +151,7 @@ class Link:
     def all_reduce_mean(self, array: np.ndarray) -> np.ndarray:
         """Replace an array by its mean over all ranks, which all ranks get bit for bit alike.
 
-        It is divided first and summed then, as DistributedDataParallel does.
+        It is multiplied by 1 / W first and summed then, as DistributedDataParallel does.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Link:
         started = time.perf_counter()
         tensor = torch.from_numpy(array)
         moved = self._on_device(tensor)
-        moved.div_(self.world)
+        moved.mul_(1.0 / self.world)
         dist.all_reduce(moved, group=self.group)
         if moved is not tensor:
             tensor.copy_(moved)

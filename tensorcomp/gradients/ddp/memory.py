@@ -101,8 +101,8 @@ class Memory:
 
     @property
     def groups(self) -> list[list[str]]:
-        """The parameters of every unit that has several."""
-        return [list(key) for key in self._units if len(key) > 1]
+        """The parameters of every unit."""
+        return [list(key) for key in self._units]
 
     def commit(self) -> None:
         """Make what was staged count."""

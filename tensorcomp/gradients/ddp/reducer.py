@@ -108,9 +108,10 @@ class Reducer:
                 compressor = self.compressor.at(info, self.spec(one))
                 if compressor != self._concrete.get(one.name):
                     self._concrete[one.name] = compressor
-        wanted = [attendant.wants(step) for attendant in self.attendants]
-        lossy = self._loss is not None
-        return any(wanted) or lossy or self.memory.used or not self._is_plain()
+        for attendant in self.attendants:  # each of them is asked
+            step.watched |= attendant.wants(step)
+        busy = step.watched or self._loss is not None or self.memory.used
+        return busy or not self._is_plain()
 
     def passed(self) -> None:
         """End a step in which nothing was done here."""
@@ -165,7 +166,7 @@ class Reducer:
                 if not work.silent:
                     step.sent.update(work.unit.key)
             if len(step.sent) == len(self.sizes) and self._is_plain():
-                self.memory.clear()  # what was left out is sent now
+                self.memory.clear()  # what was left out has been sent
         for attendant in self.attendants:
             attendant.ended(step)
 

@@ -54,11 +54,12 @@ def _dense() -> tuple[Any, ...]:
 
 def test_dense_gradients_are_those_of_the_model_without_a_hook() -> None:
     elements = sum(int(np.prod(shape)) for shape in SHAPES)
-    for passed, steps, states, last in ranks.run(_dense):
+    for passed, steps, states, last in ranks.run(_dense, world=3):
         assert passed == [True] * 5
         assert steps == 4
         assert states == {}  # nothing is remembered, nothing is allocated
-        assert (last.raw_bytes, last.wire_bytes) == (4 * elements, 4 * elements)
+        assert last.raw_bytes == 4 * elements
+        assert last.wire_bytes == round(2 * 2 / 3 * 4 * elements)
 
 
 def _warm() -> tuple[Any, ...]:
@@ -97,7 +98,7 @@ def test_steps_are_measured() -> None:
         assert last.encode_seconds > 0
         assert last.communicate_seconds > 0
         assert last.decode_seconds > 0
-        assert "p1 and 1 more" in summary  # of the first step, whose bucket was another one
+        assert all(f"\np{i} " in summary for i in range(4))
 
 
 def _reported() -> tuple[Any, ...]:

@@ -68,6 +68,8 @@ def test_groups_of_an_earlier_run_come_again_where_all_are_there() -> None:
     layout = _laid(groups=[("e", "b"), ("d", "elsewhere"), ("a", "c")])
     assert [unit.key for unit in layout.units] == [("a",), ("c",), ("d",), ("e", "b")]
     assert layout.units[-1].place is None
+    alone = _laid(groups=[("b",), ("d", "e")])
+    assert [unit.key for unit in alone.units] == [("a",), ("b",), ("c",), ("d", "e")]
 
 
 def test_few_dense_bytes_ride_with_gathered_payloads() -> None:

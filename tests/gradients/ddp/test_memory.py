@@ -56,7 +56,7 @@ def test_residuals_follow_names_when_units_change() -> None:
     memory.commit()
     assert _residual(memory.state(_unit("b", "c"))) == [*ab[300:], *c]
     assert _residual(memory.state(_unit("a"))) == ab[:300]
-    assert memory.groups == [["b", "c"]]
+    assert memory.groups == [["b", "c"], ["a"]]
     held = memory.by_name()
     sizes = {name: state.spec.size for name, state in held.items() if isinstance(state, State)}
     assert sizes == SIZES
