@@ -109,8 +109,12 @@ class Estimate:
 
     @property
     def fastest(self) -> EstimateRow | None:
-        """The fastest row that compresses; None if there is none."""
-        return min(self.rows[1:], key=lambda row: row.step, default=None)
+        """The fastest row that compresses; None if there is none.
+
+        One whose error is larger than the gradient, such as elements drawn at random and scaled up,
+        takes so many more steps that it comes last.
+        """
+        return min(self.rows[1:], key=lambda row: (row.error > 1, row.step), default=None)
 
 
 def estimate(
