@@ -86,12 +86,13 @@ class Adaptive(Deciding):
         return _leaf(info.choices.get(spec.name, DENSE)).at(info, spec)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a decision is to be taken before a step; never before the third.
+        """Return whether a decision is to be taken before a step.
 
         Parameters
         ----------
         step : int
-            Optimizer steps before it. Buckets of DistributedDataParallel change in the first ones.
+            Optimizer steps before it. In the first ones buckets of DistributedDataParallel change
+            and memory is touched for the first time: they tell nothing of those that follow.
         """
         return step >= _FIRST and (step - _FIRST) % self.every == 0
 
@@ -141,7 +142,7 @@ class Adaptive(Deciding):
         )
 
 
-_FIRST = 3
+_FIRST = 8
 _OLDEST = 4
 
 

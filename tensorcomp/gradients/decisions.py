@@ -8,7 +8,13 @@ from itertools import combinations
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, Reduction
-from tensorcomp.gradients.collective_costs import Link, bytes_sent, coding_seconds, messages_sent
+from tensorcomp.gradients.collective_costs import (
+    Link,
+    bytes_sent,
+    coding_seconds,
+    messages_sent,
+)
+from tensorcomp.gradients.collective_costs import seconds as exchange_seconds
 from tensorcomp.gradients.measurements import Measurement, Speed
 
 DENSE = "dense"
@@ -100,15 +106,23 @@ def decide(
     return best
 
 
+def dense_seconds(
+    measurements: Sequence[Measurement], specs: Iterable[GradientSpec], world: int
+) -> float:
+    """Return the seconds that exchanging all gradients as they are is predicted to take."""
+    tensors = list(specs)
+    link = _believed(measurements, tensors, world)
+    return exchange_seconds("sum", sum(spec.nbytes for spec in tensors), world, link)
+
+
 def _believed(
     measurements: Sequence[Measurement], tensors: Sequence[GradientSpec], world: int
 ) -> Link:
     """Return the link of the rank on which the sum of all tensors takes least time."""
-    nbytes = bytes_sent("sum", sum(spec.nbytes for spec in tensors), world)
-    messages = messages_sent("sum", world)
+    nbytes = sum(spec.nbytes for spec in tensors)
     return min(
         (measured.link for measured in measurements),
-        key=lambda link: messages * link.latency + nbytes / link.bandwidth,
+        key=lambda link: exchange_seconds("sum", nbytes, world, link),
     )
 
 

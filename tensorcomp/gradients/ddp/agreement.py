@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,10 +15,14 @@ from tensorcomp.gradients.collective_costs import messages_sent
 from tensorcomp.gradients.ddp.attendants import Attendant, Step
 from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.units import Layout, Piece
+from tensorcomp.gradients.decisions import dense_seconds
 from tensorcomp.gradients.link_estimate import LinkEstimate
 from tensorcomp.gradients.measurements import SAMPLE, Measurement
+from tensorcomp.gradients.proving import Proof
 
-_PROBES = (8, 8, 1 << 19)  # bytes: the last one takes longer than what a line lets through at once
+_PROBES = (8, 1 << 20)  # bytes: the last one takes longer than what a line lets through at once
+_SHORT = 0.01  # seconds of a probe that costs little to repeat
+_AGAIN = 4
 _HALF_LIFE = 2.0 * len(_PROBES)  # of a link's figures, so that they follow a line that changes
 
 
@@ -37,13 +43,25 @@ class Agreement(Attendant):
         self._specs = {spec.name: spec for spec in specs}
         self._link = link
         self._estimate = LinkEstimate(half_life=_HALF_LIFE)
+        self._own: Measurement | None = None
+        self._proof = Proof()
         self._samples: list[tuple[GradientSpec, np.ndarray]] = []
         self._due = False
+        self._began = 0.0
+        self._disturbed = True
+        self._seconds: list[float] = []  # of steps since the last decision
 
     def wants(self, step: Step) -> bool:
         """Return whether a decision is due."""
+        now = time.perf_counter()
+        if not self._disturbed:
+            self._seconds.append(now - self._began)
+        # A step that decides takes longer, and so does the one that does something else after it.
+        self._disturbed = self._due or self._began == 0.0
+        self._began = now
         self._samples = []
         self._due = self._adaptive.is_due(step.info.step)
+        self._disturbed |= self._due
         return self._due
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
@@ -60,25 +78,40 @@ class Agreement(Attendant):
         link = self._probe()
         if link is None:
             return
-        own = self._adaptive.measured(self._samples, link).to_bytes()
-        rows = self._link.all_gather_bytes(own, "measurements")
-        self.choices = self._adaptive.agreed(
-            [Measurement.from_bytes(row.tobytes()) for row in rows],
-            self._specs.values(),
+        self._own = self._adaptive.measured(self._samples, link, previous=self._own)
+        rows = self._link.all_gather_bytes(self._own.to_bytes(), "measurements")
+        own_step = np.median(self._seconds) if self._seconds else np.nan
+        steps = self._link.all_gather_bytes(np.float64(own_step).tobytes(), "seconds of a step")
+        measurements = [Measurement.from_bytes(row.tobytes()) for row in rows]
+        specs = self._specs.values()
+        proposal = self._adaptive.agreed(
+            measurements,
+            specs,
             self._link.world,
             current=self.choices or None,
             buckets=step.buckets,
         )
-        self._samples = []
+        self.choices, self._proof = self._proof.judge(
+            proposal,
+            self.choices,
+            float(np.nanmax([*(row.view(np.float64)[0] for row in steps), 0.0])) or math.nan,
+            dense_seconds(measurements, specs, self._link.world),
+        )
+        self._samples, self._seconds = [], []
 
     def _probe(self) -> LinkModel | None:
         """Time some collectives that nobody is late for; None where there is no other rank."""
         if self._link.world == 1:
             return None
+        messages = messages_sent("gather", self._link.world)
         for nbytes in _PROBES:
-            taken = self._link.probe(nbytes)
-            messages = messages_sent("gather", self._link.world)
-            self._estimate = self._estimate.observe(taken.bytes_sent, taken.seconds, messages)
+            best = self._link.probe(nbytes)
+            told = self._link.all_gather_bytes(np.float64(best.seconds).tobytes(), "probe")
+            # What disturbs a collective makes it longer: of short ones the shortest counts.
+            if max(row.view(np.float64)[0] for row in told) < _SHORT:
+                again = [self._link.probe(nbytes) for _ in range(_AGAIN)]
+                best = min([best, *again], key=lambda taken: taken.seconds)
+            self._estimate = self._estimate.observe(best.bytes_sent, best.seconds, messages)
         return self._estimate.link()
 
 
