@@ -42,7 +42,7 @@ def codec_class(name: str) -> type[Codec]:
     if found:
         return _checked(name, _loaded(found[0]))
     raise PlanError(
-        f"no codec is called {name!r}; known: {', '.join(codec_ids())}. "
+        f"no codec is called {name[:60]!r}; known: {', '.join(codec_ids())}. "
         f"A package adds one by the entry point group {GROUP!r}"
     )
 

@@ -33,6 +33,9 @@ _TOKEN = re.compile(
 _LITERALS = {"true": True, "false": False, "null": None}
 _DEEPEST = 16
 _LONGEST = 1 << 14
+_MOST_DIGITS = 640  # that Python makes an integer of, whatever its settings
+_SHOWN = 200
+_TELLING = ("keep", "bits", "sparsity")  # first fields that a short text always has
 
 
 class _Token(NamedTuple):
@@ -83,7 +86,8 @@ def _tokenize(text: str) -> list[_Token]:
         if match is None or match.lastgroup is None:
             position += len(text[position:]) - len(text[position:].lstrip())
             raise PlanError(
-                f"cannot read {text[position:][:20]!r} at character {position} of the tree {text!r}"
+                f"cannot read {text[position:][:20]!r} at character {position} of the tree "
+                f"{_shown(text)}"
             )
         start = match.start(match.lastgroup)
         tokens.append(_Token(match.lastgroup, match[match.lastgroup], start))
@@ -93,10 +97,15 @@ def _tokenize(text: str) -> list[_Token]:
 
 
 def _unexpected(text: str, token: _Token, wanted: str) -> PlanError:
-    found = repr(token.text) if token.text else "the end"
+    found = _shown(token.text) if token.text else "the end"
     return PlanError(
-        f"expected {wanted}, found {found} at character {token.position} of the tree {text!r}"
+        f"expected {wanted}, found {found} at character {token.position} of the tree {_shown(text)}"
     )
+
+
+def _shown(text: str) -> str:
+    """Return a text as it stands in a message: one line that is not too long."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r} …"
 
 
 def _parse_node(text: str, tokens: list[_Token], at: int, depth: int) -> tuple[Node, int]:
@@ -120,10 +129,10 @@ def _parse_node(text: str, tokens: list[_Token], at: int, depth: int) -> tuple[N
             elif len(config) < len(names):
                 key = names[len(config)]
             if key is None:
-                raise PlanError(f"{cls.id} takes {len(names)} arguments at most, in {text!r}")
+                raise PlanError(f"{cls.id} takes {len(names)} arguments at most, in {_shown(text)}")
             key = getattr(cls, "part_aliases", {}).get(key, key)
             if key in config or key in children:
-                raise PlanError(f"{cls.id} is given {key!r} twice, in {text!r}")
+                raise PlanError(f"{cls.id} is given {key!r} twice, in {_shown(text)}")
             if key in names:
                 config[key], at = _parse_value(text, tokens, at)
             else:
@@ -142,12 +151,16 @@ def _parse_value(text: str, tokens: list[_Token], at: int) -> tuple[Any, int]:
     token = tokens[at]
     if token.kind == "number":
         is_integer = re.fullmatch(r"[-+]?\d+", token.text)
+        if is_integer and len(token.text) > _MOST_DIGITS:
+            raise PlanError(f"a number has at most {_MOST_DIGITS} digits; got {len(token.text)}")
         return (int(token.text) if is_integer else float(token.text)), at + 1
     if token.kind == "string":
         try:
             return json.loads(token.text), at + 1
         except json.JSONDecodeError as error:
-            raise PlanError(f"{token.text} is no JSON string, in the tree {text!r}") from error
+            raise PlanError(
+                f"{_shown(token.text)} is no JSON string, in the tree {_shown(text)}"
+            ) from error
     if token.kind == "name" and token.text in _LITERALS:
         return _LITERALS[token.text], at + 1
     raise _unexpected(text, token, "a number, true, false, null or a quoted string")
@@ -189,6 +202,28 @@ def format_tree(node: Node) -> str:
         if field.default is MISSING or value != field.default:
             items.append(f"{field.name}={json.dumps(value)}")
     items += [f"{name}={format_tree(child)}" for name, child in node.children]
+    return f"{node.codec.id}({', '.join(items)})" if items else node.codec.id
+
+
+def short_tree(node: Node) -> str:
+    """Return a short text of a tree, for people; ``parse_tree`` of it gives an equal tree.
+
+    Fields and parts are written where they differ from their defaults; how much a codec keeps, and
+    in how many bits, in any case.
+    """
+    config: dict[str, Any] = {}
+    items: list[str] = []
+    for place, field in enumerate(fields(node.codec)):  # type: ignore[arg-type]
+        value = getattr(node.codec, field.name)
+        default = field.default is not MISSING and value == field.default
+        if not default or (place == 0 and field.name in _TELLING):
+            text = json.dumps(value)
+            items.append(text if len(config) == place else f"{field.name}={text}")
+            config[field.name] = value
+    defaults = dict(build_node(type(node.codec), config, {}).children)
+    for name, child in node.children:
+        if defaults.get(name) != child:
+            items.append(f"{name}={short_tree(child)}")
     return f"{node.codec.id}({', '.join(items)})" if items else node.codec.id
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tensorcomp.gradients.fsdp import compress_fsdp
     from tensorcomp.gradients.interfaces import InterfaceCounter
     from tensorcomp.gradients.loss_simulator import LossSimulator
-    from tensorcomp.gradients.messages import WorkerCompression
+    from tensorcomp.gradients.messages import WorkerCompression, decompress
     from tensorcomp.gradients.metrics import History, StepMetrics, TensorMetrics
     from tensorcomp.gradients.momentum import MomentumCorrection
     from tensorcomp.gradients.per_role import PerRole
@@ -83,6 +83,7 @@ _HOMES = {
     "Wrapper": "base",
     "compress_fsdp": "fsdp",
     "compress_gradients": "ddp.hook",
+    "decompress": "messages",
     "parse_compressor": "recipes",
 }
 
@@ -122,6 +123,7 @@ __all__ = [
     "Wrapper",
     "compress_fsdp",
     "compress_gradients",
+    "decompress",
     "parse_compressor",
 ]
 

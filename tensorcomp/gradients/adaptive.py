@@ -55,7 +55,7 @@ class Adaptive(Deciding):
     def __post_init__(self) -> None:
         if self.max_rel_l2 is not None and not self.max_rel_l2 >= 0:
             raise ValueError(f"max_rel_l2 is 0 or more; got {self.max_rel_l2!r}")
-        if self.every < 1:
+        if not isinstance(self.every, int) or self.every < 1:
             raise ValueError(f"every is 1 step or more; got {self.every!r}")
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis is from 0 up to but not 1; got {self.hysteresis!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,17 +44,20 @@ class ErrorBoundedState(State):
         The errors of the last step, measured.
     lossless : int
         1 if no step kept the bound, and all bits were sent; else 0.
+    relative : bool
+        Whether there is a bound on the relative error.
     """
 
     scale: float = 0.0
     rel_l2: float = 0.0
     max_abs: float = 0.0
     lossless: int = 0
+    relative: bool = field(default=True, metadata={"saved": False})
 
     @property
-    def achieved(self) -> dict[str, float]:
-        """The errors of the last step by name."""
-        return {"max_rel_l2": self.rel_l2, "max_abs": self.max_abs}
+    def achieved(self) -> float:
+        """The last step's error: the relative one if that is bounded, else the absolute one."""
+        return self.rel_l2 if self.relative else self.max_abs
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class ErrorBounded(Compressor):
 
     def init(self, spec: GradientSpec) -> ErrorBoundedState:
         """Return the state before the first step."""
-        return ErrorBoundedState(spec)
+        return ErrorBoundedState(spec, relative=self.max_rel_l2 is not None)
 
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ErrorBoundedState]:
         """Send the coarsest that keeps the bound."""
@@ -148,7 +151,7 @@ class ErrorBounded(Compressor):
             payload = tree_blob(_LOSSLESS, gradient, state.spec)
             return _headed(0.0, payload), replace(following, scale=0.0, lossless=1)
         factor, payload, errors, next_factor = found
-        rel_l2, max_abs = errors.rel_l2, errors.max_abs
+        rel_l2, max_abs = float(errors.rel_l2), float(errors.max_abs)
         following = replace(following, scale=next_factor / unit, rel_l2=rel_l2, max_abs=max_abs)
         return _headed(factor, payload), following
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor
+from tensorcomp.gradients.base import Compressor, leaf_of
 from tensorcomp.gradients.coding_speeds import SHAPE, SampleFigures, measure_samples
 from tensorcomp.gradients.cost_model import (
     Cost,
@@ -197,6 +197,15 @@ def estimate(
 
 
 def _parsed(text: str) -> Compressor:
+    from tensorcomp.gradients.adaptive import Adaptive
     from tensorcomp.gradients.recipes import parse_compressor
 
-    return parse_compressor(text)
+    compressor = parse_compressor(text)
+    leaf = leaf_of(compressor)
+    if isinstance(leaf, Adaptive):
+        candidates = ", ".join(leaf.candidates)
+        raise GradientError(
+            f"{text} picks the fastest of its candidates while training goes on; "
+            f"estimate these: {candidates}"
+        )
+    return compressor

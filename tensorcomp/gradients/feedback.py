@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
-from tensorcomp.gradients.sent import Sent
+from tensorcomp.gradients.sent import Dense, Sent
 
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -92,7 +92,10 @@ class ErrorFeedback(Wrapper):
     ) -> FeedbackState:
         """Keep what was given but not sent."""
         left = given.reshape(-1)
-        sent.subtract_from(left)
+        if isinstance(sent, Dense) and np.may_share_memory(sent.values, left):
+            left = np.zeros_like(left)  # all was sent, and what was sent must stay
+        else:
+            sent.subtract_from(left)
         if state.residual.dtype == left.dtype:
             return FeedbackState(state.spec, inner, left, state.residual)
         return FeedbackState(state.spec, inner, left.astype(state.residual.dtype), left)

@@ -19,6 +19,7 @@ from tensorcomp.gradients.sent import Sent
 from tensorcomp.gradients.states import carry, flatten, unflatten
 from tensorcomp.planning.roles import classify
 
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 SERVER = -1  # the number of whoever answers workers
 
 
@@ -211,12 +212,22 @@ class WorkerCompression:
         Raises
         ------
         GradientError
-            If it is that of another compressor.
+            If it is damaged, or that of another compressor.
         """
+        try:
+            step, held = int(saved["step"]), self._restored(saved["tensors"])
+        except _UNREADABLE as error:
+            raise GradientError(
+                f"the saved state is damaged ({type(error).__name__}: {str(error)[:100]}); give "
+                "what state_dict() returned"
+            ) from error
+        self._held, self.step = held, step
+
+    def _restored(self, tensors: Mapping[str, Any]) -> dict[str, _Held]:
         held: dict[str, _Held] = {}
-        for name, one in saved["tensors"].items():
+        for name, one in tensors.items():
             dtype = numpy_dtype(one["dtype"])
-            if dtype is None:
+            if dtype is None or not is_real(dtype):
                 raise GradientError(f"the saved state of {name!r} is of type {one['dtype']!r}")
             shape = tuple(int(axis) for axis in one["shape"])
             role = classify(name, one["dtype"], shape)
@@ -232,8 +243,7 @@ class WorkerCompression:
                     f"{compressor.text()}: only one of them has {unlike[0]!r}"
                 )
             held[name] = _Held(compressor, unflatten(template, one["state"]), info)
-        self._held = held
-        self.step = int(saved["step"])
+        return held
 
 
 def _parsed(compressor: Compressor | str) -> Compressor:

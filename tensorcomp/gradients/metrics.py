@@ -28,7 +28,7 @@ class TensorMetrics:
         Of the parameter.
     elements : int
     compressor : str
-        Its canonical text.
+        Its text, without defaults and without error feedback (`labels.label`).
     raw_bytes, payload_bytes : int
         Of the gradient, and of what is sent for it.
     sent : int
@@ -98,7 +98,7 @@ def tensor_metrics(
     ----------
     spec : GradientSpec
     compressor : str
-        Its canonical text.
+        Its text, without defaults and without error feedback (`labels.label`).
     payload_bytes : int
     sent : Sent
         What this worker's payload decodes to.
@@ -290,6 +290,11 @@ class History:
 
     def summary(self, width: int | None = None) -> str:
         """Return totals and a table of all tensors, their figures averaged over the kept steps.
+
+        Bits are those of payload for each element; errors are those of payloads against gradients,
+        ‖g − ĝ‖₂ / ‖g‖₂, residuals ‖residual‖₂ / ‖g‖₂, and what an error-bounded compressor has
+        achieved is its own figure. Columns that nobody measured are left out: cosine, error,
+        residual and what was achieved need ``observe``.
 
         Parameters
         ----------

@@ -33,6 +33,8 @@ class PerRole(Deciding):
 
     Raises
     ------
+    ValueError
+        If `small` is out of range.
     PlanError
         If there is no such role.
     """
@@ -44,6 +46,8 @@ class PerRole(Deciding):
     def __post_init__(self) -> None:
         from tensorcomp.planning.roles import check_selector
 
+        if not self.small >= 0:
+            raise ValueError(f"small is a number of elements, 0 or more; got {self.small!r}")
         for role in self.dense_roles:
             check_selector(role)
 

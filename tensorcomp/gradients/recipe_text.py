@@ -17,9 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tensorcomp.errors import GradientError
+from tensorcomp.errors import GradientError, PlanError
 
 _LONGEST = 1 << 14
+_DEEPEST = 32  # parentheses within each other
+_SHOWN = 60  # characters of an argument in a message
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\)\s*)?", re.DOTALL)
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
 _LITERALS = {"true": True, "false": False, "null": None}
@@ -72,7 +74,7 @@ class Call:
                 named.append((keyword[1], keyword[2].strip()))
             elif named:
                 raise GradientError(
-                    f"{piece.strip()!r} has no name, but stands behind one that has"
+                    f"{piece.strip()[:_SHOWN]!r} has no name, but stands behind one that has"
                 )
             else:
                 positional.append(piece.strip())
@@ -88,13 +90,13 @@ class Call:
         """
         known = ", ".join(names) or "none"
         if len(self.positional) > len(names):
-            raise GradientError(f"{self.name} takes the arguments {known}; got {self.text!r}")
+            raise GradientError(f"{self.name} takes the arguments {known}; got {self.text[:200]!r}")
         arguments = dict(zip(names, self.positional, strict=False))
         for name, value in self.named:
             if name not in names:
                 raise GradientError(f"{self.name} has no argument {name!r}, but {known}")
             if name in arguments:
-                raise GradientError(f"{self.name} is given {name!r} twice in {self.text!r}")
+                raise GradientError(f"{self.name} is given {name!r} twice in {self.text[:200]!r}")
             arguments[name] = value
         return arguments
 
@@ -114,6 +116,11 @@ def _split(text: str) -> list[str] | None:
             depth += 1 if mark == "(" else -1
             if depth < 0:
                 return None
+            if depth > _DEEPEST:
+                raise GradientError(
+                    f"a compressor has at most {_DEEPEST} parentheses within each other; "
+                    f"got {text[:_SHOWN]!r} …"
+                )
         elif mark == "," and depth == 0:
             pieces.append(text[start:position])
             start = position + 1
@@ -137,7 +144,7 @@ def value_of(text: str) -> Any:
     if text in _LITERALS:
         return _LITERALS[text]
     if text[:1] == "(" and text[-1:] == ")":
-        pieces = _split(text[1:-1])
+        pieces = _split(text[1:-1].rstrip().removesuffix(","))
         if pieces is not None:
             return tuple(value_of(piece.strip()) for piece in pieces)
     try:
@@ -145,9 +152,9 @@ def value_of(text: str) -> Any:
             return str(json.loads(text))
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
     except ValueError as error:
-        raise GradientError(f"expected a number, true, false or a quoted text; got {text!r}") from (
-            error
-        )
+        raise GradientError(
+            f"expected a number, true, false or a quoted text; got {text[:_SHOWN]!r}"
+        ) from error
 
 
 def text_of(argument: str) -> str:
@@ -165,5 +172,5 @@ def made(name: str, make: Callable[..., _T], **fields: Any) -> _T:
     """
     try:
         return make(**fields)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, PlanError) as error:
         raise GradientError(f"{name}: {error}") from error

@@ -7,6 +7,7 @@ be error feedback; it returns the compressor with whatever is wrapped around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
 from tensorcomp.codecs.affine import Affine
@@ -104,6 +105,8 @@ def _wire_tree(text: str) -> Node:
         # A sparse tree's mask is coded by what codes positions.
         if codec.id in _OFF_WIRE and not (codec.id == "gaps" and tree.codec is not codec):
             raise GradientError(f"{codec.id} cannot go on the wire: {_OFF_WIRE[codec.id]}")
+    if getattr(tree.codec, "keep", None) == 0:
+        raise GradientError(f"{tree.codec.id} that keeps no element would never send anything")
     return tree
 
 
@@ -131,6 +134,8 @@ def _leaf(
 
     def build(call: Call, feedback: Feedback) -> Compressor:
         fields = _fields(call.bound(*names), texts.split())
+        if "values" in fields:
+            _wire_tree(fields["values"])
         return _fed_back(made(call.name, make, **fields), feedback, needed=needed)
 
     return build
@@ -239,7 +244,8 @@ def _per_role(call: Call, feedback: Feedback) -> Compressor:
 def _adaptive(call: Call, feedback: Feedback) -> Compressor:
     from tensorcomp.gradients.adaptive import Adaptive
 
-    fields = {name: value_of(value) for name, value in call.named}
+    settings = replace(call, positional=()).bound("max_rel_l2", "every", "hysteresis")
+    fields: dict[str, Any] = {name: value_of(value) for name, value in settings.items()}
     if call.positional:
         fields["candidates"] = tuple(text_of(text) for text in call.positional)
     return _fed_back(made(call.name, Adaptive, **fields), feedback, needed=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, State
 
@@ -58,7 +59,11 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
         elif isinstance(value, np.ndarray):
             changes[name] = _fitting(np.asarray(values[name]), value, where)
         else:
-            changes[name] = type(value)(values[name])
+            try:
+                changes[name] = type(value)(values[name])
+            except (TypeError, ValueError) as error:
+                found = str(values[name])[:60]
+                raise GradientError(f"{where} is {found!r}, not {type(value).__name__}") from error
     return replace(template, **changes)
 
 
@@ -174,4 +179,10 @@ def _remembered(state: State) -> Iterator[tuple[str, Any]]:
 def _fitting(array: np.ndarray, like: np.ndarray, where: str) -> np.ndarray:
     if array.size != like.size:
         raise GradientError(f"{where} has {array.size} elements; {like.size} are needed")
-    return np.array(array.reshape(like.shape), dtype=like.dtype)
+    if is_real(array.dtype) != is_real(like.dtype) or array.dtype.kind in "cUSO":
+        raise GradientError(f"{where} is of type {array.dtype}; {like.dtype} is needed")
+    with np.errstate(over="ignore"):  # it is looked for
+        fitting = np.array(array.reshape(like.shape), dtype=like.dtype)
+    if is_real(like.dtype) and not np.isfinite(fitting).all():
+        raise GradientError(f"{where} holds values that are not finite; the state is damaged")
+    return fitting

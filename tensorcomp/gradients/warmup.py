@@ -46,10 +46,11 @@ class Warmup(Deciding):
     steps_each: int = 1
 
     def __post_init__(self) -> None:
-        if self.dense_steps < 0 or self.steps_each < 0:
+        counts = (self.dense_steps, self.steps_each)
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
             raise ValueError(
-                f"dense_steps and steps_each are 0 or more; got {self.dense_steps!r} and "
-                f"{self.steps_each!r}"
+                f"dense_steps and steps_each are whole numbers from 0; got {self.dense_steps!r} "
+                f"and {self.steps_each!r}"
             )
         for ratio in self.ratios:
             if not 0 < ratio < 1:

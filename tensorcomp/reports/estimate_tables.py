@@ -100,8 +100,9 @@ def estimate_notes(found: Estimate) -> Iterator[str]:
         "of exchange are a model's: latency and bytes over bandwidth, 5 % more for TCP/IP"
     )
     yield (
-        "Error: ‖g − ĝ‖₂ / ‖g‖₂ of a step's payload, which error feedback makes good later. "
-        "Sent: by each rank in a step. Pays below: the bandwidth at which dense is as fast"
+        "Bits: a parameter. Error: ‖g − ĝ‖₂ / ‖g‖₂ of a step's payload, which error feedback makes "
+        "good later. Sent: by each rank in a step. Pays below: the bandwidth at which dense is as "
+        "fast"
     )
     yield "Speed is that of steps; how many of them an accuracy takes is another question"
 

@@ -84,6 +84,8 @@ def test_refusals(arguments):
         estimate(*arguments)
     with pytest.raises(GradientError, match="an estimate is of"):
         estimate(10, 2, 1e9, latency=-1.0)
+    with pytest.raises(GradientError, match="estimate these: int8, sign"):
+        estimate(10, 2, 1e9, compressors=["per_role(adaptive(int8, sign))"])
     with pytest.raises(GradientError, match="nonesuch"):
         estimate(10, 2, 1e9, compressors=["int8", "nonesuch(3)"])
 

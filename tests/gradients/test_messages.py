@@ -486,3 +486,23 @@ def test_payloads_of_anything_do_no_harm(payload, text, elements):
     data = sealed(header(texts=[text], tensors=tensors), blob)
     with contextlib.suppress(CodecError):
         assert decompress(data)["w"].shape == (elements,)
+
+
+def test_damaged_states_are_refused_and_change_nothing():
+    worker = fed_back()
+    worker.compress(gradients())
+    good = worker.state_dict()
+    first = next(iter(good["tensors"]))
+    one = good["tensors"][first]
+    changed = [{key: value for key, value in one.items() if key != gone} for gone in one]
+    changed += [
+        {**one, key: bad}
+        for key, bad in {"shape": [-1], "dtype": "I32", "step": "x", "state": 3}.items()
+    ]
+    changed.append({**one, "state": {"residual": one["state"]["residual"] * np.nan}})
+    damaged = [{**good, "tensors": {first: fields}} for fields in changed]
+    for state in [None, {}, {**good, "tensors": 3}, {**good, "step": "x"}, *damaged]:
+        with pytest.raises(GradientError) as caught:
+            worker.load_state_dict(state)
+        assert "\n" not in str(caught.value)
+    assert same(residuals(worker), {n: t["state"]["residual"] for n, t in good["tensors"].items()})

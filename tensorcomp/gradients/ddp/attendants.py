@@ -50,7 +50,10 @@ class Attendant:
         return False
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
-        """See a bucket's gradients (n,), before they are compressed; if some attendant wants to."""
+        """See a bucket's gradients (n,), before they are compressed.
+
+        If some attendant wants to, and in any case where a value here is not finite.
+        """
 
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[UnitWork], buffer: torch.Tensor

@@ -61,7 +61,8 @@ def load(buffer: torch.Tensor, factor: float, scratch: Scratch, key: str) -> np.
 def store(values: np.ndarray, factor: float, buffer: torch.Tensor) -> bool:
     """Put values times a factor into a bucket, and return whether all are finite there.
 
-    They are taken as finite before; what can make them others is the factor and the bucket's dtype.
+    Finite gradients and residuals may overflow in their sums, by the factor, or in the bucket's
+    dtype; all ranks have the same means, so they find it alike.
     """
     if factor != 1.0:
         with np.errstate(over="ignore"):  # it is looked for
@@ -69,8 +70,6 @@ def store(values: np.ndarray, factor: float, buffer: torch.Tensor) -> bool:
     own = buffer.device.type == "cpu" and buffer.dtype in _CODED
     if not own:
         buffer.detach().copy_(torch.from_numpy(values))
-    if factor == 1.0 and (own or buffer.dtype == torch.bfloat16):
-        return True
     return is_finite(values) if own else bool(torch.isfinite(buffer).all().item())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import State
+from tensorcomp.gradients.base import Compressor, State
 from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.memory import Saved
 from tensorcomp.gradients.ddp.parts import OWNED, share_out
+from tensorcomp.gradients.ddp.rank_check import check_alike
+from tensorcomp.gradients.labels import label, short
 from tensorcomp.gradients.states import flatten
 
-VERSION = 1
 _ABOUT = "about"
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -86,6 +87,8 @@ def _fields_of_means(means: Values, link: Link) -> dict[str, dict[str, str]]:
 
 def _average(values: Values, link: Link) -> None:
     places = [(n, f) for n in sorted(values) for f, v in values[n].items() if _is_float(v)]
+    lines = [f"{n} {f}: {np.size(values[n][f])} {_is_wide(values[n][f])}" for n, f in places]
+    check_alike(link, lines)
     for wide in (False, True):
         dtype = np.dtype(np.float64 if wide else np.float32)
         some = [place for place in places if _is_wide(values[place[0]][place[1]]) == wide]
@@ -251,26 +254,19 @@ def load_distributed(path: str, rank: int) -> dict[str, Any]:
     )
 
 
-def check(state: Mapping[str, Any], link: Link, names: Sequence[str]) -> None:
-    """Refuse a state dict that is not one of this model on this rank.
+def check_compressor(state: Mapping[str, Any], compressor: Compressor) -> None:
+    """Refuse a state dict of another compressor.
 
     Raises
     ------
     GradientError
     """
-    if not isinstance(state, Mapping) or state.get("version") != VERSION:
+    saved = state["compressor"]
+    if saved != compressor.text():
         raise GradientError(
-            f"this is no state of gradient compression of version {VERSION}; give what "
-            "state_dict() returned"
+            f"the state is of {short(saved)}, but the compressor is {label(compressor)}; "
+            "load it with strict=False to keep its residuals"
         )
-    if state["mode"] == "exact" and (state["world"], state["rank"]) != (link.world, link.rank):
-        raise GradientError(
-            f"the state of rank {state['rank']} of {state['world']} cannot be that of rank "
-            f'{link.rank} of {link.world}; save with mode="mean" to go on with other ranks'
-        )
-    unknown = sorted({*state["states"], *state["means"]} - set(names))
-    if unknown:
-        raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model has not")
 
 
 def _prefix(mode: Any, rank: int) -> str:

@@ -25,6 +25,7 @@ from tensorcomp.gradients.ddp.rank_check import RankCheck, check_alike
 from tensorcomp.gradients.ddp.recording import Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer
 from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronized_start
+from tensorcomp.gradients.ddp.state_check import VERSION, check
 from tensorcomp.gradients.loss_simulator import LossSimulator
 from tensorcomp.gradients.metrics import History
 from tensorcomp.gradients.phases import PhaseTracker
@@ -87,8 +88,15 @@ class GradientCompression:
         self._inline = link.device.type != "cpu"
         self._passing = False  # whether gradients are averaged as they are in this step
         self._closed = False
-        lines = [one.line for one in self._parameters.values()]
-        check_alike(link, [f"compressor {compressor.text()}", *lines])
+        settings = [
+            f"compressor {compressor.text()}",
+            f"find_unused_parameters={ddp_model.find_unused_parameters}",
+            f"check_ranks={check_ranks}",
+            f"{'a' if scaler is not None else 'no'} scaler",
+            f"phases={phases}",
+            f"loss={loss}",
+        ]
+        check_alike(link, [*settings, *(one.line for one in self._parameters.values())])
         self._started = refuse_unsynchronized_start(ddp_model)
 
     def __getstate__(self) -> Any:
@@ -124,7 +132,7 @@ class GradientCompression:
         return self._recorder.history
 
     def summary(self, width: int | None = None) -> str:
-        """Return totals and a table of all tensors.
+        """Return totals and a table of all tensors; see `History.summary` for its columns.
 
         Parameters
         ----------
@@ -176,7 +184,7 @@ class GradientCompression:
         if mode == "mean":
             checkpoints.averaged(states, means, self._reducer.sizes, self._link)
         return {
-            "version": checkpoints.VERSION,
+            "version": VERSION,
             "mode": mode,
             "world": self._link.world,
             "rank": self._link.rank if mode == "exact" else 0,
@@ -197,8 +205,8 @@ class GradientCompression:
         ----------
         state : mapping
         strict : bool
-            Whether the compressor must be the one that was saved. Otherwise what fits another one
-            is kept: its residuals.
+            Whether the compressor must be the one that was saved, but for what payloads do not
+            show, such as bounds. Otherwise what fits another one is kept: its residuals.
 
         Raises
         ------
@@ -206,7 +214,9 @@ class GradientCompression:
             If the state is that of another rank, model or compressor.
         """
         self._check_idle()
-        checkpoints.check(state, self._link, list(self._reducer.sizes))
+        check(state, self._link, list(self._reducer.sizes))
+        if strict:
+            checkpoints.check_compressor(state, self.compressor)
         phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
         info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
         states = checkpoints.as_arrays(state["states"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch.nn.parallel import DistributedDataParallel
 
+from tensorcomp.errors import GradientError
 from tensorcomp.gradients.ddp.buckets import coded_dtype
 from tensorcomp.gradients.metrics import TensorMetrics
 from tensorcomp.gradients.per_role import gradient_roles
@@ -51,6 +52,11 @@ def parameters_of(model: DistributedDataParallel) -> dict[int, Parameter]:
     """Return the parameters that are trained, by the ``id`` of their tensor, in the model's order.
 
     A parameter that several modules share has its first name.
+
+    Raises
+    ------
+    GradientError
+        If one is complex.
     """
     ignored = getattr(model, "parameters_to_ignore", ())
     trained = {
@@ -58,6 +64,12 @@ def parameters_of(model: DistributedDataParallel) -> dict[int, Parameter]:
         for name, one in model.module.named_parameters()
         if one.requires_grad and name not in ignored
     }
+    for name, one in trained.items():
+        if one.is_complex():
+            raise GradientError(
+                f"the parameter {name!r} is {one.dtype}, and gradients of complex parameters "
+                "cannot be compressed; make it a pair of real ones (torch.view_as_real)"
+            )
     roles = gradient_roles({name: tuple(one.shape) for name, one in trained.items()})
     return {
         id(one): Parameter(name, tuple(one.shape), coded_dtype(one.dtype), roles[name])

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.feedback import ErrorFeedback
+from tensorcomp.gradients.momentum import for_workers
 from tensorcomp.gradients.recipes import parse_compressor
 
 
@@ -29,7 +30,7 @@ def prepared(
     residual_dtype : str
         Of error feedback that does not ask for another one.
     world : int
-        Ranks; whoever counts `workers` is told.
+        Ranks; momentum corrections are told it as their `workers`.
 
     Raises
     ------
@@ -44,16 +45,14 @@ def prepared(
         )
     if residual_dtype not in ("float32", "bfloat16"):
         raise GradientError(f'residual_dtype is "float32" or "bfloat16"; got {residual_dtype!r}')
-    return _filled(compressor, residual_dtype, world)
+    return for_workers(_filled(compressor, residual_dtype), world)
 
 
-def _filled(compressor: Compressor, residual_dtype: str, world: int) -> Compressor:
+def _filled(compressor: Compressor, residual_dtype: str) -> Compressor:
     changes: dict[str, Any] = {}
     inner = getattr(compressor, "inner", None)
     if isinstance(inner, Compressor):
-        changes["inner"] = _filled(inner, residual_dtype, world)
-    if getattr(compressor, "workers", None) == 1:
-        changes["workers"] = world
+        changes["inner"] = _filled(inner, residual_dtype)
     if isinstance(compressor, ErrorFeedback) and compressor.dtype == "float32":
         changes["dtype"] = residual_dtype
     if all(getattr(compressor, key) is value for key, value in changes.items()):

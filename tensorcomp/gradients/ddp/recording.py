@@ -12,7 +12,7 @@ from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.units import Layout, Unit, UnitWork
 from tensorcomp.gradients.interfaces import InterfaceCounter
 from tensorcomp.gradients.metrics import History, StepMetrics, TensorMetrics, tensor_metrics
-from tensorcomp.gradients.sent import Nothing
+from tensorcomp.gradients.sent import Dense, Nothing, Sent
 
 
 class Recorder(Attendant):
@@ -40,6 +40,7 @@ class Recorder(Attendant):
         self._counter = InterfaceCounter(interface) if interface is not None else None
         self._observing = False
         self._gradients: dict[int, np.ndarray] = {}
+        self._nonfinite: dict[int, int] = {}
         self._tensors: list[TensorMetrics] = []
 
     def wants(self, step: Step) -> bool:
@@ -49,29 +50,41 @@ class Recorder(Attendant):
         return self._observing
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
-        """Keep the gradients, which are overwritten."""
+        """Keep the gradients, which are overwritten, and count what is not finite."""
+        gradients = {i: _elements(unit, values) for i, unit in enumerate(layout.units)}
+        self._nonfinite = {i: int((~np.isfinite(g)).sum()) for i, g in gradients.items()}
         if self._observing:
-            self._gradients = {i: _elements(unit, values) for i, unit in enumerate(layout.units)}
+            self._gradients = gradients
 
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[UnitWork], buffer: torch.Tensor
     ) -> None:
-        """Take down what each unit took."""
+        """Take down what each unit took; where a value was not finite, nothing was sent."""
+        if not works:
+            for index, unit in enumerate(layout.units):
+                found = self._nonfinite.get(index, 0)
+                self._tensors.append(_unsent(unit, found))
         for index, work in enumerate(works):
             observed = self._observing and work.unit.native is None
             self._tensors.append(
                 tensor_metrics(
                     work.unit.spec,
-                    work.unit.text,
+                    work.unit.label,
                     work.payload_bytes,
-                    work.sent or Nothing(),
+                    self._sent(index, work) if observed else work.sent or Nothing(),
                     gradient=self._gradients.get(index) if observed else None,
                     state=(work.new_state or work.state) if observed else None,
                     encode_seconds=work.encode_seconds,
                     decode_seconds=work.decode_seconds,
                 )
             )
-        self._gradients = {}
+        self._gradients, self._nonfinite = {}, {}
+
+    def _sent(self, index: int, work: UnitWork) -> Sent:
+        """Return what was sent, also where its memory holds the mean by now."""
+        if isinstance(work.sent, Dense) and np.may_share_memory(work.sent.values, work.mean):
+            return Dense(self._gradients[index])
+        return work.sent or Nothing()
 
     def ended(self, step: Step) -> None:
         """Add the step to the history."""
@@ -105,3 +118,9 @@ class Recorder(Attendant):
 def _elements(unit: Unit, values: np.ndarray) -> np.ndarray:
     """Return a copy of a unit's elements."""
     return np.concatenate([values[piece.start : piece.stop] for piece in unit.pieces])
+
+
+def _unsent(unit: Unit, nonfinite: int) -> TensorMetrics:
+    """Return the metrics of a unit of which nothing was sent."""
+    spec = unit.spec
+    return TensorMetrics(spec.name, spec.size, unit.label, spec.nbytes, 0, 0, nonfinite=nonfinite)

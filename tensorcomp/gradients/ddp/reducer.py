@@ -175,8 +175,8 @@ class Reducer:
         layout = self._layout(job)
         if is_native(layout):
             tensor = load_tensor(job.buffer, 1.0 / step.scale)
-            self._show(step, layout, tensor)
             finite = bool(torch.isfinite(tensor).all().item())
+            self._show(step, layout, tensor, finite=finite)
             silent = self._find_unused and finite
             works = open_tensor_works(layout, tensor, self.memory, skip_unused=silent)
             flagged = self._exchange(works, layout, key, step, finite=finite)
@@ -185,8 +185,8 @@ class Reducer:
                 flagged = not store_tensor(tensor, step.scale, job.buffer)
         else:
             values = load(job.buffer, 1.0 / step.scale, self._scratch, key)
-            self._show(step, layout, values)
             finite = is_finite(values)
+            self._show(step, layout, values, finite=finite)
             silent = self._find_unused and finite
             works = open_works(layout, values, self.memory, self._scratch, skip_unused=silent)
             flagged = self._exchange(works, layout, key, step, finite=finite)
@@ -204,9 +204,9 @@ class Reducer:
             attendant.reduced(step, layout, () if flagged else works, job.buffer)
         return flagged
 
-    def _show(self, step: Step, layout: Layout, values: Any) -> None:
+    def _show(self, step: Step, layout: Layout, values: Any, *, finite: bool) -> None:
         """Let attendants see a bucket's gradients, on the host."""
-        if step.watched:
+        if step.watched or not finite:
             array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
             for attendant in self.attendants:
                 attendant.loaded(step, layout, array)

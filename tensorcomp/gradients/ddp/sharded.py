@@ -16,6 +16,7 @@ from tensorcomp.gradients.ddp import checkpoints, frames
 from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite
 from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.memory import Saved
+from tensorcomp.gradients.ddp.state_check import VERSION, check_parts
 from tensorcomp.gradients.sent import Nothing
 from tensorcomp.gradients.states import carry, flatten
 
@@ -65,7 +66,7 @@ class FsdpCompression:
         values = {name: flatten(state) for name, (_, state) in self._states.items()}
         values |= {name: dict(saved.values) for name, saved in self._loaded.items()}
         return {
-            "version": checkpoints.VERSION,
+            "version": VERSION,
             "mode": "exact",
             "ranks": [list(pair) for pair in sorted(ranks)],
             "step": self.steps,
@@ -83,7 +84,8 @@ class FsdpCompression:
             If it is the state of another compressor; if it is that of other shards, in the next
             step.
         """
-        if state.get("version") != checkpoints.VERSION or "ranks" not in state:
+        check_parts(state, ("step", "compressor", "states"))
+        if "ranks" not in state:
             raise GradientError("this is no state of FSDP's compression; give what it returned")
         if state["compressor"] != self.compressor.text():
             raise GradientError(

@@ -55,8 +55,6 @@ def store_tensor(values: torch.Tensor, factor: float, buffer: torch.Tensor) -> b
         values.mul_(factor)
     if values.data_ptr() != buffer.data_ptr():
         buffer.detach().copy_(values)
-    elif factor == 1.0:
-        return True
     return bool(torch.isfinite(buffer).all().item())
 
 

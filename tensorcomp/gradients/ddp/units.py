@@ -19,6 +19,7 @@ from tensorcomp.gradients.by_owners import ByOwners
 from tensorcomp.gradients.ddp.frames import schema_hash
 from tensorcomp.gradients.dense import Dense
 from tensorcomp.gradients.feedback import ErrorFeedback
+from tensorcomp.gradients.labels import label
 from tensorcomp.gradients.sent import Sent
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class Unit:
     def text(self) -> str:
         """The compressor's text."""
         return self.compressor.text()
+
+    @cached_property
+    def label(self) -> str:
+        """The compressor's text as people read it."""
+        return label(self.compressor)
 
     @cached_property
     def line(self) -> str:

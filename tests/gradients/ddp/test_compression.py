@@ -101,6 +101,19 @@ def test_steps_are_measured() -> None:
         assert all(f"\np{i} " in summary for i in range(4))
 
 
+def _clipping() -> list[int | None]:
+    texts = ["dgc(0.01, clip=1.0)", "per_role(dgc(0.01, clip=1.0))", "dgc(0.01, workers=1)"]
+    found = []
+    for text in texts:
+        compressor: Any = compress_gradients(_model(), text).compressor
+        found.append(getattr(compressor, "inner", compressor) if "per" in text else compressor)
+    return [one.workers for one in found]
+
+
+def test_local_clipping_knows_the_number_of_ranks() -> None:
+    assert ranks.run(_clipping, world=3) == [[3, 3, 1]] * 3
+
+
 def _reported() -> tuple[Any, ...]:
     model = _model()
     tracker = PhaseTracker(window=1)
@@ -128,7 +141,7 @@ def _agreed() -> tuple[Any, ...]:
     text = f"adaptive({SPARSE}, int8, every=2)"
     with compress_gradients(model, text, check_ranks=1) as compression:
         before = compression.choices
-        for step in range(8):
+        for step in range(11):
             _step(model, step)
         again = compression.state_dict()
     return before, compression.choices, again["choices"]
