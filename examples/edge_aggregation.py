@@ -29,7 +29,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp import TensorcompError
-from tensorcomp.gradients import Aggregator, WorkerCompression
+from tensorcomp.gradients import Aggregator, WorkerCompression, parse_compressor
 from tensorcomp.gradients.messages import decompress
 
 COMPRESSOR = "topk(0.01, values=affine(8))"
@@ -301,6 +301,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--deadline", type=float, default=0.1, help="seconds that a step waits")
     arguments = parser.parse_args()
+    try:
+        parse_compressor(arguments.compressor)
+    except TensorcompError as error:
+        parser.error(f"--compressor: {error}")
     report = run(arguments.compressor, arguments.steps, deadline=arguments.deadline)
     print(f"{report.steps} steps, {arguments.compressor}, up and down")
     up, down = report.received / report.messages, report.sent / report.steps

@@ -8,6 +8,9 @@ from pathlib import Path
 from train_ddp_data import SOURCES
 from train_ddp_models import MODELS
 
+from tensorcomp import TensorcompError
+from tensorcomp.gradients import parse_compressor
+
 DATA = {"mlp": "digits", "cnn": "mnist", "resnet18": "mnist", "transformer": "text"}
 RATES = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 PLAIN = "none"
@@ -56,4 +59,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options.data = options.data or DATA[options.model]
     if (options.model == "transformer") != (options.data == "text"):
         parser.error(f"{options.model} does not learn {options.data}")
+    if options.compressor != PLAIN:
+        try:
+            parse_compressor(options.compressor)
+        except TensorcompError as error:
+            parser.error(f"--compressor: {error}")
+    if options.resume is not None and not options.resume.is_file():
+        parser.error(f"--resume: there is no file {options.resume}")
     return options

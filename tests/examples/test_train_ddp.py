@@ -144,6 +144,20 @@ def test_a_model_is_given_data_that_it_can_learn(module, capsys):
     assert "cnn does not learn text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--compressor", "topk("], "--compressor: "),
+        (["--compressor", "kmeans(16)"], "cannot go on the wire"),
+        (["--resume", "no such file"], "there is no file no such file"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_processes_start(module, capsys, arguments, told):
+    with pytest.raises(SystemExit):
+        module("train_ddp").parse(arguments)
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_momentum_within_a_compressor_is_found(module):
     example = module("train_ddp")
     dgc = example.parse_compressor("warmup(dgc(0.001), steps=5)")
