@@ -83,6 +83,13 @@ METHODS = (
     ),
     Method("top-k 0.1 %, DGC at once", _DGC, feedback=True, rule=_INSIDE, tasks=_DIGITS),
     Method("top-k 0.1 %, DGC", _DGC, feedback=True, rule=_INSIDE, falling=0.2, within=0.3),
+    Method(
+        "top-k 0.1 %, DGC, small tensors dense",
+        f"per_role({_DGC})",
+        feedback=True,
+        rule=_INSIDE,
+        falling=0.2,
+    ),
     Method("random-k 1 %, unbiased", "randomk(0.01)", tasks=_DIGITS),
     Method("random-k 1 %, feedback", "randomk(0.01, scale=false)", feedback=True),
     Method("sign", "sign", tasks=_DIGITS),
