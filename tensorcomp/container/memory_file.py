@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 _LARGE_PAGE = 1 << 21
-_new = ctypes.pythonapi.PyBytes_FromStringAndSize
-_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.c_void_p
-_resize = ctypes.pythonapi._PyBytes_Resize
-_resize.argtypes, _resize.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.c_int
-_let_go = ctypes.pythonapi.Py_DecRef
-_let_go.argtypes, _let_go.restype = (ctypes.c_void_p,), None
+# Functions of our own: those of `ctypes.pythonapi` are shared, and other libraries set their types.
+_new = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+_resize = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("_PyBytes_Resize", ctypes.pythonapi)
+)
+_let_go = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", ctypes.pythonapi))
 _HEAD = bytes.__basicsize__ - 1  # of a bytes object, in front of its bytes
 
 

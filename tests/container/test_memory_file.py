@@ -43,3 +43,23 @@ def test_an_unused_file_is_let_go() -> None:
     for _ in range(100):
         MemoryFile(1 << 30)  # a leak would be 100 GB of addresses
     assert MemoryFile(0).to_bytes() == b""
+
+
+def test_types_that_other_libraries_set_do_no_harm():
+    import ctypes
+
+    shared = [
+        ctypes.pythonapi.PyBytes_FromStringAndSize,
+        ctypes.pythonapi._PyBytes_Resize,
+        ctypes.pythonapi.Py_DecRef,
+    ]
+    before = [(function.argtypes, function.restype) for function in shared]
+    try:
+        for function in shared:
+            function.argtypes, function.restype = (ctypes.py_object,), ctypes.py_object
+        file = MemoryFile(4)
+        file.write(b"more than was expected")
+        assert file.to_bytes() == b"more than was expected"
+    finally:
+        for function, (arguments, result) in zip(shared, before, strict=True):
+            function.argtypes, function.restype = arguments, result

@@ -89,6 +89,9 @@ class Alarm:
         """
         self._stop.set()
         deadline = time.monotonic() + _STAY
+        if self._thread is not threading.current_thread():
+            # A thread that is inside the store when the interpreter ends aborts the process.
+            self._thread.join(timeout=_STAY)
         with contextlib.suppress(Exception):
             while self._posted and time.monotonic() < deadline:
                 if self._store.add(_HEARD, 0) >= self._others:
