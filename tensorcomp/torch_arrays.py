@@ -58,6 +58,15 @@ def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
     return array
 
 
+def as_tensor(array: np.ndarray) -> Any:
+    """Return a tensor on the CPU that shares an array's memory; of bfloat16 too."""
+    import torch
+
+    if array.dtype.name == "bfloat16":  # which torch does not know of NumPy
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 def numpy_to_torch(flat: np.ndarray, dtype: str, shape: tuple[int, ...], device: Any) -> Any:
     """Return a tensor's bytes as a torch tensor; as bytes, where torch has no such dtype."""
     import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -259,10 +259,18 @@ def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor])
     return changed
 
 
+def chain(compressor: Compressor) -> Iterator[Compressor]:
+    """Yield a compressor and all within it, the outermost first."""
+    found: Any = compressor
+    while found is not None:
+        yield found
+        found = getattr(found, "inner", None)
+
+
 def leaf_of(compressor: Compressor) -> Compressor:
     """Return the innermost compressor."""
-    inner = getattr(compressor, "inner", None)
-    return compressor if inner is None else leaf_of(inner)
+    *_, leaf = chain(compressor)
+    return leaf
 
 
 def with_keep(compressor: Compressor, keep: float) -> Compressor:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper, with_inner
+from tensorcomp.gradients.base import (
+    Compressor,
+    GradientSpec,
+    State,
+    Wrapped,
+    Wrapper,
+    chain,
+    with_inner,
+)
 from tensorcomp.gradients.feedback import ErrorFeedback
 from tensorcomp.gradients.sent import Sent
 
@@ -91,7 +98,7 @@ class MomentumCorrection(Wrapper):
             raise ValueError(f"clip is a norm above 0; got {self.clip!r}")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers is their number, 1 or more; got {self.workers!r}")
-        if not any(isinstance(one, ErrorFeedback) for one in _chain(self.inner)):
+        if not any(isinstance(one, ErrorFeedback) for one in chain(self.inner)):
             raise ValueError(
                 f"{self.inner.text()} has no error feedback; momentum is corrected around one: "
                 "MomentumCorrection(ErrorFeedback(…))"
@@ -167,14 +174,6 @@ def _is_zero(flat: np.ndarray) -> bool:
 
 def _is_still(given: np.ndarray) -> bool:
     return given.size > 0 and bool(np.signbit(given[0])) and _is_zero(given)
-
-
-def _chain(compressor: Compressor) -> Iterator[Compressor]:
-    """Yield a compressor and all within it."""
-    found: Any = compressor
-    while found is not None:
-        yield found
-        found = getattr(found, "inner", None)
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from tensorcomp.gradients.densities import (
 )
 from tensorcomp.gradients.draws import check_seed, own_key
 from tensorcomp.gradients.sent import Sent
+
+_T = TypeVar("_T", bound="_ByDensity")
 
 
 @functools.lru_cache(maxsize=64)
@@ -119,8 +121,27 @@ class ThresholdState(State):
     threshold: float = 0.0
 
 
+class _ByDensity:
+    """What compressors whose threshold is found for a density share."""
+
+    density: float
+
+    @property
+    def keep(self) -> float:
+        """The density."""
+        return self.density
+
+    def with_keep(self: _T, keep: float) -> _T:
+        """Return the compressor of another density."""
+        return replace(self, density=keep)  # type: ignore[type-var]
+
+    def init(self, spec: GradientSpec) -> ThresholdState:
+        """Return the state before the first step."""
+        return ThresholdState(spec)
+
+
 @dataclass(frozen=True)
-class AdaptiveThreshold(_Sparsifier):
+class AdaptiveThreshold(_ByDensity, _Sparsifier):
     """Send about as many elements as asked for: the largest ones, above a threshold that follows.
 
     The first threshold comes from a sample of the gradient. After each step it is corrected for the
@@ -167,19 +188,6 @@ class AdaptiveThreshold(_Sparsifier):
         check_seed(self.seed)
         self._check_parts()
 
-    @property
-    def keep(self) -> float:
-        """The density."""
-        return self.density
-
-    def with_keep(self, keep: float) -> AdaptiveThreshold:
-        """Return the compressor of another density."""
-        return replace(self, density=keep)
-
-    def init(self, spec: GradientSpec) -> ThresholdState:
-        """Return the state before the first step."""
-        return ThresholdState(spec)
-
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
         """Send what is above the threshold, and correct that."""
         flat = gradient.reshape(-1)
@@ -201,7 +209,7 @@ class AdaptiveThreshold(_Sparsifier):
 
 
 @dataclass(frozen=True)
-class SampledThreshold(_Sparsifier):
+class SampledThreshold(_ByDensity, _Sparsifier):
     """Send about as many elements as asked for: those above a threshold that a sample tells.
 
     The threshold is the magnitude that the wanted part of a random sample reaches. Where it leaves
@@ -246,19 +254,6 @@ class SampledThreshold(_Sparsifier):
         _check_part(self.sample, "sample")
         check_seed(self.seed)
         self._check_parts()
-
-    @property
-    def keep(self) -> float:
-        """The density."""
-        return self.density
-
-    def with_keep(self, keep: float) -> SampledThreshold:
-        """Return the compressor of another density."""
-        return replace(self, density=keep)
-
-    def init(self, spec: GradientSpec) -> ThresholdState:
-        """Return the state before the first step."""
-        return ThresholdState(spec)
 
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
         """Send what is above the threshold that a sample tells."""

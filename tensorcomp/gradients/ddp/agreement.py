@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tensorcomp.gradients.adaptive import Adaptive
-from tensorcomp.gradients.base import Compressor, GradientSpec
+from tensorcomp.gradients.base import Compressor, GradientSpec, chain
 from tensorcomp.gradients.collective_costs import Link as LinkModel
 from tensorcomp.gradients.collective_costs import messages_sent
 from tensorcomp.gradients.ddp.attendants import Attendant, Step
@@ -23,6 +23,7 @@ from tensorcomp.gradients.proving import Proof
 _PROBES = (8, 1 << 20)  # bytes: the last one takes longer than what a line lets through at once
 _SHORT = 0.01  # seconds of a probe that costs little to repeat
 _AGAIN = 4
+_SECONDS = 8  # bytes of a rank's seconds of a step, in front of its measurement
 _HALF_LIFE = 2.0 * len(_PROBES)  # of a link's figures, so that they follow a line that changes
 
 
@@ -79,10 +80,10 @@ class Agreement(Attendant):
         if link is None:
             return
         self._own = self._adaptive.measured(self._samples, link, previous=self._own)
-        rows = self._link.all_gather_bytes(self._own.to_bytes(), "measurements")
-        own_step = np.median(self._seconds) if self._seconds else np.nan
-        steps = self._link.all_gather_bytes(np.float64(own_step).tobytes(), "seconds of a step")
-        measurements = [Measurement.from_bytes(row.tobytes()) for row in rows]
+        own_step = np.float64(np.median(self._seconds) if self._seconds else np.nan).tobytes()
+        rows = self._link.all_gather_bytes([own_step, self._own.to_bytes()], "measurements")
+        steps = [row[:_SECONDS].view(np.float64)[0] for row in rows]
+        measurements = [Measurement.from_bytes(row[_SECONDS:].tobytes()) for row in rows]
         specs = self._specs.values()
         proposal = self._adaptive.agreed(
             measurements,
@@ -94,7 +95,7 @@ class Agreement(Attendant):
         self.choices, self._proof = self._proof.judge(
             proposal,
             self.choices,
-            float(np.nanmax([*(row.view(np.float64)[0] for row in steps), 0.0])) or math.nan,
+            float(np.nanmax([*steps, 0.0])) or math.nan,
             dense_seconds(measurements, specs, self._link.world),
         )
         self._samples, self._seconds = [], []
@@ -117,12 +118,7 @@ class Agreement(Attendant):
 
 def adaptive_in(compressor: Compressor) -> Adaptive | None:
     """Return what chooses in a compressor, if anything does."""
-    while not isinstance(compressor, Adaptive):
-        inner = getattr(compressor, "inner", None)
-        if not isinstance(inner, Compressor):
-            return None
-        compressor = inner
-    return compressor
+    return next((one for one in chain(compressor) if isinstance(one, Adaptive)), None)
 
 
 def _sample(piece: Piece, values: np.ndarray) -> np.ndarray:

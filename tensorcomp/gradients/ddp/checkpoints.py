@@ -18,6 +18,7 @@ from tensorcomp.gradients.ddp.parts import OWNED, share_out
 from tensorcomp.gradients.ddp.rank_check import check_alike
 from tensorcomp.gradients.labels import label, short
 from tensorcomp.gradients.states import flatten
+from tensorcomp.torch_arrays import as_tensor, torch_to_numpy
 
 _ABOUT = "about"
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -133,7 +134,7 @@ def as_tensors(values: Values) -> dict[str, dict[str, Any]]:
     """Return the same with copies as torch tensors."""
     return {
         name: {
-            field: _tensor(value) if isinstance(value, np.ndarray) else value
+            field: as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
             for field, value in fields.items()
         }
         for name, fields in values.items()
@@ -144,7 +145,7 @@ def as_arrays(values: Mapping[str, Mapping[str, Any]]) -> Values:
     """Return the same with copies as NumPy arrays."""
     return {
         name: {
-            field: _array(value) if isinstance(value, torch.Tensor) else value
+            field: torch_to_numpy(name, value).copy() if isinstance(value, torch.Tensor) else value
             for field, value in fields.items()
         }
         for name, fields in values.items()
@@ -271,16 +272,3 @@ def check_compressor(state: Mapping[str, Any], compressor: Compressor) -> None:
 
 def _prefix(mode: Any, rank: int) -> str:
     return "mean/" if mode == "mean" else f"rank {rank}/"
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype == _BFLOAT16:
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array))
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    plain = tensor.detach().cpu().contiguous()
-    if plain.dtype == torch.bfloat16:
-        return np.array(plain.view(torch.int16).numpy().view(_BFLOAT16))
-    return np.array(plain.numpy())

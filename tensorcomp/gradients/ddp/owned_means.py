@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorcomp.gradients.base import Compressor, leaf_of
+from tensorcomp.gradients.base import Compressor, chain, leaf_of
 from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.parts import OWNED, Part, cut, share_out
 from tensorcomp.gradients.ddp.units import Context, Unit, UnitWork
@@ -74,7 +74,7 @@ def compressor_of_means(compressor: Compressor) -> Compressor:
         The workers', concrete.
     """
     leaf = leaf_of(compressor)
-    feedback = _feedback_of(compressor)
+    feedback = next((one for one in chain(compressor) if isinstance(one, ErrorFeedback)), None)
     if _is_lossless(leaf) or (feedback is None and leaf.unbiased):
         return leaf
     return ErrorFeedback(leaf) if feedback is None else replace(feedback, inner=leaf)
@@ -82,12 +82,6 @@ def compressor_of_means(compressor: Compressor) -> Compressor:
 
 def _is_lossless(leaf: Compressor) -> bool:
     return isinstance(leaf, Dense) or (isinstance(leaf, TreeCompressor) and leaf.tree.lossless)
-
-
-def _feedback_of(compressor: Compressor | None) -> ErrorFeedback | None:
-    if compressor is None or isinstance(compressor, ErrorFeedback):
-        return compressor
-    return _feedback_of(getattr(compressor, "inner", None))
 
 
 def part_of(parts: Sequence[Part], rank: int) -> Part | None:

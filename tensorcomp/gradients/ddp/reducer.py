@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo, Wrapper
+from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo, Wrapper, chain
 from tensorcomp.gradients.ddp import gathering, owners, summing
 from tensorcomp.gradients.ddp.attendants import Attendant, Step
 from tensorcomp.gradients.ddp.buckets import (
@@ -283,13 +283,7 @@ class Reducer:
 
 def decides(compressor: Compressor) -> bool:
     """Return whether what a compressor is depends on the step."""
-    while True:
-        if type(compressor).at not in (Compressor.at, Wrapper.at):
-            return True
-        inner = getattr(compressor, "inner", None)
-        if not isinstance(inner, Compressor):
-            return False
-        compressor = inner
+    return any(type(one).at not in (Compressor.at, Wrapper.at) for one in chain(compressor))
 
 
 def _reduction(way: Reduction) -> Callable[[Sequence[UnitWork], Link, Context], bool]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, leaf_of
+from tensorcomp.gradients.base import Compressor, chain, leaf_of
 from tensorcomp.gradients.momentum import MomentumCorrection, check_optimizer
 from tensorcomp.gradients.ratios import ratio_of
 
@@ -78,7 +78,7 @@ def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | No
     """
     if optimizer is None:
         return
-    if any(isinstance(one, MomentumCorrection) for one in _within(compressor)):
+    if any(isinstance(one, MomentumCorrection) for one in chain(compressor)):
         check_optimizer(optimizer)
     ratio = ratio_of(leaf_of(compressor), _LARGE)
     divides = any("betas" in group for group in optimizer.param_groups)
@@ -111,10 +111,3 @@ def refuse_unsynchronized_start(model: DistributedDataParallel) -> Callable[[], 
             )
 
     return model.register_forward_pre_hook(check).remove
-
-
-def _within(compressor: Compressor) -> Iterator[Compressor]:
-    found: Any = compressor
-    while isinstance(found, Compressor):
-        yield found
-        found = getattr(found, "inner", None)

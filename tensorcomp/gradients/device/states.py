@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-import ml_dtypes
 import numpy as np
 import torch
 
 from tensorcomp.gradients.base import State
-from tensorcomp.torch_arrays import torch_to_numpy
+from tensorcomp.torch_arrays import as_tensor, torch_to_numpy
 
 _S = TypeVar("_S", bound=State)
 
@@ -20,7 +19,7 @@ def to_device(state: _S, device: torch.device | str) -> _S:
     where = torch.device(device)
 
     def moved(value: Any) -> Any:
-        return _as_tensor(value).to(where) if isinstance(value, np.ndarray) else value
+        return as_tensor(value).to(where) if isinstance(value, np.ndarray) else value
 
     return _mapped(state, moved)
 
@@ -42,9 +41,3 @@ def _mapped(state: _S, change: Any) -> _S:
         value = getattr(state, field.name)
         changes[field.name] = _mapped(value, change) if isinstance(value, State) else change(value)
     return replace(state, **changes)
-
-
-def _as_tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
