@@ -7,10 +7,10 @@ not allowed it says why, and does the rest. All of it takes less than 12 minutes
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -29,8 +29,7 @@ from benchmarks.gradients_verdicts import (
 from benchmarks.gradients_ways import ADAPTIVE, DENSE, FP16, NOTHING, OWNED, PLAIN, TOP_K, WAYS
 from benchmarks.gradients_wire import WireRow, overhead_rows, wire_rows
 from benchmarks.machine import described
-from benchmarks.reporting import Limit, show, write_json
-from benchmarks.tables import Sheet
+from benchmarks.reporting import Found, show, write_json
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "numba")
 PARAMETERS = 11_173_962
@@ -61,15 +60,6 @@ class Asked:
     quick: bool
     without_links: str | None
     note: Callable[[str], None]
-
-
-@dataclass
-class Found:
-    """What was measured."""
-
-    sheets: list[Sheet] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-    tables: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def add_wire(asked: Asked, found: Found) -> None:

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from statistics import mean, stdev
+from statistics import mean
 
 import torch
 
+from benchmarks.by_seed import BySeed
 from benchmarks.gradients_methods import ADAM, RATES, SGD, TOLERANCE, Method
 from benchmarks.gradients_tasks import TASKS, Task
 from benchmarks.gradients_training import Outcome, train
 
 
 @dataclass(frozen=True)
-class AccuracyRow:
+class AccuracyRow(BySeed):
     """Held-out accuracies of a method in per cent, by seed, and payload bytes.
 
     Parameters
@@ -38,16 +39,6 @@ class AccuracyRow:
     sent: float
     steps: int
     within: float | None = None
-
-    @property
-    def mean(self) -> float:
-        """Return the mean over the seeds."""
-        return mean(self.accuracies)
-
-    @property
-    def spread(self) -> float:
-        """Return the sample standard deviation over the seeds."""
-        return stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
 
 @dataclass(frozen=True)

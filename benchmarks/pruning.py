@@ -6,10 +6,10 @@ minutes on two cores. Networks train with one thread in each of two processes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -30,8 +30,7 @@ from benchmarks.pruning_orderings import (
     verdicts,
 )
 from benchmarks.pruning_speed import QUICK_WEIGHTS, WEIGHTS, speed_limits, speed_rows, speed_sheet
-from benchmarks.reporting import Limit, show, write_json
-from benchmarks.tables import Sheet
+from benchmarks.reporting import Found, Limit, show, write_json
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "numba", "scikit-learn", "mlxtend", "torch-pruning")
 QUICK_SPARSITIES = (0.95, 0.98)
@@ -63,15 +62,6 @@ class Asked:
     rounds: int
     quick: bool
     note: Callable[[str], None]
-
-
-@dataclass
-class Found:
-    """What was measured."""
-
-    sheets: list[Sheet] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-    tables: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def add_methods(asked: Asked, found: Found) -> None:

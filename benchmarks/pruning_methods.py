@@ -8,11 +8,11 @@ and fine-tunes it for as many epochs again.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
-from statistics import mean, stdev
 
 import torch
 from torch import nn
 
+from benchmarks.by_seed import BySeed
 from benchmarks.pruning_networks import CASES, Case, Course, Digits, accuracy
 from tensorcomp.pruning import PruningResult, calibrate, prune
 from tensorcomp.pruning.lottery import find_ticket, train_reinitialised
@@ -39,23 +39,13 @@ class Score:
 
 
 @dataclass(frozen=True)
-class MethodRow:
+class MethodRow(BySeed):
     """The held-out accuracies of a method, in per cent, by seed; `spread` is their deviation."""
 
     case: str
     method: str
     sparsity: float
     accuracies: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Return the mean over the seeds."""
-        return mean(self.accuracies)
-
-    @property
-    def spread(self) -> float:
-        """Return the sample standard deviation over the seeds."""
-        return stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
 
 @dataclass(frozen=True)

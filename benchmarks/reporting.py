@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ class Limit:
     def met(self) -> bool:
         """Tell whether the figure keeps the limit."""
         return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+@dataclass
+class Found:
+    """What was measured."""
+
+    sheets: list[Sheet] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    tables: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def limit_sheet(limits: Sequence[Limit]) -> Sheet:
