@@ -12,9 +12,12 @@ from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import (
     check_keep,
+    few_largest,
     kept_count,
     kept_in_pieces,
+    kept_values,
     largest_positions,
+    mark_largest,
     masked_parts,
     restore,
     row_pieces,
@@ -90,8 +93,13 @@ class TopK(Transform):
             If the array holds anything but finite floats.
         """
         widened(array, self.id)
+        words = as_words(array).reshape(-1)
+        keep = kept_count(self.keep, words.size)
+        positions = few_largest(words, keep)
+        if positions is None:
+            mask = mark_largest(words, keep, first=True).reshape(array.shape)
+            return {"mask": mask, "values": kept_values(array, mask)}
         mask = np.zeros(array.shape, np.bool_)
-        positions = self.positions(array)
         mask.reshape(-1)[positions] = True
         return {"mask": mask, "values": array.reshape(-1)[positions]}
 
