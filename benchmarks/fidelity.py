@@ -7,7 +7,6 @@ by their codes, scales and tables; tensorcomp by its whole file.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ from benchmarks.checkpoints import Tensors, minilm
 from benchmarks.fixed_width import FORMATS, coded
 from benchmarks.machine import described
 from benchmarks.models import Quality, minilm_quality, tiny_lm, tiny_lm_quality
-from benchmarks.reporting import Limit, show, write_json
+from benchmarks.reporting import JsonPath, Limit, Markdown, show, write_json
 from benchmarks.seed_figures import SeedRow, seed_rows, seed_sheet
 from benchmarks.tables import ABSENT, Sheet
 
@@ -183,12 +182,8 @@ def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="One model, two rates, one profile, no methods.")
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
-    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Compare models that were compressed with themselves."""
     notes = Console(stderr=True, soft_wrap=True)

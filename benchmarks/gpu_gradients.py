@@ -11,7 +11,6 @@ that go to the host. Payloads are compared with those that the host makes of the
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ import torch
 import typer
 
 from benchmarks.machine import described
-from benchmarks.reporting import number, show, write_json
+from benchmarks.reporting import JsonPath, number, show, write_json
 from benchmarks.tables import ABSENT, Sheet
 from tensorcomp.gradients import Compressor, ErrorFeedback, GradientSpec, Payload, TreeCompressor
 from tensorcomp.gradients.device import on_device
@@ -255,9 +254,7 @@ def main(
     device: Annotated[str, typer.Option(help="Of torch.")] = "cuda",
     elements: Annotated[int, typer.Option(min=1 << 12, help="Of the gradient.")] = ELEMENTS,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds, at most.")] = ROUNDS,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
+    json_path: JsonPath = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the table in Markdown instead.")
     ] = False,

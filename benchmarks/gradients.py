@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,7 +28,7 @@ from benchmarks.gradients_verdicts import (
 from benchmarks.gradients_ways import ADAPTIVE, DENSE, FP16, NOTHING, OWNED, PLAIN, TOP_K, WAYS
 from benchmarks.gradients_wire import WireRow, overhead_rows, wire_rows
 from benchmarks.machine import described
-from benchmarks.reporting import Found, show, write_json
+from benchmarks.reporting import Found, JsonPath, Markdown, show, write_json
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "numba")
 PARAMETERS = 11_173_962
@@ -147,12 +146,8 @@ def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="Two ranks, three steps, 1 Gbit/s, no third world.")
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
-    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Train over shaped links, and time compressors."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that namespaces are deleted

@@ -5,7 +5,6 @@ Run it as `python -m benchmarks.gradients_accuracy` after `pip install -e '.[ben
 dense gradients, on validation digits taken from those for training: `--choose` shows how.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from benchmarks.gradients_accuracy_tables import accuracy_limits, accuracy_sheet
 from benchmarks.gradients_methods import ADAM, METHODS, RATES, SGD
 from benchmarks.gradients_tasks import TASKS, WORKERS
 from benchmarks.machine import described
-from benchmarks.reporting import Limit, show, write_json
+from benchmarks.reporting import JsonPath, Limit, show, write_json
 from benchmarks.tables import Sheet
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "numba", "scikit-learn", "mlxtend")
@@ -48,9 +47,7 @@ def main(
     choose: Annotated[
         bool, typer.Option("--choose", help="Compare rates of learning on validation digits.")
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
+    json_path: JsonPath = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the tables in Markdown instead.")
     ] = False,

@@ -9,7 +9,6 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,12 +18,12 @@ from benchmarks import tables
 from benchmarks.checkpoints import CHECKPOINT_NAMES, INPUT_NAMES, STRUCTURED_NAMES, Input, load
 from benchmarks.machine import machine
 from benchmarks.peers import PEERS, Peer
+from benchmarks.reporting import WIDTH_WITHOUT_TERMINAL, JsonPath, Markdown
 from benchmarks.targets import Inputs, Results
 from benchmarks.timing import Measurement, measure
 
 SLOW_ROUNDS = 3
 QUICK_ROUNDS = 3
-WIDTH_WITHOUT_TERMINAL = 110
 
 
 def described(peers: Sequence[Peer], rounds: int, threads: int) -> dict[str, str]:
@@ -103,12 +102,8 @@ def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="At most three rounds, without the slow codecs.")
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
-    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Measure tensorcomp and its peers on real checkpoints, interleaved round by round."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)

@@ -8,7 +8,6 @@ minutes on two cores. Networks train with one thread in each of two processes.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,7 +29,7 @@ from benchmarks.pruning_orderings import (
     verdicts,
 )
 from benchmarks.pruning_speed import QUICK_WEIGHTS, WEIGHTS, speed_limits, speed_rows, speed_sheet
-from benchmarks.reporting import Found, Limit, show, write_json
+from benchmarks.reporting import Found, JsonPath, Limit, Markdown, show, write_json
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "numba", "scikit-learn", "mlxtend", "torch-pruning")
 QUICK_SPARSITIES = (0.95, 0.98)
@@ -156,12 +155,8 @@ def main(
             "--quick", help="One network, two seeds, two sparsities, five epochs, less of the rest."
         ),
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
-    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Prune networks, count, and measure."""
     notes = Console(stderr=True, soft_wrap=True)

@@ -6,7 +6,6 @@ Run it as `python -m benchmarks.rate_distortion` after `pip install -e '.[bench]
 process, in turns. SNR is measured on what each decodes.
 """
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +25,7 @@ from benchmarks.rates import (
     nncodec_rows,
     source_rows,
 )
-from benchmarks.reporting import Limit, number, show, write_json
+from benchmarks.reporting import JsonPath, Limit, Markdown, number, show, write_json
 from benchmarks.tables import Sheet
 
 GGUF_LIMITS = {  # bits a weight of the whole file, by default and at most effort
@@ -196,12 +195,8 @@ def main(
         bool,
         typer.Option("--quick", help="One format, one step a tensor, one round, default effort."),
     ] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured to this file.")
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
-    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Compare rates at equal error, and speeds."""
     notes = Console(stderr=True, soft_wrap=True)

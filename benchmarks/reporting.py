@@ -6,13 +6,22 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+import typer
 from rich.console import Console
 
 from benchmarks.tables import ABSENT, Sheet
 
 WIDTH_WITHOUT_TERMINAL = 110
+
+# Options that all benchmarks have.
+JsonPath: TypeAlias = Annotated[
+    Path | None, typer.Option("--json", help="Write everything measured to this file.")
+]
+Markdown: TypeAlias = Annotated[
+    bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
+]
 
 
 @dataclass(frozen=True)
