@@ -18,6 +18,7 @@ from tensorcomp.codecs.filter import FilterRows
 from tensorcomp.codecs.floats import Floats
 from tensorcomp.codecs.gaps import Gaps
 from tensorcomp.codecs.grid import Grid
+from tensorcomp.codecs.group_floats import GroupFloats
 from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.kmeans import Kmeans
 from tensorcomp.codecs.live import Live
@@ -58,6 +59,7 @@ OWN_CODECS: tuple[type[Codec], ...] = (
     Floats,
     Gaps,
     Grid,
+    GroupFloats,
     Huffman,
     Kmeans,
     Live,

@@ -10,6 +10,7 @@ both lengths are little-endian uint64.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import struct
 from collections.abc import Iterator
@@ -88,10 +89,15 @@ class Node:
         for _, child in self.children:
             yield from child.walk()
 
-    @property
+    @functools.cached_property
     def lossless(self) -> bool:
         """Whether every codec of the tree is."""
         return all(codec.lossless for codec in self.walk())
+
+    @functools.cached_property
+    def shares_nothing(self) -> Shared:
+        """What `fit` gives where no codec of the tree shares anything."""
+        return b"", tuple(child.shares_nothing for child in _array_children(self))
 
 
 def fit(node: Node, array: np.ndarray) -> Shared:
@@ -136,7 +142,7 @@ def _with_length(data: bytes) -> bytes:
 
 def nothing_shared(node: Node) -> Shared:
     """Return what `fit` gives where no codec of the tree shares anything."""
-    return b"", tuple(nothing_shared(child) for child in _array_children(node))
+    return node.shares_nothing
 
 
 def _array_children(node: Node) -> list[Node]:
@@ -201,8 +207,10 @@ def readable(array: np.ndarray) -> np.ndarray:
     flags = array.flags
     if flags.c_contiguous and flags.aligned and not flags.writeable:
         return array
-    view = np.require(array, requirements=("C", "A")).view()
-    view.flags.writeable = False
+    if not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, requirements=("C", "A"))
+    view = array.view()
+    view.setflags(write=False)
     return view
 
 
@@ -328,20 +336,32 @@ def decode(
     payload = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     if out is None:
         out = np.empty(spec.shape, spec.dtype)
-    if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
-        out[...] = decode(
-            node, payload, ArraySpec(spec.shape, spec.dtype.newbyteorder("<")), shared
-        )
-        return out
-    _decode(node, payload, out, nothing_shared(node) if shared is None else shared)
+    decode_into(node, payload, out, nothing_shared(node) if shared is None else shared)
     return out
 
 
+def decode_into(node: Node, payload: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+    """Fill an array of the shape and dtype of what was encoded; as `decode`.
+
+    Raises
+    ------
+    CodecError
+        If the payload is damaged.
+    """
+    if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
+        native = np.empty(out.shape, out.dtype.newbyteorder("<"))
+        _decode(node, payload, native, shared)
+        out[...] = native
+    else:
+        _decode(node, payload, out, shared)
+
+
 def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> None:
-    if data.size == 0 or data[0] > _CODED[0]:
+    mark = int(data[0]) if data.size else None
+    if mark is None or mark > _CODED[0]:
         raise CodecError(f"{node.codec.id}: its bytes begin with neither of the two marks")
     body = data[1:]
-    if data[0] == _RAW[0]:
+    if mark == _RAW[0]:
         if body.size != out.nbytes:
             raise CodecError(f"{node.codec.id}: {body.size} raw bytes for {out.nbytes}")
         out.reshape(-1).view(np.uint8)[:] = body

@@ -29,7 +29,7 @@ that; a bound holds for the weights that were kept, relative to the pruned tenso
 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
-``packed``.
+``packed``; format 5, the codec ``groupfloats``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 METADATA_KEY = "tensorcomp"
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink

@@ -31,12 +31,38 @@ def load64(_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
+def load16(_context: Any, array: Any, index: Any) -> Any:
+    """Return the two bytes from `index` of a uint8 array on as a little-endian uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _word_pointer(context, builder, signature.args[0], *arguments)
+        quarter = builder.load(builder.bitcast(pointer, ir.IntType(16).as_pointer()))
+        quarter.align = 1
+        return builder.zext(quarter, ir.IntType(64))
+
+    return types.uint64(array, index), generate
+
+
+@intrinsic
 def store64(_context: Any, array: Any, index: Any, word: Any) -> Any:
     """Store a uint64, little-endian, from byte `index` of a uint8 array on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _word_pointer(context, builder, signature.args[0], *arguments[:2])
         builder.store(arguments[2], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, index, types.uint64), generate
+
+
+@intrinsic
+def store32(_context: Any, array: Any, index: Any, word: Any) -> Any:
+    """Store the low 32 bits of a uint64, little-endian, from byte `index` of a uint8 array on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _word_pointer(context, builder, signature.args[0], *arguments[:2])
+        half = builder.bitcast(pointer, ir.IntType(32).as_pointer())
+        builder.store(builder.trunc(arguments[2], ir.IntType(32)), half, align=1)
         return context.get_dummy_value()
 
     return types.void(array, index, types.uint64), generate
@@ -72,6 +98,27 @@ shift_right = _narrow("lshr")
 shift_left = _narrow("shl")
 both = _narrow("and_")
 either = _narrow("or_")
+plus = _narrow("add")
+minus = _narrow("sub")
+times = _narrow("mul")
+
+
+def _extreme(comparison: str) -> Any:
+    """Return the choice of one of two unsigned integers of the same width."""
+
+    @intrinsic
+    def choose(_context: Any, left: Any, right: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            first = builder.icmp_unsigned(comparison, *arguments)
+            return builder.select(first, *arguments)
+
+        return left(left, left), generate
+
+    return choose
+
+
+lower = _extreme("<")
+higher = _extreme(">")
 
 
 @intrinsic

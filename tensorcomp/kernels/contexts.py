@@ -46,12 +46,12 @@ def find_levels(array, signed, levels, width, row_levels, column_levels):
             by_row[r] = total
         _to_statistics(by_column, rows, signed)
     _to_statistics(by_row, columns, signed)
-    row_low, row_high = _edges(by_row)
+    row_low, row_high = edges(by_row)
     if width == 0:
-        low, high = _edges(by_column)
+        low, high = edges(by_column)
         width = max(high - low, row_high - row_low) // (levels - 1) + 1
-        _cut(by_column, low, high, levels, width, column_levels)
-    _cut(by_row, row_low, row_high, levels, width, row_levels)
+        cut(by_column, low, high, levels, width, column_levels)
+    cut(by_row, row_low, row_high, levels, width, row_levels)
     return width
 
 
@@ -79,7 +79,7 @@ def _log2(value):
 
 
 @jit
-def _edges(values):
+def edges(values):
     """Return the values that about a fiftieth of all lies below and above."""
     step = (values.size + _MOST_SORTED - 1) // _MOST_SORTED
     some = np.sort(values[::step])
@@ -88,7 +88,7 @@ def _edges(values):
 
 
 @jit
-def _cut(values, low, high, levels, width, out):
+def cut(values, low, high, levels, width, out):
     """Set `out` to the levels of `values`: from `low` to `high`, centred if they leave room."""
     first = low - (levels * width - (high - low + 1)) // 2
     for i in range(values.size):

@@ -7,9 +7,11 @@ no floats at all) do trees compete, by the bytes that each makes of the sample.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
 from tensorcomp.codecs.words import word_dtype
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.planning.float_trees import any_floats, flat_tree, usual_tree
 from tensorcomp.planning.sparse_forms import MANY, VALUES, sparse_forms
 
 EFFORTS = ("fast", "balanced", "max")
@@ -72,32 +75,10 @@ _CODES_OF_ZEROS = {
 _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"}
 
 
-def _usual(dtype: np.dtype, effort: str) -> str:
-    """Return the tree of ordinary floats."""
-    bits = _mantissa_bits(dtype)
-    if effort == "max":
-        return f"fields({bits}, exponent={_CODES[effort]}, mantissa=bitpack)"
-    return f"floats({bits})" if effort == "balanced" else _flat(dtype)
-
-
-def _flat(dtype: np.dtype) -> str:
-    """Return the tree of floats without rows and columns to tell apart."""
-    return f"floats({_mantissa_bits(dtype)}, contexts=1)"
-
-
 def any_tree(dtype: np.dtype, effort: str) -> Node:
     """Return a lossless tree that can represent any array of a dtype."""
     is_float = dtype.kind in _FLOATS and dtype.itemsize <= 8
-    return parse_tree(_usual(dtype, effort) if is_float else "raw(bytes=zstd)")
-
-
-def _mantissa_bits(dtype: np.dtype) -> int:
-    """Return how many top bits of the mantissa join the exponent.
-
-    Measured on trained layers, two are worth 0.07 bit a weight and their symbols still fit codes of
-    11 bits. With three, both parts of a float16 are whole bytes.
-    """
-    return 3 if dtype == np.float16 else 2
+    return parse_tree(any_floats(dtype, effort) if is_float else "raw(bytes=zstd)")
 
 
 def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
@@ -121,13 +102,13 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
         ``fast``, ``balanced`` or ``max``.
     """
     if array.size == 0:
-        return Plan(parse_tree("raw"), "empty")
+        return _plan("raw", "empty")
     words = array.view(word_dtype(array.dtype))
-    if _is_constant(words):
-        return Plan(parse_tree("constant"), "all elements are equal")
+    if _survey().all_equal(words.reshape(-1)):
+        return _plan("constant", "all elements are equal")
     is_float = array.dtype.kind in _FLOATS
     if array.size < _SMALL:
-        return _small(array, effort) if is_float else Plan(parse_tree("raw(bytes=zstd)"), "small")
+        return _small(array, words, effort) if is_float else _plan("raw(bytes=zstd)", "small")
     zeros, distinct = look(words)
     if is_float:
         zeros += _negative_zeros(words)
@@ -137,19 +118,31 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
     if zeros > MANY and (is_float or array.itemsize <= 2):
         return _sparse(array, candidates, zeros, effort)
     if len(candidates) == 1:
-        return Plan(parse_tree(candidates[0].text), candidates[0].why)
+        return _plan(candidates[0].text, candidates[0].why)
     fallback = any_tree(array.dtype, effort)
     return _smallest(sample_rows(array, _SAMPLE[effort]), candidates, fallback)
 
 
-def _small(array: np.ndarray, effort: str) -> Plan:
+@functools.lru_cache(maxsize=64)
+def _plan(text: str, why: str) -> Plan:
+    return Plan(parse_tree(text), why)
+
+
+@functools.cache
+def _survey() -> ModuleType:
+    from tensorcomp.kernels import survey
+
+    return survey
+
+
+def _small(array: np.ndarray, words: np.ndarray, effort: str) -> Plan:
     """Return the tree of a few floats: more than one table would cost more than it saves."""
     if array.size < _TINY:
-        return Plan(parse_tree("raw"), "tiny")
-    usual = _Candidate(_flat(array.dtype), "small")
-    zeros = share_of_zeros(array)
+        return _plan("raw", "tiny")
+    usual = _Candidate(flat_tree(array.dtype), "small")
+    zeros = _zeros_of_few(words, is_float=True)
     if zeros <= MANY:
-        return Plan(parse_tree(usual.text), usual.why)
+        return _plan(usual.text, usual.why)
     return _sparse(array, [usual], zeros, effort)
 
 
@@ -158,16 +151,19 @@ def share_of_zeros(array: np.ndarray) -> float:
     words = array.view(word_dtype(array.dtype))
     is_float = array.dtype.kind in _FLOATS
     if array.size < _SMALL:
-        values = np.count_nonzero(words << words.dtype.type(1) if is_float else words)
-        return 1 - values / max(array.size, 1)
+        return _zeros_of_few(words, is_float=is_float)
     return look(words)[0] + (_negative_zeros(words) if is_float else 0.0)
+
+
+def _zeros_of_few(words: np.ndarray, *, is_float: bool) -> float:
+    values = np.count_nonzero(words << words.dtype.type(1) if is_float else words)
+    return 1 - values / max(words.size, 1)
 
 
 def _negative_zeros(words: np.ndarray) -> float:
     """Return the share of words of which only the highest bit is set in a thousand of a tensor."""
-    from tensorcomp.kernels.survey import share_of
-
-    return float(share_of(words.reshape(-1), np.uint64(1 << (8 * words.itemsize - 1))))
+    highest = np.uint64(1 << (8 * words.itemsize - 1))
+    return float(_survey().share_of(words.reshape(-1), highest))
 
 
 def look(words: np.ndarray) -> tuple[float, int]:
@@ -175,12 +171,10 @@ def look(words: np.ndarray) -> tuple[float, int]:
 
     Where there seem to be few zeros, another thousand is looked at: whole rows may be zero.
     """
-    from tensorcomp.kernels.survey import scattered_zeros, survey
-
     flat = words.reshape(-1)
-    zeros, distinct = survey(flat)
+    zeros, distinct = _survey().survey(flat)
     if zeros <= MANY:
-        zeros = max(zeros, scattered_zeros(flat))
+        zeros = max(zeros, _survey().scattered_zeros(flat))
     return float(zeros), int(distinct)
 
 
@@ -189,16 +183,10 @@ def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:
     return sample_rows(array, max(_SPARSE_SAMPLE, _SAMPLE[effort]))
 
 
-def _is_constant(words: np.ndarray) -> bool:
-    from tensorcomp.kernels.survey import all_equal
-
-    return bool(all_equal(words.reshape(-1)))
-
-
 def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iterator[_Candidate]:
     """Yield what may suit floats; more than the usual tree only where the probe shows why."""
     codes = _CODES[effort]
-    yield _Candidate(_usual(array.dtype, effort), "floats: exponents by row and column scale")
+    yield _Candidate(usual_tree(array, effort), "floats: exponents by row and column scale")
     if array.itemsize == 1:
         yield _Candidate(_FLAT_CODES[effort], "floats of a byte, coded whole")
     if array.itemsize > 1 and distinct <= _FEW_DISTINCT and zeros <= MANY:
@@ -221,7 +209,7 @@ def _sparse(array: np.ndarray, candidates: Sequence[_Candidate], zeros: float, e
     why = f"{zeros:.0%} of a probe are zero"
     usual = flat = _FLAT_CODES[effort]
     if array.dtype.kind in _FLOATS:
-        usual, flat = _usual(array.dtype, effort), _flat(array.dtype)
+        usual, flat = usual_tree(array, effort), flat_tree(array.dtype)
     trees = [(form, usual) for form in (*forms.dense, *forms.packed)]
     trees += [(form, flat) for form in forms.flat]
     codes = dict.fromkeys((_CODES[effort], *_CODES_OF_ZEROS[effort]))
@@ -284,7 +272,7 @@ def _smallest(sample: np.ndarray, candidates: list[_Candidate], fallback: Node) 
         if size is not None and (best is None or size < best[0]):
             best = size, Plan(tree, candidate.why, fallback)
     if best is None or best[0] >= sample.nbytes:
-        return Plan(parse_tree("raw"), "incompressible")
+        return _plan("raw", "incompressible")
     plan = best[1]
     return plan if _may_fail(plan.tree, sample) else Plan(plan.tree, plan.why)
 

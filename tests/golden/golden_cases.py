@@ -93,6 +93,24 @@ def many_floats() -> dict[str, np.ndarray]:
     return {"fp8": matrix.astype(ml_dtypes.float8_e5m2), "bf16 rows in fp32": small}
 
 
+def group_floats() -> dict[str, np.ndarray]:
+    small = weights(9, 260, 31)
+    wide = np.ldexp(small[:4], (np.arange(260) - 130) // 2).astype(np.float32)
+    small[5:] = small[5:].astype(ml_dtypes.bfloat16)
+    some = {name: array for name, array in floats().items() if name != "fp64"}
+    return {
+        **some,
+        "fp8 in groups": weights(130, 254, 32).astype(ml_dtypes.float8_e5m2),
+        "bf16 rows in fp32": small,
+        "wide": wide,
+    }
+
+
+def column_groups() -> dict[str, np.ndarray]:
+    turned = np.ascontiguousarray(weights(140, 60, 33).T)
+    return {"fp16": turned.astype(np.float16), "a row": turned[:1]}
+
+
 def long_floats() -> dict[str, np.ndarray]:
     return {"long": weights(8, 4100, 28).astype(ml_dtypes.float8_e5m2)}
 
@@ -228,6 +246,10 @@ TREES: dict[str, Case] = {
     "fields_max": Case("fields(2, exponent=ans(contexts=16, states=12), mantissa=bitpack)", floats),
     "floats": Case("floats", floats, since=2),
     "floats_contexts": Case("floats(1, contexts=2)", many_floats, chunk_elements=1 << 16, since=2),
+    "groupfloats": Case("groupfloats", group_floats, chunk_elements=1 << 16, since=5),
+    "groupfloats_columns": Case(
+        'groupfloats(1, 2, "columns")', column_groups, chunk_elements=1 << 16, since=5
+    ),
     "floats_long_rows": Case("floats(contexts=2)", long_floats, chunk_elements=16_500, since=2),
     "gaps": Case("gaps", index_sets),
     "grid": Case("grid", grids),

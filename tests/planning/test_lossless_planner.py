@@ -62,8 +62,8 @@ def _bits_a_weight(array: np.ndarray, effort: str = "balanced") -> float:
     [
         (np.zeros((0, 8), np.float32), "raw"),
         (np.full((90, 90), 1.5, np.float32), "constant"),
-        (_weights(), ("floats", "fields")),
-        (_weights().astype(np.float16), ("floats", "fields")),
+        (_weights(), ("groupfloats", "fields")),
+        (_weights().astype(np.float16), ("groupfloats", "fields")),
         (np.where(_random(1).random((256, 256)) < 0.5, 0, _weights()).astype(np.float32), "sparse"),
         (np.frombuffer(_random(2).bytes(1 << 16), np.uint8), "raw"),
         (np.frombuffer(_random(2).bytes(1 << 16), np.int64), "raw"),

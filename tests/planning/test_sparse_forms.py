@@ -320,7 +320,7 @@ def test_few_weights() -> None:
     dense = bits("floats(contexts=1)", array)
     for effort in EFFORTS:
         assert planned(array, effort) < dense / 2
-    assert format_tree(plan_lossless(weights(10, 100), "max").tree) == "floats(contexts=1)"
+    assert format_tree(plan_lossless(weights(10, 100), "max").tree) == "groupfloats(groups=1)"
     assert planned(np.where(unstructured(0.3, 40) == 0, 0, 1).astype(np.float32)) <= 33
 
 

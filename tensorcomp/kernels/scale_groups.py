@@ -1,0 +1,88 @@
+"""Rows, or columns, of like scale put together, so that each group has a code of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensorcomp.kernels.contexts import FRACTION, cut, edges
+from tensorcomp.kernels.jit import jit
+
+_BLOCK = 64  # rows and columns that are turned together
+
+
+@jit
+def copy(source, target):
+    """Copy bytes (n,); a loop, since an assignment of slices is not vectorised."""
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@jit
+def find_groups(sums, columns, groups, group_of):
+    """Set `group_of` (R,) uint8: which of so many equal steps of the mean a row falls in.
+
+    sums (R,) int64 of `columns` numbers each. The outermost steps take what lies beyond the 2nd
+    and the 98th percentile.
+    """
+    if groups == 1:
+        group_of[:] = 0
+        return
+    means = np.empty(sums.size, np.int64)
+    for r in range(sums.size):
+        means[r] = (sums[r] << FRACTION) // columns
+    low, high = edges(means)
+    cut(means, low, high, groups, (high - low) // groups + 1, group_of)
+
+
+@jit
+def find_places(group_of, groups, places):
+    """Set each row's place, (R,) int64, where groups follow each other; return their rows (G,)."""
+    rows = np.zeros(groups, np.int64)
+    for r in range(group_of.size):
+        rows[group_of[r]] += 1
+    following = np.zeros(groups, np.int64)
+    for g in range(1, groups):
+        following[g] = following[g - 1] + rows[g - 1]
+    for r in range(group_of.size):
+        places[r] = following[group_of[r]]
+        following[group_of[r]] += 1
+    return rows
+
+
+@jit
+def gather_columns(symbols, groups, group_of, places):
+    """Return the columns of `symbols` (R, C) uint8 as rows, group by group, and each group's size.
+
+    groups is how many there may be; group_of (C,) uint8 and places (C,) int64 are set to the group
+    and the place of each column.
+    """
+    rows, columns = symbols.shape
+    sums = np.zeros(columns, np.int64)
+    for r in range(rows):
+        row = symbols[r]
+        for c in range(columns):
+            sums[c] += row[c]
+    find_groups(sums, rows, groups, group_of)
+    sizes = find_places(group_of, groups, places)
+    gathered = np.empty((columns, rows), np.uint8)
+    for first in range(0, columns, _BLOCK):
+        stop = min(first + _BLOCK, columns)
+        for begin in range(0, rows, _BLOCK):  # a block of both stays in the nearest cache
+            for r in range(begin, min(begin + _BLOCK, rows)):
+                for c in range(first, stop):
+                    gathered[places[c], r] = symbols[r, c]
+    return gathered, sizes
+
+
+@jit
+def scatter_columns(gathered, places):
+    """Undo `gather_columns`: return (R, C) of (C, R)."""
+    columns, rows = gathered.shape
+    symbols = np.empty((rows, columns), np.uint8)
+    for first in range(0, columns, _BLOCK):
+        stop = min(first + _BLOCK, columns)
+        for begin in range(0, rows, _BLOCK):
+            for r in range(begin, min(begin + _BLOCK, rows)):
+                for c in range(first, stop):
+                    symbols[r, c] = gathered[places[c], r]
+    return symbols

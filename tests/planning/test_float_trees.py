@@ -1,0 +1,71 @@
+"""Which tree floats get: by rows, or by columns where these differ in scale."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tensorcomp.codecs import encode, fit, parse_tree
+from tensorcomp.codecs.tree import byte_count
+from tensorcomp.planning.float_trees import any_floats, columns_vary, flat_tree, usual_tree
+
+
+def weights(rows: int = 256, columns: int = 512, *, along: str = "") -> np.ndarray:
+    """Return weights whose rows, or columns, differ in scale."""
+    random = np.random.default_rng(5)
+    values = random.standard_normal((rows, columns)) / 32
+    if along == "rows":
+        values *= np.exp2(random.uniform(-3, 3, (rows, 1)))
+    if along == "columns":
+        values *= np.exp2(random.uniform(-3, 3, columns))
+    return values.astype(np.float32)
+
+
+def size_of(text: str, array: np.ndarray) -> int:
+    tree = parse_tree(text)
+    return byte_count(encode(tree, array, fit(tree, array)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("along", ["", "rows", "columns"])
+def test_the_usual_tree_takes_about_the_least(dtype: np.dtype, along: str) -> None:
+    array = weights(along=along).astype(dtype)
+    other = flat_tree(array.dtype), 'groupfloats(2, along="columns")', "groupfloats", "floats"
+    least = min(size_of(text, array) for text in other)
+    assert size_of(usual_tree(array, "balanced"), array) < 1.004 * least
+
+
+def test_only_columns_that_vary_are_told_apart() -> None:
+    assert abs(columns_vary(weights())) < 0.1
+    assert abs(columns_vary(weights(along="rows"))) < 0.1
+    assert columns_vary(weights(along="columns")) > 0.5
+
+
+def test_dead_rows_and_columns_do_not_matter() -> None:
+    array = weights()
+    array[::3] = 0
+    array[:, ::2] = -0.0
+    assert abs(columns_vary(array)) < 0.15
+
+
+def test_taps_of_kernels_are_columns_that_vary() -> None:
+    kernels = weights(64, 64 * 64).reshape(64, 64, 64)
+    kernels *= np.exp2(np.linspace(-3, 3, 64, dtype=np.float32))
+    assert columns_vary(kernels.reshape(64, 64, 64, 1)) > 0.5
+
+
+@pytest.mark.parametrize("shape", [(1, 5000), (5000,), (5000, 1), (2, 2500), (1, 1)])
+def test_a_row_or_a_column_has_nothing_to_tell_apart(shape: tuple[int, ...]) -> None:
+    assert columns_vary(weights(1, int(np.prod(shape))).reshape(shape)) < 0.5
+
+
+@pytest.mark.parametrize("array", [np.zeros((80, 90), np.float32), np.ones((80, 90), np.float16)])
+def test_equal_values_do_not_vary(array: np.ndarray) -> None:
+    assert columns_vary(array) == 0
+
+
+def test_wide_exponents_keep_contexts() -> None:
+    array = weights(along="columns").astype(np.float64)
+    assert usual_tree(array, "balanced") == any_floats(array.dtype, "balanced") == "floats(2)"
+    assert usual_tree(array, "fast") == "floats(2, contexts=1)"
