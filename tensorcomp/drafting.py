@@ -125,14 +125,17 @@ class TreeTable:
     def __init__(self) -> None:
         self.planned: list[PlannedTree] = []
         self._numbers: dict[PlannedTree, int] = {}
-        self._texts: dict[int, tuple[Node, str]] = {}  # by identity: hashing a tree takes longer
+        self._known: dict[tuple[int, str], int] = {}  # by identity: hashing a tree takes longer
+        self._trees: list[Node] = []  # so that no identity is used again
 
     def add(self, tree: Node, why: str) -> int:
         """Return the number of a tree, a new one if it is new."""
-        if id(tree) not in self._texts:
-            self._texts[id(tree)] = tree, format_tree(tree)
-        planned = PlannedTree(self._texts[id(tree)][1], why)
-        number = self._numbers.setdefault(planned, len(self.planned))
-        if number == len(self.planned):
-            self.planned.append(planned)
+        number = self._known.get((id(tree), why))
+        if number is None:
+            planned = PlannedTree(format_tree(tree), why)
+            number = self._numbers.setdefault(planned, len(self.planned))
+            if number == len(self.planned):
+                self.planned.append(planned)
+            self._known[id(tree), why] = number
+            self._trees.append(tree)
         return number

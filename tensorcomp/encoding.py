@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _EXACT = ErrorSums()
 _Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """What a chunk became.
 
     Parameters
@@ -79,8 +78,7 @@ def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encod
         return encoded
     zeros = as_words(array).reshape(-1) == 0
     decoded = encoded.decoded.view(array.dtype)
-    return replace(
-        encoded,
+    return encoded._replace(
         from_original=measure(original, decoded),
         keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xxhash
@@ -26,9 +27,11 @@ _SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than e
 _TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
 ROOM = 1 << 26  # bytes of copies a thread
 
+# What equal tensors must share, so that comparing their bytes is worth it.
+Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
 
-@dataclass(frozen=True)
-class Prepared:
+
+class Prepared(NamedTuple):
     """A tensor before it is encoded.
 
     Parameters
@@ -37,6 +40,7 @@ class Prepared:
         As codecs see it.
     digest : str
         Of its bytes.
+    key : Key
     coder : TensorCoder
     encoded : Encoded or None
         What it became, where its only chunk is encoded already.
@@ -46,6 +50,7 @@ class Prepared:
 
     array: np.ndarray
     digest: str
+    key: Key
     coder: TensorCoder
     encoded: Encoded | None = None
     pruned: PrunedTensor | None = None
@@ -54,47 +59,51 @@ class Prepared:
         """Encode a chunk."""
         start, stop = grid.bounds(index)
         encoded = self.coder.encode(self.array[start:stop], index)
-        return self.compared(encoded, grid, index)
-
-    def compared(self, encoded: Encoded, grid: ChunkGrid, index: int) -> Encoded:
-        """Return what a chunk became, with its errors against what it was before pruning."""
         if self.pruned is None:
             return encoded
-        original = self.pruned.original.view(grid.dtype).reshape(grid.shape)
-        chunk = slice(*grid.bounds(index))
-        return compared(encoded, self.array[chunk], original[chunk])
+        return _compared(encoded, self.array, self.pruned, grid, index)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One chunk to encode; a duplicate tensor has none (`index` is -1)."""
+class Job(NamedTuple):
+    """One chunk to encode; a duplicate tensor has none (`chunk` is -1)."""
 
     info: TensorInfo
     grid: ChunkGrid
     prepared: Prepared
-    index: int
+    chunk: int
     same_as: str | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the chunk before it is encoded."""
-        start, stop = self.grid.bounds(self.index)
+        """Bytes of the chunk before it is encoded; of a duplicate, all."""
+        if self.chunk < 0 or self.grid.count == 1:
+            return self.info.nbytes
+        start, stop = self.grid.bounds(self.chunk)
         return (stop - start) * self.grid.row_elements * self.grid.dtype.itemsize
 
     @property
     def is_small(self) -> bool:
         """Whether handing it to a thread costs more than doing it."""
-        done = self.index < 0 or self.prepared.encoded is not None
+        done = self.chunk < 0 or self.prepared.encoded is not None
         return done or self.nbytes < _SMALL_BYTES
+
+
+def _compared(
+    encoded: Encoded, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
+) -> Encoded:
+    """Return what a chunk became, with its errors against what it was before pruning."""
+    original = pruned.original.view(grid.dtype).reshape(grid.shape)
+    chunk = slice(*grid.bounds(index))
+    return compared(encoded, array[chunk], original[chunk])
 
 
 def encode(job: Job) -> Encoded:
     """Return what a chunk becomes."""
-    if job.index < 0:
-        return Encoded(Payload((), 0))
+    if job.chunk < 0:
+        return Encoded(Payload((), 0, 0))
     if job.prepared.encoded is not None:
         return job.prepared.encoded
-    return job.prepared.chunk(job.grid, job.index)
+    return job.prepared.chunk(job.grid, job.chunk)
 
 
 def chunk_jobs(
@@ -105,23 +114,23 @@ def chunk_jobs(
     workers: Workers,
 ) -> Iterator[Job]:
     """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
-    first_with: dict[_Key, str] = {}
-
-    def plan_of(info: TensorInfo) -> TensorPlan | None:
-        return None if plan is None else plan.tensors[info.name]
+    first_with: dict[Key, str] = {}
+    prunes = source.prune if isinstance(source, PrunedSource) else None
 
     def prepare(info: TensorInfo) -> Prepared:
         grid = grids[info.name]
-        pruned = source.prune(info.name) if isinstance(source, PrunedSource) else None
+        pruned = None if prunes is None else prunes(info.name)
         data = source.read(info.name) if pruned is None else pruned.data
         array = data.view(grid.dtype).reshape(grid.shape)
-        coder, encoded = planned_coder(array, grid, plan_of(info), effort)
-        prepared = Prepared(array, xxhash.xxh3_128_hexdigest(data), coder, None, pruned)
-        if encoded is not None:
-            return replace(prepared, encoded=prepared.compared(encoded, grid, 0))
-        if grid.count == 1 and _key(info, plan_of(info), prepared) not in first_with:
-            return replace(prepared, encoded=prepared.chunk(grid, 0))  # one task for most tensors
-        return prepared
+        planned = None if plan is None else plan.tensors[info.name]
+        coder, encoded = planned_coder(array, grid, planned, effort)
+        digest = xxhash.xxh3_128_hexdigest(data)
+        key = _key(info, planned, digest, pruned)
+        if encoded is None and grid.count == 1 and key not in first_with:
+            encoded = coder.encode(array, 0)  # one task for most tensors
+        if encoded is not None and pruned is not None:
+            encoded = _compared(encoded, array, pruned, grid, 0)
+        return Prepared(array, digest, key, coder, encoded, pruned)
 
     for info, prepared in workers.in_order(
         prepare,
@@ -132,11 +141,12 @@ def chunk_jobs(
         room=ROOM,
     ):
         grid = grids[info.name]
-        first = first_with.setdefault(_key(info, plan_of(info), prepared), info.name)
-        data = prepared.array.reshape(-1).view(np.uint8)
-        if first != info.name and are_equal(source, first, info.name, data):
-            yield Job(info, grid, prepared, -1, same_as=first)
-            continue
+        first = first_with.setdefault(prepared.key, info.name)
+        if first != info.name:
+            data = prepared.array.reshape(-1).view(np.uint8)
+            if are_equal(source, first, info.name, data):
+                yield Job(info, grid, prepared, -1, same_as=first)
+                continue
         for index in range(grid.count):
             yield Job(info, grid, prepared, index)
 
@@ -166,12 +176,9 @@ def are_equal(source: Source, first: str, name: str, data: np.ndarray) -> bool:
     return np.array_equal(source.read(first), data)
 
 
-_Key = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
-
-
-def _key(info: TensorInfo, plan: TensorPlan | None, prepared: Prepared) -> _Key:
-    """Return what equal tensors must share, so that comparing their bytes is worth it."""
+def _key(
+    info: TensorInfo, plan: TensorPlan | None, digest: str, pruned: PrunedTensor | None
+) -> Key:
     lossy = plan is not None and plan.tree is not None
     chosen = replace(plan, why="") if lossy else None  # type: ignore[type-var]
-    record = None if prepared.pruned is None else prepared.pruned.record
-    return info.dtype, info.nbytes, chosen, record, prepared.digest
+    return info.dtype, info.nbytes, chosen, None if pruned is None else pruned.record, digest

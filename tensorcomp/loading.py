@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -93,6 +94,7 @@ def load_file(
 
 
 Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
+_Job: TypeAlias = tuple[StoredTensor, int, np.ndarray]  # a chunk, and what it is decoded into
 
 
 def _converter(framework: str, device: Any) -> Converter:
@@ -109,7 +111,7 @@ def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray
     """Return a tensor's bytes as an array of its type; as bytes, where NumPy has no such type."""
     numpy_type = numpy_dtype(dtype)
     try:
-        return flat if numpy_type is None else flat.view(numpy_type).reshape(shape)
+        return flat if numpy_type is None else np.ndarray(shape, numpy_type, flat)
     except ValueError as error:
         raise FormatError(f"NumPy has no array of {len(shape)} axes: {error}") from error
 
@@ -121,7 +123,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     """
     records = file.manifest.tensors
     opened = [file.open_tensor(name) for name, record in records.items() if not record.same_as]
-    sizes = [-(-tensor.grid.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
+    sizes = [-(-tensor.record.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
     try:
         arena = np.empty(sum(sizes), np.uint8)
     except MemoryError as error:
@@ -130,16 +132,13 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
             "take them one by one by safe_open"
         ) from error
     flats: dict[str, np.ndarray] = {}
-    jobs: list[tuple[StoredTensor, int, np.ndarray]] = []
+    jobs: list[_Job] = []
     start = 0
     for tensor, size in zip(opened, sizes, strict=True):
-        flat = arena[start : start + tensor.grid.nbytes]
-        whole = flat.view(tensor.grid.dtype).reshape(tensor.grid.shape)
-        jobs += [(tensor, index, whole) for index in range(tensor.grid.count)]
-        flats[tensor.record.name] = flat
+        flats[tensor.record.name] = arena[start : start + tensor.record.nbytes]
+        jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
         start += size
-    with Workers(threads) as workers:
-        workers.map_all(_decode_into, jobs)
+    _decode_all(jobs, threads)
     tensors = {
         name: convert(flats[record.same_as or name], record.dtype, record.shape)
         for name, record in records.items()
@@ -148,10 +147,30 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     return tensors | tied
 
 
-def _decode_into(job: tuple[StoredTensor, int, np.ndarray]) -> None:
-    tensor, index, whole = job
-    start, stop = tensor.grid.bounds(index)
-    tensor.decode_chunk(index, whole[start:stop])
+def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[_Job]:
+    grid = tensor.grid
+    if grid.count == 1:
+        return [(tensor, 0, whole)]
+    return [(tensor, index, whole[slice(*grid.bounds(index))]) for index in range(grid.count)]
+
+
+def _decode_all(jobs: list[_Job], threads: int) -> None:
+    """Decode chunks: one thread from the smallest on, all others from the largest on.
+
+    Two threads at small chunks would wait for each other: half of their time is Python's.
+    """
+    waiting = deque(jobs if threads == 1 else sorted(jobs, key=lambda job: job[2].nbytes))
+
+    def drain(take: Callable[[], _Job]) -> None:
+        while waiting:
+            try:
+                tensor, index, out = take()
+            except IndexError:  # another thread has taken the last one
+                return
+            tensor.decode_chunk(index, out)
+
+    with Workers(threads) as workers:
+        workers.map_all(drain, [waiting.pop] * (threads - 1) + [waiting.popleft])
 
 
 class safe_open:
@@ -218,8 +237,8 @@ class safe_open:
         tensor = self._file.open_tensor(name)
         flat = np.empty(tensor.grid.nbytes, np.uint8)
         whole = flat.view(tensor.grid.dtype).reshape(tensor.grid.shape)
-        for index in range(tensor.grid.count):
-            _decode_into((tensor, index, whole))
+        for _, index, out in _jobs(tensor, whole):
+            tensor.decode_chunk(index, out)
         return self._convert(flat, record.dtype, record.shape)
 
     def get_slice(self, name: str) -> TensorSlice:

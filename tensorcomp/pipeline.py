@@ -250,7 +250,7 @@ class Pipeline:
                 records[name] = replace(records[name], same_as=job.same_as, digest="", pruned=None)
                 reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                 continue
-            if job.index == 0:
+            if job.chunk == 0:
                 blob = WrittenBlob(writer, job.info.name, job.grid, job.prepared.coder)
             assert blob is not None
             if not blob.add(encoded):
@@ -258,10 +258,12 @@ class Pipeline:
             coded = blob.marks <= {CODED}
             blob = self._kept(blob, job, workers)
             used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
-            own = _long_chunk(None if plan is None else plan.tensors[name])
-            records[name] = replace(
-                blob.record(records[name], job.prepared.digest, used, job.prepared.pruned),
-                chunk_elements=own,
+            records[name] = blob.record(
+                records[name],
+                job.prepared.digest,
+                used,
+                job.prepared.pruned,
+                chunk_elements=_long_chunk(None if plan is None else plan.tensors[name]),
             )
             planned = trees.planned[used[0]]
             reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size, coded)
@@ -286,7 +288,7 @@ class Pipeline:
                 return blob
             blob.writer.rewind()
             blob = WrittenBlob(blob.writer, blob.name, grid, coder)
-            tensor = replace(job.prepared, coder=coder, encoded=None)
+            tensor = job.prepared._replace(coder=coder, encoded=None)
             jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
             for _, encoded in workers.in_order(encode, jobs):
                 blob.add(encoded)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import xxhash
 
 from tensorcomp.container.blob import ChunkGrid
@@ -15,6 +13,8 @@ from tensorcomp.planning import bound_to_json
 from tensorcomp.pruning.stored import PrunedTensor
 from tensorcomp.reports.errors import ErrorSums
 
+_EXACT = ErrorSums()
+
 
 class WrittenBlob:
     """One tensor's blob while it is written, and the errors of what it decodes to."""
@@ -23,7 +23,7 @@ class WrittenBlob:
         self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorCoder
     ) -> None:
         self.writer, self.name, self.coder = writer, name, coder
-        self.errors = self.from_original = ErrorSums()
+        self.errors = self.from_original = _EXACT
         self.keeps_zeros = True
         self.marks: set[int] = set()
         self.size = 0
@@ -33,9 +33,9 @@ class WrittenBlob:
     def add(self, encoded: Encoded) -> bool:
         """Write the next chunk; return whether it was the last."""
         self.size = self.writer.write_chunk(encoded.payload)
-        self.from_original += encoded.from_original
-        self.keeps_zeros &= encoded.keeps_zeros
         if encoded.decoded is not None:
+            self.from_original += encoded.from_original
+            self.keeps_zeros &= encoded.keeps_zeros
             self.errors += encoded.errors
             self.marks.add(encoded.mark)
             self._digest.update(encoded.decoded)
@@ -47,6 +47,8 @@ class WrittenBlob:
         digest: str,
         trees: list[int],
         pruned: PrunedTensor | None = None,
+        *,
+        chunk_elements: int = 0,
     ) -> TensorRecord:
         """Return the tensor's record.
 
@@ -60,19 +62,26 @@ class WrittenBlob:
             The numbers of its trees.
         pruned : PrunedTensor, optional
             What it was before, if it was pruned.
+        chunk_elements : int
+            Elements of a chunk at most, if not as in the manifest.
         """
         coder = self.coder
         errors = self.errors
         if pruned is not None:
             errors = pruned.cost if coder.lossless else self.from_original
         bound = {} if coder.bound is None else bound_to_json(coder.bound)
-        return replace(
-            record,
+        return TensorRecord(
+            name=record.name,
+            dtype=record.dtype,
+            shape=record.shape,
+            role=record.role,
+            nbytes=record.nbytes,
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
             digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
             rel_l2=six_digits(errors.rel_l2),
             max_abs_error=six_digits(errors.max_abs),
             bound=bound,
+            chunk_elements=chunk_elements,
             pruned=None if pruned is None else pruned.record,
         )

@@ -11,10 +11,12 @@ of the file first.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, BinaryIO, cast
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
@@ -27,6 +29,7 @@ MAX_HEADER_BYTES = 100_000_000  # the library's own limit
 METADATA_KEY = "__metadata__"
 
 _ALIGNMENT = 8
+_quoted = json.encoder.encode_basestring  # a JSON string, not escaped beyond need
 _INT64_MAX = 2**63 - 1
 
 
@@ -36,8 +39,8 @@ class Header:
 
     Attributes
     ----------
-    tensors : tuple of TensorInfo
-        In the order of their bytes in the file.
+    entries : mapping of str to object
+        The JSON value of each tensor, in the order of their bytes in the file.
     offsets : mapping of str to (int, int)
         First byte of each tensor, and the byte after its last, counted from `data_start`.
     metadata : mapping of str to str, or None
@@ -46,10 +49,20 @@ class Header:
         The file up to its first tensor byte, length prefix and padding included.
     """
 
-    tensors: tuple[TensorInfo, ...]
+    entries: Mapping[str, Any]
     offsets: Mapping[str, tuple[int, int]]
     metadata: Mapping[str, str] | None
     raw: bytes
+
+    @functools.cached_property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """The tensors, in the order of their bytes in the file."""
+        return tuple(
+            TensorInfo(name, entry["dtype"], tuple(entry["shape"]), stop - begin)
+            for (name, entry), (begin, stop) in zip(
+                self.entries.items(), self.offsets.values(), strict=True
+            )
+        )
 
     @property
     def data_start(self) -> int:
@@ -122,13 +135,17 @@ def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Head
         raise CheckpointError(f"{where}: the header ends after {len(raw)} of {end} bytes")
     entries = _load_json(raw[PREFIX_BYTES:], where)
     metadata = _checked_metadata(entries.pop(METADATA_KEY, None), where)
-    spans = [_checked_entry(name, entry, where) for name, entry in entries.items()]
+    for name, entry in entries.items():
+        fault = _entry_fault(name, entry)
+        if fault is not None:
+            raise CheckpointError(f"{where}: tensor {shown(name)}: {fault}")
+    spans = [(entry["data_offsets"], name) for name, entry in entries.items()]
     # A stable sort: empty tensors share their offset and stay in the order of their keys.
-    spans.sort(key=lambda span: span[1:])
+    spans.sort(key=itemgetter(0))
     _check_layout(spans, file_size - end, where)
     return Header(
-        tensors=tuple(info for info, _, _ in spans),
-        offsets={info.name: (begin, stop) for info, begin, stop in spans},
+        entries={name: entries[name] for _, name in spans},
+        offsets={name: (begin, stop) for (begin, stop), name in spans},
         metadata=metadata,
         raw=raw,
     )
@@ -150,20 +167,24 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
         If the header would exceed the format's limit, two tensors share a name, or one is called
         ``__metadata__``.
     """
-    entries: dict[str, Any] = {} if metadata is None else {METADATA_KEY: dict(metadata)}
+    entries: dict[str, str] = {}
+    if metadata is not None:
+        written = json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
+        entries[METADATA_KEY] = f"{_quoted(METADATA_KEY)}:{written}"
     begin = 0
     for info in tensors:
-        if info.name in entries or info.name == METADATA_KEY:
-            raise CheckpointError(f"a safetensors file cannot hold two entries {shown(info.name)}")
+        name = info.name
+        if name in entries or name == METADATA_KEY:
+            raise CheckpointError(f"a safetensors file cannot hold two entries {shown(name)}")
         stop = begin + info.nbytes
-        entries[info.name] = {
-            "dtype": info.dtype,
-            "shape": list(info.shape),
-            "data_offsets": [begin, stop],
-        }
+        shape = ",".join(map(str, info.shape))
+        entries[name] = (
+            f'{_quoted(name)}:{{"dtype":{_quoted(info.dtype)},"shape":[{shape}],'
+            f'"data_offsets":[{begin},{stop}]}}'
+        )
         begin = stop
     try:
-        text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+        text = f"{{{','.join(entries.values())}}}".encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(f"a name or metadata value is not valid Unicode: {error}") from error
     text += b" " * (-len(text) % _ALIGNMENT)
@@ -219,15 +240,6 @@ def _checked_metadata(value: Any, where: str) -> dict[str, str] | None:
     return value
 
 
-def _checked_entry(name: str, entry: Any, where: str) -> tuple[TensorInfo, int, int]:
-    """Return a tensor and its range; its size is the product of its shape, counted exactly."""
-    fault = _entry_fault(name, entry)
-    if fault is not None:
-        raise CheckpointError(f"{where}: tensor {shown(name)}: {fault}")
-    begin, stop = entry["data_offsets"]
-    return TensorInfo(name, entry["dtype"], tuple(entry["shape"]), stop - begin), begin, stop
-
-
 def _entry_fault(name: str, entry: Any) -> str | None:
     """Return what is wrong with a tensor's header entry, if anything."""
     if not _is_unicode(name):
@@ -237,20 +249,24 @@ def _entry_fault(name: str, entry: Any) -> str | None:
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or not _is_unicode(dtype):
         return "has no dtype"
-    if not isinstance(shape, list) or not all(map(_is_size, shape)):
+    if not isinstance(shape, list):
         return "its shape is not a list of sizes"
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        return "its data_offsets are not a begin and an end"
-    begin, stop = offsets
-    if stop < begin:
-        return f"its data end at {stop}, before they begin at {begin}"
-
     elements = 1
     for size in shape:
+        if not _is_size(size):
+            return "its shape is not a list of sizes"
         # Zeros are left out of the check: NumPy, too, refuses (2**62, 8, 0).
-        elements *= size or 1
-        if elements > _INT64_MAX:
-            return "its shape overflows 64 bits"
+        if elements <= _INT64_MAX:
+            elements *= size or 1
+    if not isinstance(offsets, list) or len(offsets) != 2:
+        return "its data_offsets are not a begin and an end"
+    begin, stop = offsets
+    if not _is_size(begin) or not _is_size(stop):
+        return "its data_offsets are not a begin and an end"
+    if stop < begin:
+        return f"its data end at {stop}, before they begin at {begin}"
+    if elements > _INT64_MAX:
+        return "its shape overflows 64 bits"
     if 0 in shape:
         elements = 0
     bits = dtype_bits(dtype)
@@ -262,15 +278,15 @@ def _entry_fault(name: str, entry: Any) -> str | None:
     return None
 
 
-def _check_layout(spans: list[tuple[TensorInfo, int, int]], available: int, where: str) -> None:
+def _check_layout(spans: list[tuple[list[int], str]], available: int, where: str) -> None:
     """Require that the ranges follow each other without a gap and fill the file."""
     expected = 0
-    for number, (info, begin, stop) in enumerate(spans):
+    for number, ((begin, stop), name) in enumerate(spans):
         if begin != expected:
             fault = "overlaps" if begin < expected else "leaves a hole after"
-            previous = shown(spans[number - 1][0].name) if number else "the header"
+            previous = shown(spans[number - 1][1]) if number else "the header"
             raise CheckpointError(
-                f"{where}: tensor {shown(info.name)} begins at {begin}, not {expected}, and "
+                f"{where}: tensor {shown(name)} begins at {begin}, not {expected}, and "
                 f"{fault} {previous}"
             )
         expected = stop
@@ -279,7 +295,7 @@ def _check_layout(spans: list[tuple[TensorInfo, int, int]], available: int, wher
             f"{where}: {available - expected} bytes follow the last tensor and belong to none"
         )
     if expected > available:
-        broken = [info.name for info, _, stop in spans if stop > available]
+        broken = [name for (_, stop), name in spans if stop > available]
         raise CheckpointError(
             f"{where}: cut short: {expected} bytes of tensors expected, {available} found; "
             f"{len(spans) - len(broken)} of {len(spans)} tensors are whole, not {listed(broken)}; "

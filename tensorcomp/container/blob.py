@@ -16,6 +16,7 @@ from the tensor's shape, so it cannot be claimed.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ MAX_CHUNK_ELEMENTS = 1 << 22
 _MOST_AXES = 8  # a tensor of more is seen as a matrix: NumPy's own limit differs between versions
 _ENTRY = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<Q")
-_OF_NOTHING = xxhash.xxh3_64_intdigest(b"")
+_NOTHING = (0, 0, xxhash.xxh3_64_intdigest(b""))  # what the chunk of a short index shares
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class ChunkGrid:
     @property
     def count(self) -> int:
         """Chunks; one for a tensor without elements."""
-        return max(1, -(-self.shape[0] // self.chunk))
+        rows = self.shape[0]
+        return 1 if rows <= self.chunk else -(-rows // self.chunk)
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +81,7 @@ class ChunkGrid:
         return ArraySpec((stop - start, *self.shape[1:]), self.dtype)
 
 
+@functools.lru_cache(maxsize=1024)  # a model has many tensors of one shape
 def chunk_grid(
     dtype: str, shape: tuple[int, ...], nbytes: int, elements: int = CHUNK_ELEMENTS
 ) -> ChunkGrid:
@@ -129,7 +132,7 @@ def is_short(chunks: int, version: int = FORMAT_VERSION) -> bool:
     return chunks == 1 and version > 1
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Blob:
     """A blob opened for reading: its index is checked, its payloads are views.
 
@@ -162,8 +165,7 @@ class Blob:
                 f"tensor {name!r}: {data.size} bytes cannot hold an index of {chunks} chunks"
             )
         if is_short(chunks, version):
-            checksum = _CHECKSUM.unpack(data[end:].tobytes())[0]
-            return cls(data, ((0, 0, _OF_NOTHING), (0, end, checksum)), name)
+            return cls(data, (_NOTHING, (0, end, _CHECKSUM.unpack_from(data, end)[0])), name)
         parts = []
         start = 0
         for size, checksum in _ENTRY.iter_unpack(data[end:].tobytes()):
@@ -183,7 +185,7 @@ class Blob:
         FormatError
             If its checksum is wrong.
         """
-        return self._checked(0).tobytes()
+        return b"" if self.parts[0] is _NOTHING else self._checked(0).tobytes()
 
     def payload(self, chunk: int) -> np.ndarray:
         """Return the payload of a chunk, flat uint8.

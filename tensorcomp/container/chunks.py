@@ -16,7 +16,7 @@ from tensorcomp.codecs.base import ArraySpec, Pieces
 from tensorcomp.codecs.tree import (
     Node,
     Shared,
-    decode,
+    decode_into,
     encode,
     fit,
     nothing_shared,
@@ -107,6 +107,20 @@ class ChunkCoder:
         CodecError
             If the payload is damaged.
         """
-        if payload.size and payload[0] == FALLBACK and len(self.trees) == 2:
-            return decode(self.trees[1], payload[1:], spec, self.shared[1], out)
-        return decode(self.trees[0], payload, spec, self.shared[0], out)
+        if out is None:
+            out = np.empty(spec.shape, spec.dtype)
+        self.decode_into(payload, out)
+        return out
+
+    def decode_into(self, payload: np.ndarray, out: np.ndarray) -> None:
+        """Fill an array of the chunk's shape and dtype from its payload.
+
+        Raises
+        ------
+        CodecError
+            If the payload is damaged.
+        """
+        if len(self.trees) == 2 and payload.size and payload[0] == FALLBACK:
+            decode_into(self.trees[1], payload[1:], out, self.shared[1])
+        else:
+            decode_into(self.trees[0], payload, out, self.shared[0])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 _LARGE_PAGE = 1 << 21
+_FEW = 1 << 14  # bytes that are copied sooner than the lock changes hands
 # Functions of our own: those of `ctypes.pythonapi` are shared, and other libraries set their types.
 _new = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
@@ -52,21 +53,25 @@ class MemoryFile:
         _ask_for_large_pages(address, capacity)
         buffer = (ctypes.c_uint8 * capacity).from_address(address)
         self._bytes = np.frombuffer(buffer, np.uint8)
+        self._view = memoryview(buffer).cast("B")
 
     def write(self, data: Any) -> int:
         """Write bytes at the position; return how many."""
-        if not memoryview(data).nbytes:
+        source = memoryview(data).cast("B")
+        if not source.nbytes:
             return 0
-        source = np.frombuffer(data, np.uint8)
-        stop = self._position + source.size
+        stop = self._position + source.nbytes
         if stop > self._bytes.size:
             self._allocate(stop + stop // 8)
         if self._position > self._end:
             self._bytes[self._end : self._position] = 0
-        self._bytes[self._position : stop] = source
+        if source.nbytes < _FEW:
+            self._view[self._position : stop] = source
+        else:  # without the interpreter's lock
+            self._bytes[self._position : stop] = np.frombuffer(source, np.uint8)
         self._position = stop
         self._end = max(self._end, stop)
-        return source.size
+        return source.nbytes
 
     def seek(self, position: int) -> int:
         """Move to a position, maybe behind the end; return it."""
@@ -87,6 +92,7 @@ class MemoryFile:
     def to_bytes(self) -> bytes:
         """Return the whole content; the file must not be used any more."""
         self._bytes = np.empty(0, np.uint8)
+        self._view = memoryview(b"")
         _resize(ctypes.byref(self._object), self._end)
         content: bytes = ctypes.cast(self._object, ctypes.py_object).value
         return content

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 import numpy as np
 import xxhash
@@ -15,7 +17,6 @@ from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read_header
 from tensorcomp.checkpoints.sniff import sniff
-from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkGrid, chunk_grid
@@ -67,14 +68,19 @@ class CompressedFile:
             )
         self.manifest: Manifest = manifest_from_text(text, self.where)
         stored = {n for n, record in self.manifest.tensors.items() if record.same_as is None}
-        held = {info.name for info in self._header.tensors}
+        held = self._header.offsets.keys()
         if stored != held:
             odd = sorted(stored ^ held)[0]
             raise FormatError(
                 f"{self.where}: tensor {shown(odd)} is in the "
                 f"{'manifest' if odd in stored else 'file'} only"
             )
-        self.tensors: tuple[TensorInfo, ...] = tuple(
+        self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
+
+    @functools.cached_property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """Every tensor as it is once decoded, in the source's order."""
+        return tuple(
             TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
             for record in self.manifest.tensors.values()
         )
@@ -123,15 +129,27 @@ class CompressedFile:
 
     def open_tensor(self, name: str) -> StoredTensor:
         """Return a tensor ready to be decoded chunk by chunk."""
-        stored = self.manifest.stored(self.record(name).name)
-        elements = stored.chunk_elements or self.manifest.chunk_elements
-        grid = chunk_grid(stored.dtype, stored.shape, stored.nbytes, elements)
-        begin, end = self._header.offsets[stored.name]
+        record = self.record(name)
+        if record.same_as is not None:
+            record = self.manifest.tensors[record.same_as]
+        elements = record.chunk_elements or self.manifest.chunk_elements
+        grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
+        begin, end = self._header.offsets[record.name]
         start = self._header.data_start
-        with _located(self.where, stored.name):
+        try:
             data = self._data[start + begin : start + end]
-            blob = Blob.open(data, grid.count, stored.name, self.manifest.version)
-        return StoredTensor(self.where, stored, grid, blob, self._trees(stored))
+            blob = Blob.open(data, grid.count, record.name, self.manifest.version)
+            return StoredTensor(self.where, record, grid, blob, self._coder(record, blob))
+        except TensorcompError as error:
+            _raise_located(error, self.where, record.name)
+
+    def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
+        used = record.tree, record.fallback
+        coder = self._coders.get(used)
+        if coder is None:
+            coder = self._coders[used] = ChunkCoder.alone(self._trees(record))
+        shared = blob.shared()
+        return ChunkCoder.unpack(coder.trees, shared) if shared else coder
 
     def _trees(self, record: TensorRecord) -> tuple[Node, ...]:
         used = [record.tree] if record.fallback is None else [record.tree, record.fallback]
@@ -181,21 +199,21 @@ class StoredTensor:
     ----------
     record : TensorRecord
     grid : ChunkGrid
-    lossless : bool
-        Whether the trees keep every bit.
     """
 
     def __init__(
-        self, where: str, record: TensorRecord, grid: ChunkGrid, blob: Blob, trees: tuple[Node, ...]
+        self, where: str, record: TensorRecord, grid: ChunkGrid, blob: Blob, coder: ChunkCoder
     ) -> None:
         self._where = where
         self._blob = blob
+        self._coder = coder
         self.record = record
         self.grid = grid
-        self.lossless = all(tree.lossless for tree in trees)
-        with _located(where, record.name):
-            shared = blob.shared()
-            self._coder = ChunkCoder.unpack(trees, shared) if shared else ChunkCoder.alone(trees)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the trees keep every bit."""
+        return all(tree.lossless for tree in self._coder.trees)
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return chunk `index`, decoded into `out` if given.
@@ -205,9 +223,14 @@ class StoredTensor:
         FormatError
             If the chunk is damaged.
         """
-        spec: ArraySpec = self.grid.spec(index)
-        with _located(self._where, self.record.name, index):
-            return self._coder.decode(self._blob.payload(index), spec, out)
+        try:
+            payload = self._blob.payload(index)
+            if out is None:
+                return self._coder.decode(payload, self.grid.spec(index), None)
+            self._coder.decode_into(payload, out)
+        except TensorcompError as error:
+            _raise_located(error, self._where, self.record.name, index)
+        return out
 
     def check_digest(self, found: str) -> None:
         """Compare the digest of all decoded bytes with the manifest's.
@@ -224,29 +247,16 @@ class StoredTensor:
             )
 
 
-class _located:
-    """Adds file, tensor and chunk to a CodecError; a class, since it is on the hot path."""
-
-    def __init__(self, where: str, name: str, chunk: int | None = None) -> None:
-        self._place = (where, name, chunk)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not isinstance(error, TensorcompError):
-            return
-        where, name, chunk = self._place
-        place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
-        if isinstance(error, CodecError):
-            raise FormatError(f"{place}: {error}") from error
-        if isinstance(error, FormatError) and not str(error).startswith(where):
-            raise FormatError(f"{where}: {error}") from error
+def _raise_located(
+    error: TensorcompError, where: str, name: str, chunk: int | None = None
+) -> NoReturn:
+    """Raise an error that says in which file, and for a CodecError in which tensor and chunk."""
+    place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
+    if isinstance(error, CodecError):
+        raise FormatError(f"{place}: {error}") from error
+    if isinstance(error, FormatError) and not str(error).startswith(where):
+        raise FormatError(f"{where}: {error}") from error
+    raise error
 
 
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:

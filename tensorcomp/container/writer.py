@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
@@ -62,8 +62,7 @@ class SizeOnly:
         return size
 
 
-@dataclass(frozen=True)
-class Payload:
+class Payload(NamedTuple):
     """A chunk's payload, in the pieces that its tree gave, and its checksum.
 
     Parameters
@@ -71,18 +70,25 @@ class Payload:
     pieces : sequence of bytes-like
     checksum : int
         XXH3-64 of all pieces.
+    nbytes : int
+        Of all pieces.
     """
 
     pieces: Sequence[np.ndarray | bytes | memoryview]
     checksum: int
+    nbytes: int
 
     @classmethod
     def of(cls, pieces: Pieces) -> Payload:
         """Take pieces and their checksum."""
+        nbytes = byte_count(pieces)
+        if nbytes < _SMALL:
+            joined = join(pieces)
+            return cls((joined,), xxhash.xxh3_64_intdigest(joined), nbytes)
         digest = xxhash.xxh3_64()
         for piece in pieces:
             digest.update(piece)
-        return cls(pieces, digest.intdigest())
+        return cls(pieces, digest.intdigest(), nbytes)
 
 
 @dataclass
@@ -136,12 +142,12 @@ class CompressedWriter:
         blob = self._open
         if blob is None:
             raise ValueError("there is no blob to write a chunk to")
-        pieces = list(payload.pieces)
-        blob.entries.append((byte_count(pieces), payload.checksum))
+        pieces, size = list(payload.pieces), payload.nbytes
+        blob.entries.append((size, payload.checksum))
         whole = len(blob.entries) == blob.chunks
         if whole:
             pieces.append(blob_index(blob.shared, blob.entries))
-        if byte_count(pieces) < _SMALL:
+        if size < _SMALL:
             pieces = [join(pieces)]
         for piece in pieces:
             self._write(piece)

@@ -39,8 +39,10 @@ all                 every role
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
@@ -102,7 +104,7 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     return _decide(Place(_spelled(name), shape), dtype).role
 
 
-def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
+def classify_all(infos: Iterable[TensorInfo]) -> Mapping[str, RoleDecision]:
     """Return the role of every tensor of a checkpoint; a tensor's neighbours help to tell it.
 
     Parameters
@@ -111,10 +113,14 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
 
     Returns
     -------
-    dict of str to RoleDecision
+    mapping of str to RoleDecision
         By name, in the order of `infos`.
     """
-    tensors = list(infos)
+    return _classified(tuple(infos))
+
+
+@functools.lru_cache(maxsize=8)  # a checkpoint is saved more than once, and planned before that
+def _classified(tensors: tuple[TensorInfo, ...]) -> Mapping[str, RoleDecision]:
     shapes = {_spelled(info.name): info.shape for info in tensors}
 
     def embeddings() -> Iterator[tuple[int, ...]]:
@@ -131,7 +137,7 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
         square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
         transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
         decisions[info.name] = RoleDecision(found.role, found.why, transposed)
-    return decisions
+    return MappingProxyType(decisions)
 
 
 def _spelled(name: str) -> str:

@@ -72,6 +72,8 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "size 2^63": (file_of({"a": entry("U8", [2**63], 0, 1)}, b"1"), "not a list of sizes"),
     "product 2^64": (file_of({"a": entry("U8", [2**32, 2**32], 0, 0)}), "overflows 64 bits"),
     "product with zero": (file_of({"a": entry("U8", [0, 2**62, 4], 0, 0)}), "overflows 64 bits"),
+    "product without end": (file_of({"a": entry("U8", [2**62] * 10**5, 0, 0)}), "overflows 64"),
+    "product 2^64 of no range": (file_of({"a": entry("U8", [2**32] * 2, 0, -1)}), "not a begin"),
     "three offsets": (
         file_of({"a": {"dtype": "U8", "shape": [], "data_offsets": [0, 1, 2]}}),
         "not a begin and an end",

@@ -134,6 +134,17 @@ def test_chunks_that_the_first_tree_cannot_take_get_the_second() -> None:
         assert decoded.tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("array", [GRID, NO_GRID], ids=["first tree", "second tree"])
+def test_chunks_are_decoded_into_any_array(array: np.ndarray) -> None:
+    coder = ChunkCoder.learn(TREES, GRID)
+    payload = np.frombuffer(join(coder.encode(array)), np.uint8)
+    wide = np.zeros((60, 200), np.float32)
+    for out in (np.empty((60, 100), "<f4"), np.empty((60, 100), ">f4"), wide[:, ::2]):
+        coder.decode_into(payload, out)
+        assert np.array_equal(out, array)
+    assert not wide[:, 1::2].any()
+
+
 def test_a_sample_that_the_first_tree_cannot_take_drops_it() -> None:
     wide = np.random.default_rng(2).standard_normal((2, 5000)).astype(np.float32)
     assert ChunkCoder.learn(TREES, wide).trees == TREES[1:]

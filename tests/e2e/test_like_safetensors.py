@@ -45,6 +45,23 @@ def test_load_file_and_load(both: tuple[Path, Path]) -> None:
         assert np.shares_memory(*tied)  # stored once
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_share_chunks_of_all_sizes(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {str(n): rng.standard_normal((n % 7, n)).astype(np.float32) for n in range(60)}
+    tensors["long"] = rng.standard_normal((5, 1 << 19)).astype(np.float16)  # of three chunks
+    data = tensorcomp.save(tensors)
+    found = tensorcomp.load(data, threads=threads)
+    assert sorted(found) == sorted(tensors)
+    for name, array in tensors.items():
+        assert_equal(found[name], array)
+
+    damaged = bytearray(data)
+    damaged[-100] ^= 1
+    with pytest.raises(tensorcomp.FormatError, match="checksum of chunk 2 is wrong"):
+        tensorcomp.load(bytes(damaged), threads=threads)
+
+
 def test_save_file_and_save(tmp_path: Path) -> None:
     metadata = {"format": "pt"}  # of more entries theirs has no order
     wanted = safetensors.numpy.save(plain_model(), metadata)

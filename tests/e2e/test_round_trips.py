@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import tensorcomp
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.loading import load
-from tensorcomp.pipeline import Pipeline
+from tensorcomp.pipeline import Pipeline, Progress
 from tensorcomp.planning import EFFORTS
 from tensorcomp.saving import MemorySource
 from tensorcomp.testing import nasty_arrays
@@ -221,6 +222,22 @@ def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.Mon
     file = io.BytesIO()
     report = Pipeline().write(MemorySource(tensors), file)
     assert [found.record.same_as for found in report.tensors] == [None, None]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_progress_counts_every_byte_once(threads: int) -> None:
+    class Counted(Progress):
+        def __init__(self) -> None:
+            self.bytes_of: Counter[str] = Counter()
+
+        def advance(self, name: str, nbytes: int) -> None:
+            self.bytes_of[name] += nbytes
+
+    tensors = {"a": np.arange(5000), "b": np.arange(5000), "c": np.ones(3), "none": np.empty(0)}
+    Pipeline(threads=threads, chunk_elements=1999).write(
+        MemorySource(tensors), io.BytesIO(), progress := Counted()
+    )
+    assert progress.bytes_of == {name: array.nbytes for name, array in tensors.items()}
 
 
 def test_nothing_given_is_changed() -> None:
