@@ -6,8 +6,7 @@ copies in memory, and not views of a mapped file, only as far as there is room f
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -23,8 +22,9 @@ from tensorcomp.planning import CheckpointPlan, TensorPlan
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
 from tensorcomp.threads import Workers
 
-_SMALL_BYTES = 1 << 15  # handing a smaller tensor to a thread costs more than encoding it
-_TENSORS_AHEAD = 32  # many, so that there are large ones among them for the other threads
+_SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
+_RUN_BYTES = 1 << 19  # of tensors that a thread prepares together
+_RUNS_AHEAD = 16
 ROOM = 1 << 26  # bytes of copies a thread
 
 # What equal tensors must share, so that comparing their bytes is worth it.
@@ -132,14 +132,18 @@ def chunk_jobs(
             encoded = _compared(encoded, array, pruned, grid, 0)
         return Prepared(array, digest, key, coder, encoded, pruned)
 
-    for info, prepared in workers.in_order(
-        prepare,
-        source.tensors,
-        small=lambda info: info.nbytes < _SMALL_BYTES,
-        ahead=_TENSORS_AHEAD,
-        size=functools.partial(copied_bytes, source),
+    def prepare_run(run: Sequence[TensorInfo]) -> list[Prepared]:
+        return [prepare(info) for info in run]
+
+    runs = workers.in_order(
+        prepare_run,
+        _runs(source.tensors),
+        small=lambda run: sum(info.nbytes for info in run) < _SMALL_BYTES,
+        ahead=_RUNS_AHEAD,
+        size=lambda run: sum(copied_bytes(source, info) for info in run),
         room=ROOM,
-    ):
+    )
+    for info, prepared in (pair for run, done in runs for pair in zip(run, done, strict=True)):
         grid = grids[info.name]
         first = first_with.setdefault(prepared.key, info.name)
         if first != info.name:
@@ -149,6 +153,18 @@ def chunk_jobs(
                 continue
         for index in range(grid.count):
             yield Job(info, grid, prepared, index)
+
+
+def _runs(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Yield tensors that follow each other in runs of so many bytes, larger ones alone."""
+    run: list[TensorInfo] = []
+    for info in infos:
+        if run and sum(other.nbytes for other in run) + info.nbytes > _RUN_BYTES:
+            yield run
+            run = []
+        run.append(info)
+    if run:
+        yield run
 
 
 def copied_bytes(source: Source, info: TensorInfo) -> int:

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -14,12 +15,14 @@ import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.pages import populate
 from tensorcomp.container.reader import CompressedFile, StoredTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.threads import Workers, available_threads
 
 _ALIGNMENT = 64
+_LARGE = 1 << 18  # bytes of a chunk that is decoded for longer than Python takes to hand it over
 
 
 def load(
@@ -155,22 +158,60 @@ def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[_Job]:
 
 
 def _decode_all(jobs: list[_Job], threads: int) -> None:
-    """Decode chunks: one thread from the smallest on, all others from the largest on.
+    """Decode chunks: one thread those of few bytes, all others the large ones, in both cases first.
 
-    Two threads at small chunks would wait for each other: half of their time is Python's.
+    Two threads at small chunks would wait for each other: half of their time is Python's. The one
+    at the small chunks also provides the memory of the large ones: where several threads touch
+    fresh pages, that can take longer than decoding does.
     """
-    waiting = deque(jobs if threads == 1 else sorted(jobs, key=lambda job: job[2].nbytes))
+    if threads == 1:
+        for job in jobs:
+            _decode(job)
+        return
+    jobs = sorted(jobs, key=_nbytes)
+    small = deque(job for job in jobs if _nbytes(job) < _LARGE)
+    populated: SimpleQueue[_Job | None] = SimpleQueue()
 
-    def drain(take: Callable[[], _Job]) -> None:
-        while waiting:
-            try:
-                tensor, index, out = take()
-            except IndexError:  # another thread has taken the last one
-                return
-            tensor.decode_chunk(index, out)
+    def decode_large() -> None:
+        while (job := populated.get()) is not None:
+            _decode(job)
+        populated.put(None)  # for the next thread
+
+    def begin_with_large() -> None:
+        decode_large()
+        _drain(small.pop)
+
+    def begin_with_small() -> None:
+        for job in reversed(jobs):
+            if _nbytes(job) >= _LARGE:
+                populate(job[2])
+                populated.put(job)
+        populated.put(None)
+        _drain(small.popleft)
+        decode_large()
 
     with Workers(threads) as workers:
-        workers.map_all(drain, [waiting.pop] * (threads - 1) + [waiting.popleft])
+        others = [begin_with_large] * (threads - 1)
+        workers.map_all(lambda work: work(), [begin_with_small, *others])
+
+
+def _drain(take: Callable[[], _Job]) -> None:
+    """Decode what is taken until nothing is left, which another thread may have taken."""
+    while True:
+        try:
+            job = take()
+        except IndexError:
+            return
+        _decode(job)
+
+
+def _nbytes(job: _Job) -> int:
+    return job[2].nbytes
+
+
+def _decode(job: _Job) -> None:
+    tensor, index, out = job
+    tensor.decode_chunk(index, out)
 
 
 class safe_open:

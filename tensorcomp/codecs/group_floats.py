@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,33 +63,17 @@ class GroupFloats(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        from tensorcomp.kernels.bitpack import pack_array
-        from tensorcomp.kernels.byte_symbols import look_at_rows, split
         from tensorcomp.kernels.float_side import PADDING
-        from tensorcomp.kernels.group_float_encoder import encode_rows, plan_rows
-        from tensorcomp.kernels.scale_groups import gather_columns
+        from tensorcomp.kernels.group_float_chunks import encode_chunk
 
         if array.size == 0:
             return []
         rows = _matrix(array)
-        mantissa = _mantissa(array.dtype)
-        sums, group_of, places = _lines(rows.shape[0])
-        wanted = min(self.mantissa_bits, mantissa)
-        groups = self._affordable(rows)
-        bits, base, sizes = plan_rows(
-            look_at_rows(rows, sums), sums, rows.shape[1], mantissa - wanted, wanted,
-            1 if self._by_columns(rows) else groups, group_of, places,
+        mantissa, part = _cut(array.dtype)
+        coded, planes = encode_chunk(
+            rows, part, mantissa, min(self.mantissa_bits, mantissa), self._affordable(rows),
+            self._by_columns(rows), rows.size >= _TOLD_APART,
         )  # fmt: skip
-        low = mantissa - bits
-        symbols = np.empty(rows.shape, np.uint8)
-        rest = np.empty(rows.shape, Fields(bits).cut(array.dtype).rest)
-        split(rows, places, low, base, symbols, rest)
-        if self._by_columns(rows):
-            _, group_of, places = _lines(rows.shape[1])
-            symbols, sizes = gather_columns(symbols, groups, group_of, places)
-        spans, planes = pack_array(rest, array.size >= _TOLD_APART)
-        most = array.nbytes - planes.size
-        coded = encode_rows(symbols, group_of, places, sizes, bits, base, spans, most)
         if not coded.size:
             raise NotRepresentable("groupfloats: no code makes these exponents smaller")
         return [coded, planes, bytes(max(0, PADDING - planes.size))]
@@ -105,40 +90,30 @@ class GroupFloats(Serializer):
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
         from tensorcomp.kernels.float_decoder import WRONG
-        from tensorcomp.kernels.group_float_decoder import SHORTEST, decode_rows, merge_rows
-        from tensorcomp.kernels.scale_groups import scatter_columns
+        from tensorcomp.kernels.group_float_chunks import decode_chunk
+        from tensorcomp.kernels.group_float_decoder import SHORTEST
 
         if out.size == 0:
             return
         if data.size < SHORTEST:
             raise CodecError("groupfloats: the coded bytes are cut short")
         rows = _matrix(out)
-        mantissa = _mantissa(out.dtype)
-        by_columns = self._by_columns(rows)
-        lines = rows.T if by_columns else rows
-        symbols = np.empty(lines.shape, np.uint8)
-        spans = np.empty((rows.shape[0], 2), np.uint8)
-        places = np.empty(lines.shape[0], np.int64)
-        begin, apart, low, base = decode_rows(data, mantissa, rows.shape[1], spans, symbols, places)
-        if begin < 0:
-            raise CodecError(f"groupfloats: {WRONG[begin]}")
-        if by_columns:
-            symbols = scatter_columns(symbols, places)
-            places = np.arange(rows.shape[0])
-        part = np.empty(0, Fields(mantissa - low).cut(out.dtype).rest)
-        merge_rows(symbols, places, data[begin:], spans, apart, low, base, part, rows)
+        mantissa, part = _cut(out.dtype)
+        wrong = decode_chunk(data, part, mantissa, self._by_columns(rows), rows)
+        if wrong:
+            raise CodecError(f"groupfloats: {WRONG[wrong]}")
 
 
-def _lines(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return room for the sum, the group and the place of so many rows or columns."""
-    return np.empty(number, np.int64), np.empty(number, np.uint8), np.empty(number, np.int64)
+@functools.cache
+def _cut(dtype: np.dtype) -> tuple[int, np.ndarray]:
+    """Return the mantissa bits of a float, or those of one of its size, and an array for the rest.
 
-
-def _mantissa(dtype: np.dtype) -> int:
-    """Return the mantissa bits of a float, or those of one of its size."""
+    The array is empty; its dtype holds a sign and all mantissa bits.
+    """
     if dtype.itemsize > _WIDEST:
         raise NotRepresentable(f"groupfloats: the exponents of {dtype} need more than a byte")
-    return Fields(0).cut(dtype).low
+    cut = Fields(0).cut(dtype)
+    return cut.low, np.empty(0, cut.rest)
 
 
 def _matrix(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,45 @@
+"""Fresh memory in large pages; on systems other than Linux, and older ones, nothing is done."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from collections.abc import Callable
+
+import numpy as np
+
+_LARGE_PAGE = 1 << 21
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14 and later
+
+
+@functools.cache
+def _madvise() -> Callable[..., int] | None:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
+        return None
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes, advise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    return advise
+
+
+def ask_for_large_pages(address: int, size: int) -> None:
+    """Advise the system to serve whole large pages within a range; it need not."""
+    if size >= _LARGE_PAGE:
+        _advise(address, size, mmap.MADV_HUGEPAGE)
+
+
+def populate(array: np.ndarray) -> None:
+    """Have the system provide the pages of a contiguous array, all that are whole in it, at once.
+
+    Best by one thread at a time: where two touch fresh memory, each page can take several times as
+    long.
+    """
+    _advise(array.ctypes.data, array.nbytes, _POPULATE_WRITE)
+
+
+def _advise(address: int, size: int, advice: int) -> None:
+    advise = _madvise()
+    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if advise is not None and end > begin:
+        advise(begin, end - begin, advice)
