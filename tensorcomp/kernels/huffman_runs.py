@@ -39,11 +39,12 @@ def count_run(run, alphabet, counts):
         _count_pairs(run[:done], alphabet, counts)
     single = np.zeros((2, 256), np.uint32)
     rest = run[done:]
-    for i in range(0, rest.size - 1, 2):
+    size = U(rest.size)
+    for i in range(U(0), size - size % U(2), U(2)):
         single[0, rest[i]] += np.uint32(1)
-        single[1, rest[i + 1]] += np.uint32(1)
-    if rest.size % 2:
-        single[0, rest[rest.size - 1]] += np.uint32(1)
+        single[1, rest[i + U(1)]] += np.uint32(1)
+    if size % U(2) > U(0):
+        single[0, rest[size - U(1)]] += np.uint32(1)
     for symbol in range(alphabet):
         counts[symbol] += np.int64(single[0, symbol]) + np.int64(single[1, symbol])
 
@@ -80,30 +81,20 @@ def encode_run(run, codes, out, positions, words, used):
     (6,) uint64 are the bits that are not written yet, and how many: zeros at first.
     """
     part = run.size // STREAMS
-    done = np.int64(0)
+    done = part - part % _STEP
     if run.size >= _PAIRS_PAY * codes.size * codes.size:
         pairs = np.empty(codes.size << 8, np.uint32)
         _fill_pairs(codes, pairs)
-        done = part - part % _STEP
-        _encode_three(run, part, done, pairs, out, 0, positions, words, used)
-        _encode_three(run, part, done, pairs, out, 3, positions, words, used)
+        for first in (0, 3):
+            _encode_pairs(run, part, done, pairs, out, first, positions, words, used)
+    else:
+        for first in (0, 3):
+            _encode_singly(run, part, done, codes, out, first, positions, words, used)
     for j in range(STREAMS):
         stop = (j + 1) * part if j < STREAMS - 1 else run.size
-        _encode_one(run[j * part + done : stop], codes, out, j, positions, words, used)
-
-
-@jit
-def _encode_one(symbols, codes, out, j, positions, words, used):
-    """Write symbols to stream j."""
-    word, count, position = words[j], used[j], positions[j]
-    whole = symbols.size - symbols.size % _STEP
-    for i in range(0, whole, _STEP):
-        for k in range(_STEP):
-            word, count = _put(word, count, U(codes[symbols[i + k]]))
-        position, word, count = _flush(out, position, word, count)
-    for i in range(whole, symbols.size):
-        word, count = _put(word, count, U(codes[symbols[i]]))
-    positions[j], words[j], used[j] = _flush(out, position, word, count)
+        for i in range(j * part + done, stop):
+            words[j], used[j] = _put(words[j], used[j], U(codes[run[i]]))
+            positions[j], words[j], used[j] = _flush(out, positions[j], words[j], used[j])
 
 
 @quick
@@ -119,7 +110,7 @@ def _fill_pairs(codes, pairs):
 
 
 @jit
-def _encode_three(run, part, size, pairs, out, first, positions, words, used):
+def _encode_pairs(run, part, size, pairs, out, first, positions, words, used):
     """Write the first `size` symbols of the parts `first` … `first` + 2."""
     one, two = first + 1, first + 2
     p0, p1, p2 = positions[first], positions[one], positions[two]
@@ -132,6 +123,28 @@ def _encode_three(run, part, size, pairs, out, first, positions, words, used):
             w0, u0 = _put(w0, u0, U(pairs[load16(run, a0 + at)]))
             w1, u1 = _put(w1, u1, U(pairs[load16(run, a1 + at)]))
             w2, u2 = _put(w2, u2, U(pairs[load16(run, a2 + at)]))
+        p0, w0, u0 = _flush(out, p0, w0, u0)
+        p1, w1, u1 = _flush(out, p1, w1, u1)
+        p2, w2, u2 = _flush(out, p2, w2, u2)
+    positions[first], positions[one], positions[two] = p0, p1, p2
+    words[first], words[one], words[two] = w0, w1, w2
+    used[first], used[one], used[two] = u0, u1, u2
+
+
+@jit
+def _encode_singly(run, part, size, codes, out, first, positions, words, used):
+    """Do as `_encode_pairs` without its table: for runs that are shorter than that would be."""
+    one, two = first + 1, first + 2
+    p0, p1, p2 = positions[first], positions[one], positions[two]
+    w0, w1, w2 = words[first], words[one], words[two]
+    u0, u1, u2 = used[first], used[one], used[two]
+    a0, a1, a2 = U(first * part), U(one * part), U(two * part)
+    for i in range(U(0), U(size), U(_STEP)):
+        for k in range(_STEP):
+            at = i + U(k)
+            w0, u0 = _put(w0, u0, U(codes[run[a0 + at]]))
+            w1, u1 = _put(w1, u1, U(codes[run[a1 + at]]))
+            w2, u2 = _put(w2, u2, U(codes[run[a2 + at]]))
         p0, w0, u0 = _flush(out, p0, w0, u0)
         p1, w1, u1 = _flush(out, p1, w1, u1)
         p2, w2, u2 = _flush(out, p2, w2, u2)
