@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
-from tensorcomp.container.pages import populate
 from tensorcomp.container.reader import CompressedFile, StoredTensor
+from tensorcomp.decoding import Job, decode_all
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.threads import Workers, available_threads
+from tensorcomp.threads import available_threads
 
 _ALIGNMENT = 64
-_LARGE = 1 << 18  # bytes of a chunk that is decoded for longer than Python takes to hand it over
 
 
 def load(
@@ -97,7 +94,6 @@ def load_file(
 
 
 Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
-_Job: TypeAlias = tuple[StoredTensor, int, np.ndarray]  # a chunk, and what it is decoded into
 
 
 def _converter(framework: str, device: Any) -> Converter:
@@ -135,13 +131,13 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
             "take them one by one by safe_open"
         ) from error
     flats: dict[str, np.ndarray] = {}
-    jobs: list[_Job] = []
+    jobs: list[Job] = []
     start = 0
     for tensor, size in zip(opened, sizes, strict=True):
         flats[tensor.record.name] = arena[start : start + tensor.record.nbytes]
         jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
         start += size
-    _decode_all(jobs, threads)
+    decode_all(jobs, threads)
     tensors = {
         name: convert(flats[record.same_as or name], record.dtype, record.shape)
         for name, record in records.items()
@@ -150,68 +146,11 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     return tensors | tied
 
 
-def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[_Job]:
+def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[Job]:
     grid = tensor.grid
     if grid.count == 1:
         return [(tensor, 0, whole)]
     return [(tensor, index, whole[slice(*grid.bounds(index))]) for index in range(grid.count)]
-
-
-def _decode_all(jobs: list[_Job], threads: int) -> None:
-    """Decode chunks: one thread those of few bytes, all others the large ones, in both cases first.
-
-    Two threads at small chunks would wait for each other: half of their time is Python's. The one
-    at the small chunks also provides the memory of the large ones: where several threads touch
-    fresh pages, that can take longer than decoding does.
-    """
-    if threads == 1:
-        for job in jobs:
-            _decode(job)
-        return
-    jobs = sorted(jobs, key=_nbytes)
-    small = deque(job for job in jobs if _nbytes(job) < _LARGE)
-    populated: SimpleQueue[_Job | None] = SimpleQueue()
-
-    def decode_large() -> None:
-        while (job := populated.get()) is not None:
-            _decode(job)
-        populated.put(None)  # for the next thread
-
-    def begin_with_large() -> None:
-        decode_large()
-        _drain(small.pop)
-
-    def begin_with_small() -> None:
-        for job in reversed(jobs):
-            if _nbytes(job) >= _LARGE:
-                populate(job[2])
-                populated.put(job)
-        populated.put(None)
-        _drain(small.popleft)
-        decode_large()
-
-    with Workers(threads) as workers:
-        others = [begin_with_large] * (threads - 1)
-        workers.map_all(lambda work: work(), [begin_with_small, *others])
-
-
-def _drain(take: Callable[[], _Job]) -> None:
-    """Decode what is taken until nothing is left, which another thread may have taken."""
-    while True:
-        try:
-            job = take()
-        except IndexError:
-            return
-        _decode(job)
-
-
-def _nbytes(job: _Job) -> int:
-    return job[2].nbytes
-
-
-def _decode(job: _Job) -> None:
-    tensor, index, out = job
-    tensor.decode_chunk(index, out)
 
 
 class safe_open:

@@ -96,15 +96,23 @@ def _join(symbols, group_of, places, groups, number):
 def _count(symbols, group_rows):
     """Return the symbols that occur, (A,) uint16, and their counts (groups, A) int64."""
     flat = symbols.reshape(symbols.size)
-    counts = np.zeros((group_rows.size, 256), np.int64)
+    groups = group_rows.size
+    counts = np.zeros((groups, 256), np.int64)
     largest = np.int64(flat.max())
     begin = np.int64(0)
-    for g in range(group_rows.size):
+    for g in range(groups):
         stop = begin + group_rows[g] * symbols.shape[1]
         count_run(flat[begin:stop], largest + 1, counts[g])
         begin = stop
-    occurring = np.flatnonzero(counts.sum(0))
-    return occurring.astype(np.uint16), counts[:, occurring]
+    alphabet = np.empty(256, np.uint16)
+    found = 0
+    for symbol in range(256):
+        if counts[:, symbol].max() > 0:
+            alphabet[found] = symbol
+            for g in range(groups):
+                counts[g, found] = counts[g, symbol]
+            found += 1
+    return alphabet[:found].copy(), counts[:, :found].copy()
 
 
 @quick
