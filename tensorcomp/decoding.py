@@ -96,7 +96,9 @@ class _Sharing:
         for job in self._large:
             while self._populated.qsize() >= _AHEAD:
                 with suppress(Empty):  # another thread may have taken the last one
-                    self._decode(self._populated.get_nowait())
+                    job_ahead = self._populated.get_nowait()
+                    assert job_ahead is not None  # which comes when this has ended
+                    self._decode(job_ahead)
             if self._stopped.is_set():
                 return
             populate(job[2])
@@ -119,7 +121,7 @@ class _Sharing:
                 return
             self._decode(job)
 
-    def _decode(self, job: Job | None) -> None:
-        if job is not None and not self._stopped.is_set():
+    def _decode(self, job: Job) -> None:
+        if not self._stopped.is_set():
             tensor, index, out = job
             tensor.decode_chunk(index, out)

@@ -23,7 +23,7 @@ from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
-_RUN_BYTES = 1 << 19  # of tensors that a thread prepares together
+_RUN_BYTES, _RUN_TENSORS = 1 << 19, 64  # that a thread prepares together, at most
 _RUNS_AHEAD = 16
 ROOM = 1 << 26  # bytes of copies a thread
 
@@ -158,11 +158,13 @@ def chunk_jobs(
 def _runs(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
     """Yield tensors that follow each other in runs of so many bytes, larger ones alone."""
     run: list[TensorInfo] = []
+    nbytes = 0
     for info in infos:
-        if run and sum(other.nbytes for other in run) + info.nbytes > _RUN_BYTES:
+        if run and (nbytes + info.nbytes > _RUN_BYTES or len(run) == _RUN_TENSORS):
             yield run
-            run = []
+            run, nbytes = [], 0
         run.append(info)
+        nbytes += info.nbytes
     if run:
         yield run
 

@@ -11,10 +11,9 @@ from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import learn_columns, shares_columns, unpack_columns
 from tensorcomp.codecs.fields import Fields
 from tensorcomp.codecs.huffman import Huffman
-from tensorcomp.codecs.words import as_rows, as_words
+from tensorcomp.codecs.words import as_long_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
-_SHORTEST_ROW = 16  # a level or a span for a row costs 3 bits or so: shorter rows cannot earn it
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = 1 << 13  # elements of a context
 _NO_COLUMNS = np.empty(0, np.uint8)
@@ -73,7 +72,7 @@ class Floats(Serializer):
 
         if array.size == 0:
             return []
-        rows = _matrix(as_words(array))
+        rows = as_long_rows(as_words(array))
         cut = Fields(self.mantissa_bits).cut(array.dtype)
         symbols, rest = np.empty(rows.shape, np.uint16), np.empty(rows.shape, cut.rest)
         split(rows.reshape(-1), cut.low, cut.mask, symbols.reshape(-1), rest.reshape(-1))
@@ -97,7 +96,7 @@ class Floats(Serializer):
             return
         if data.size < SHORTEST:
             raise CodecError("floats: the coded bytes are cut short")
-        rows = _matrix(as_words(out))
+        rows = as_long_rows(as_words(out))
         _, columns = _shared_columns(shared, rows.shape)
         cut = Fields(self.mantissa_bits).cut(out.dtype)
         symbols, spans = np.empty(rows.shape, np.uint16), np.empty((rows.shape[0], 2), np.uint8)
@@ -106,12 +105,6 @@ class Floats(Serializer):
             raise CodecError(f"floats: {WRONG[begin]}")
         part = np.empty(0, cut.rest)
         merge_planes(symbols, data[begin:], spans, apart, cut.low, part, rows)
-
-
-def _matrix(words: np.ndarray) -> np.ndarray:
-    """Return rows of words; a single one where they are too short to be told apart."""
-    rows = as_rows(words)
-    return rows if rows.shape[1] >= _SHORTEST_ROW else rows.reshape(1, -1)
 
 
 def _shared_columns(shared: bytes, shape: tuple[int, ...]) -> tuple[int, np.ndarray]:

@@ -10,10 +10,9 @@ import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.fields import Fields
-from tensorcomp.codecs.words import as_rows, as_words
+from tensorcomp.codecs.words import as_long_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 
-_SHORTEST_ROW = 16  # a group or a span for a row costs 2 bits or so: shorter rows cannot earn it
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
 _WIDEST = 4  # bytes of a float: its exponent must fit a byte
@@ -21,8 +20,9 @@ _WIDEST = 4  # bytes of a float: its exponent must fit a byte
 
 @dataclass(frozen=True)
 class GroupFloats(Serializer):
-    """Code exponents by Huffman codes of groups of rows of like scale, all else as bit planes.
+    """Code exponents by a Huffman code a group of rows of like scale, all else as bit planes.
 
+    The groups may be of columns as well, and the top bits of the mantissa go with the exponent.
     Rows of a group are coded one after the other, so that the decoder finds up to four exponents by
     one look into a table (`kernels.huffman_runs`).
 
@@ -38,11 +38,11 @@ class GroupFloats(Serializer):
     ----------
     mantissa_bits : int
         Top bits of the mantissa, 0 to 4, that are coded with the exponent; less where a byte would
-        not hold both. None decodes fastest.
+        not hold both. 0 decodes fastest.
     groups : int
         How many there may be, a power of two up to 8.
     along : {"rows", "columns"}
-        What is put together.
+        Which of them make the groups.
 
     References
     ----------
@@ -62,13 +62,19 @@ class GroupFloats(Serializer):
             raise ValueError(f"along is 'rows' or 'columns'; got {self.along!r}")
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the coded bytes."""
+        """Return the coded bytes.
+
+        Raises
+        ------
+        NotRepresentable
+            If elements have 8 bytes, or no code makes the exponents smaller.
+        """
         from tensorcomp.kernels.float_side import PADDING
         from tensorcomp.kernels.group_float_chunks import encode_chunk
 
         if array.size == 0:
             return []
-        rows = _matrix(array)
+        rows = as_long_rows(as_words(array))
         mantissa, part = _cut(array.dtype)
         coded, planes = encode_chunk(
             rows, part, mantissa, min(self.mantissa_bits, mantissa), self._affordable(rows),
@@ -88,16 +94,21 @@ class GroupFloats(Serializer):
         return min(self.groups, 1 << max(rows.size // _FEWEST[self.along], 1).bit_length() - 1)
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
-        """Fill `out`."""
-        from tensorcomp.kernels.float_decoder import WRONG
+        """Fill `out`.
+
+        Raises
+        ------
+        CodecError
+            If the bytes are damaged.
+        """
+        from tensorcomp.kernels.float_decoder import SHORTEST, WRONG
         from tensorcomp.kernels.group_float_chunks import decode_chunk
-        from tensorcomp.kernels.group_float_decoder import SHORTEST
 
         if out.size == 0:
             return
         if data.size < SHORTEST:
             raise CodecError("groupfloats: the coded bytes are cut short")
-        rows = _matrix(out)
+        rows = as_long_rows(as_words(out))
         mantissa, part = _cut(out.dtype)
         wrong = decode_chunk(data, part, mantissa, self._by_columns(rows), rows)
         if wrong:
@@ -114,9 +125,3 @@ def _cut(dtype: np.dtype) -> tuple[int, np.ndarray]:
         raise NotRepresentable(f"groupfloats: the exponents of {dtype} need more than a byte")
     cut = Fields(0).cut(dtype)
     return cut.low, np.empty(0, cut.rest)
-
-
-def _matrix(array: np.ndarray) -> np.ndarray:
-    """Return rows of words; a single one where they are too short to be told apart."""
-    rows = as_rows(as_words(array))
-    return rows if rows.shape[1] >= _SHORTEST_ROW else rows.reshape(1, -1)

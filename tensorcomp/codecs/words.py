@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorcomp.errors import NotRepresentable
 
+_SHORTEST_ROW = 16  # a level, a group or a span costs 3 bits or so: a shorter row cannot earn it
 _UNSIGNED: dict[int, np.dtype] = {
     1: np.dtype("u1"),
     2: np.dtype("<u2"),
@@ -34,6 +35,12 @@ def word_dtype(dtype: np.dtype) -> np.dtype:
 def as_words(array: np.ndarray) -> np.ndarray:
     """Return a view of the array's bits as unsigned integers, in the same shape."""
     return array.view(word_dtype(array.dtype))
+
+
+def as_long_rows(array: np.ndarray) -> np.ndarray:
+    """Return what `as_rows` does, but a single row where rows are too short to be told apart."""
+    rows = as_rows(array)
+    return rows if rows.shape[1] >= _SHORTEST_ROW else rows.reshape(1, -1)
 
 
 def as_rows(array: np.ndarray) -> np.ndarray:

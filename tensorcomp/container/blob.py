@@ -34,7 +34,7 @@ MAX_CHUNK_ELEMENTS = 1 << 22
 _MOST_AXES = 8  # a tensor of more is seen as a matrix: NumPy's own limit differs between versions
 _ENTRY = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<Q")
-_NOTHING = (0, 0, xxhash.xxh3_64_intdigest(b""))  # what the chunk of a short index shares
+_NOTHING = (0, 0, xxhash.xxh3_64_intdigest(b""))  # what a short index, and no other, has first
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def is_short(chunks: int, version: int = FORMAT_VERSION) -> bool:
     return chunks == 1 and version > 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # as `TensorRecord`
 class Blob:
-    """A blob opened for reading: its index is checked, its payloads are views.
+    """A blob opened for reading: its index is checked, its payloads are views; it never changes.
 
     Parameters
     ----------

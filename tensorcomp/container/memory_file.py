@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import mmap
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-_LARGE_PAGE = 1 << 21
+from tensorcomp.container.pages import ask_for_large_pages
+
 _FEW = 1 << 14  # bytes that are copied sooner than the lock changes hands
 # Functions of our own: those of `ctypes.pythonapi` are shared, and other libraries set their types.
 _new = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t)(
@@ -50,7 +48,7 @@ class MemoryFile:
             _resize(ctypes.byref(self._object), capacity)
         assert self._object.value is not None  # else Python has raised MemoryError
         address = self._object.value + _HEAD
-        _ask_for_large_pages(address, capacity)
+        ask_for_large_pages(address, capacity)
         buffer = (ctypes.c_uint8 * capacity).from_address(address)
         self._bytes = np.frombuffer(buffer, np.uint8)
         self._view = memoryview(buffer).cast("B")
@@ -101,21 +99,3 @@ class MemoryFile:
         """Give back the file's own reference to the bytes object."""
         if self._object.value is not None:
             _let_go(self._object)
-
-
-@functools.cache
-def _madvise() -> Callable[..., int] | None:
-    if not hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
-        return None
-    advise = ctypes.CDLL(None).madvise
-    advise.argtypes, advise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-    return advise
-
-
-def _ask_for_large_pages(address: int, size: int) -> None:
-    """Advise the system to serve whole large pages within a range; it need not."""
-    advise = _madvise()
-    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
-    if advise is not None and end - begin >= _LARGE_PAGE:
-        advise(begin, end - begin, mmap.MADV_HUGEPAGE)

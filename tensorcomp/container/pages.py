@@ -24,7 +24,7 @@ def _madvise() -> Callable[..., int] | None:
 
 def ask_for_large_pages(address: int, size: int) -> None:
     """Advise the system to serve whole large pages within a range; it need not."""
-    if size >= _LARGE_PAGE:
+    if size >= _LARGE_PAGE and _madvise() is not None:
         _advise(address, size, mmap.MADV_HUGEPAGE)
 
 

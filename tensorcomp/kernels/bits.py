@@ -1,4 +1,4 @@
-"""Unaligned 64-bit loads and stores on byte arrays: the base of every bit stream."""
+"""Unaligned loads and stores on byte arrays, and arithmetic in the words' own width."""
 
 from __future__ import annotations
 

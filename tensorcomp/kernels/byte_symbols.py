@@ -28,7 +28,7 @@ _MOST = 255  # of a byte
 
 @jit
 def look_at_rows(words, sums):
-    """Return the least word above 0 and the greatest one, without their signs.
+    """Return the least word above 0 (0 if there is none) and the greatest, without their signs.
 
     words (R, C) unsigned, sign on top; sums (R,) int64 is set to the sum of each row's words
     without their signs: these are the logarithms of the numbers, but for a factor, and nearly.

@@ -48,7 +48,7 @@ def encode_chunk(words, part, mantissa, wanted, groups, by_columns, told_apart):
 def decode_chunk(data, part, mantissa, by_columns, words):
     """Decode into `words` (R, C); return 0, or what is wrong (see `float_decoder.WRONG`).
 
-    data uint8, at least `group_float_decoder.SHORTEST` of them: what `encode_chunk` gave, and zeros
+    data uint8, at least `float_decoder.SHORTEST` of them: what `encode_chunk` gave, and zeros
     behind fewer than 8 bytes of planes.
     """
     rows, columns = words.shape

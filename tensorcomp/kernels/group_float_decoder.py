@@ -21,7 +21,6 @@ from tensorcomp.kernels.huffman_runs import (
 from tensorcomp.kernels.jit import jit
 from tensorcomp.kernels.scale_groups import copy, find_places
 
-SHORTEST = 8  # bytes of any chunk
 _SYMBOLS = 256
 
 
@@ -29,8 +28,9 @@ _SYMBOLS = 256
 def decode_rows(data, mantissa, columns, spans, symbols, places):
     """Decode what `encode_rows` gave into `symbols` (L, W) uint8, row r into row places[r].
 
-    data uint8, at least `SHORTEST` of them; `mantissa` bits has a float, and `columns` each row of
-    the array, of which symbols may be the columns. Sets `spans` (R, 2) and `places` (L,) int64.
+    data uint8, at least `float_decoder.SHORTEST` of them; `mantissa` bits has a float. columns is
+    the words in a row of the array; `symbols` has a line for each row of it, or for each column
+    where groups are of columns. Sets `spans` (R, 2) and `places` (L,) int64.
     Returns (the byte where the planes begin, whether rows have spans of their
     own, bits of the mantissa below the symbol, the base of symbols), or what is wrong instead of
     the byte. Nothing is read or written out of bounds, whatever the data.

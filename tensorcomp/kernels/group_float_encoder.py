@@ -50,7 +50,7 @@ def encode_rows(symbols, group_of, places, group_rows, mantissa_bits, base, span
     rows = group_of.size
     groups = group_rows.size
     alphabet, counts = _count(symbols, group_rows)
-    longest = longest_for(alphabet.size, symbols.size // groups)
+    longest = _longest_for(alphabet.size, symbols.size // groups)
     lengths = cheapest_lengths(counts, longest, _GROUP_BITS * rows)
     if _coded_bits(counts, lengths) // 8 > most:
         return np.empty(0, np.uint8)
@@ -116,7 +116,7 @@ def _count(symbols, group_rows):
 
 
 @quick
-def longest_for(alphabet, elements):
+def _longest_for(alphabet, elements):
     """Return how long codes may be: shorter for a few elements, since tables take time as well."""
     wanted = bit_length(np.int64(elements)) - 3
     return np.int64(min(max(wanted, bit_length(np.int64(alphabet)) + 2), LONGEST))

@@ -25,7 +25,7 @@ def usual_tree(array: np.ndarray, effort: str) -> str:
 
 
 def any_floats(dtype: np.dtype, effort: str) -> str:
-    """Return the tree of floats of which nothing is known; it can represent any."""
+    """Return the tree of floats of which nothing is known; it can represent any up to 8 bytes."""
     bits = mantissa_bits(dtype)
     if effort == "max":
         return f"fields({bits}, exponent=ans(contexts=16, states=12), mantissa=bitpack)"
@@ -60,7 +60,7 @@ def mantissa_bits(dtype: np.dtype) -> int:
 def columns_vary(array: np.ndarray) -> float:
     """Return how much the scales of columns vary: variance between columns over that within.
 
-    Of the exponents of some thousand elements, zeros left out, after what rows have in common.
+    Of the logarithms of two thousand elements, zeros left out, after what rows have in common.
     """
     from tensorcomp.kernels.survey import column_variance
 

@@ -186,7 +186,7 @@ def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:
 def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iterator[_Candidate]:
     """Yield what may suit floats; more than the usual tree only where the probe shows why."""
     codes = _CODES[effort]
-    yield _Candidate(usual_tree(array, effort), "floats: exponents by row and column scale")
+    yield _Candidate(usual_tree(array, effort), "ordinary floats")
     if array.itemsize == 1:
         yield _Candidate(_FLAT_CODES[effort], "floats of a byte, coded whole")
     if array.itemsize > 1 and distinct <= _FEW_DISTINCT and zeros <= MANY:

@@ -39,10 +39,8 @@ all                 every role
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
@@ -104,7 +102,7 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     return _decide(Place(_spelled(name), shape), dtype).role
 
 
-def classify_all(infos: Iterable[TensorInfo]) -> Mapping[str, RoleDecision]:
+def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     """Return the role of every tensor of a checkpoint; a tensor's neighbours help to tell it.
 
     Parameters
@@ -113,14 +111,10 @@ def classify_all(infos: Iterable[TensorInfo]) -> Mapping[str, RoleDecision]:
 
     Returns
     -------
-    mapping of str to RoleDecision
+    dict of str to RoleDecision
         By name, in the order of `infos`.
     """
-    return _classified(tuple(infos))
-
-
-@functools.lru_cache(maxsize=8)  # a checkpoint is saved more than once, and planned before that
-def _classified(tensors: tuple[TensorInfo, ...]) -> Mapping[str, RoleDecision]:
+    tensors = list(infos)
     shapes = {_spelled(info.name): info.shape for info in tensors}
 
     def embeddings() -> Iterator[tuple[int, ...]]:
@@ -137,7 +131,7 @@ def _classified(tensors: tuple[TensorInfo, ...]) -> Mapping[str, RoleDecision]:
         square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
         transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
         decisions[info.name] = RoleDecision(found.role, found.why, transposed)
-    return MappingProxyType(decisions)
+    return decisions
 
 
 def _spelled(name: str) -> str:

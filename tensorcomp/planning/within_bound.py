@@ -18,7 +18,14 @@ SAMPLE = 1 << 15  # elements
 _LARGE_SAMPLE = 1 << 20
 _ROWS_A_COLUMN = 2
 _FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
-_ORDINARY = {"ans", "fields", "floats", "huffman", "raw"}  # roots of lossless trees for any floats
+_ORDINARY = {
+    "ans",
+    "fields",
+    "floats",
+    "groupfloats",
+    "huffman",
+    "raw",
+}  # roots of lossless trees for any floats
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 
@@ -44,7 +51,7 @@ def plan_within(
         return TensorPlan(why=f"no tree keeps {bound}")
     best = min(trials, key=lambda trial: trial.bits)
     exact = plan_lossless(array, effort)
-    if best.bits > _DEAR * 8 * array.itemsize or not _is_ordinary(exact):
+    if best.bits > _DEAR * 8 * array.itemsize or not is_ordinary(exact):
         lossless = _rate(exact, array, effort)
         if lossless <= _FREE * best.bits:
             return TensorPlan(why="lossless takes as few bits", bits=lossless)
@@ -64,7 +71,7 @@ def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
     return sample_rows(array, elements)
 
 
-def _is_ordinary(exact: Plan) -> bool:
+def is_ordinary(exact: Plan) -> bool:
     """Return whether a lossless plan is that of a tensor without structure."""
     return exact.fallback is None and exact.tree.codec.id in _ORDINARY
 

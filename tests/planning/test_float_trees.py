@@ -9,6 +9,8 @@ import pytest
 from tensorcomp.codecs import encode, fit, parse_tree
 from tensorcomp.codecs.tree import byte_count
 from tensorcomp.planning.float_trees import any_floats, columns_vary, flat_tree, usual_tree
+from tensorcomp.planning.lossless import EFFORTS, plan_lossless
+from tensorcomp.planning.within_bound import is_ordinary
 
 
 def weights(rows: int = 256, columns: int = 512, *, along: str = "") -> np.ndarray:
@@ -69,3 +71,14 @@ def test_wide_exponents_keep_contexts() -> None:
     array = weights(along="columns").astype(np.float64)
     assert usual_tree(array, "balanced") == any_floats(array.dtype, "balanced") == "floats(2)"
     assert usual_tree(array, "fast") == "floats(2, contexts=1)"
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("along", ["", "columns"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_trees_of_ordinary_floats_are_known_as_such(
+    dtype: np.dtype, along: str, effort: str
+) -> None:
+    plan = plan_lossless(weights(along=along).astype(dtype), effort)
+    assert plan.why == "ordinary floats"
+    assert is_ordinary(plan)

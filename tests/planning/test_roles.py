@@ -121,13 +121,6 @@ def test_a_matrix_of_an_embedding_s_shape_is_a_head():
     assert square["x.weight"].role == "matrix"
 
 
-def test_roles_found_before_cannot_be_changed():
-    infos = [info("embed.weight", 99, 64)]
-    with pytest.raises(TypeError):
-        classify_all(infos)["embed.weight"] = None
-    assert classify_all(infos)["embed.weight"].role == "embedding"
-
-
 @pytest.mark.parametrize("bias", [[], [info("h.0.attn.c_proj.bias", 64)]])
 def test_square_matrices_of_gpt2_follow_the_others_of_their_checkpoint(bias):
     columns_out = [info("h.0.attn.c_attn.weight", 64, 192), info("h.0.attn.c_proj.weight", 64, 64)]
