@@ -57,3 +57,28 @@ def get_gamma(data, position):
         zeros += 1
     value = (np.int64(1) << zeros) | get_bits(data, position + zeros + 1, zeros)
     return value, position + 2 * zeros + 1
+
+
+@jit
+def put_code(word, used, entry):
+    """Put code << 8 | length behind the `used` bits of a word; return both (see `flush_codes`).
+
+    Only the low byte of `used` counts: it must not pass 63 between two flushes, and what codes add
+    above it is cut off by the shift here and by the flush.
+    """
+    return word | ((entry >> U(8)) << (used & U(63))), used + entry
+
+
+@jit
+def flush_codes(out, position, word, used):
+    """Store a word at the byte `position`; return (the next one, the bits left over, how many)."""
+    store64(out, np.int64(position), word)
+    whole = (used & U(63)) >> U(3)
+    return position + whole, word >> (whole << U(3)), used & U(7)
+
+
+@jit
+def copy(source, target):
+    """Copy bytes (n,); a loop, since an assignment of slices is not vectorised."""
+    for i in range(source.size):
+        target[i] = source[i]

@@ -19,8 +19,8 @@ from tensorcomp.kernels.contexts import (
     level_patterns,
 )
 from tensorcomp.kernels.float_side import LEVELS, SUMS
-from tensorcomp.kernels.huffman import STREAMS, count_symbols, encode_streams, spread_codes
-from tensorcomp.kernels.huffman_codes import NARROW, cheapest_lengths, longest_for
+from tensorcomp.kernels.huffman import count_symbols, encode_streams, spread_codes
+from tensorcomp.kernels.huffman_codes import NARROW, cheapest_lengths, coded_bits, longest_for
 from tensorcomp.kernels.jit import jit
 
 _LEVEL_BITS = 3  # what the level of a row or column costs, about
@@ -60,7 +60,7 @@ def encode_symbols(symbols, contexts, width, columns, spans, most):
     levels = rows + row if own else rows
     lengths = cheapest_lengths(counts, longest, _LEVEL_BITS * levels)
     number = lengths.shape[0]
-    if _coded_bits(counts, lengths) // 8 > most:
+    if coded_bits(counts, lengths) // 8 > most:
         return np.empty(0, np.uint8)
     codes = spread_codes(lengths, longest, alphabet, contexts, bits)
     streams, starts, used = encode_streams(flat, codes, longest)
@@ -76,14 +76,7 @@ def encode_symbols(symbols, contexts, width, columns, spans, most):
     at = side.put_sizes(head, at, used)
     at = side.put_spans(head, at, spans)
     at = side.put_lengths(head, at, lengths)
-    size = (at + 7) // 8
-    out = np.empty(size + ((used + 7) // 8).sum(), np.uint8)
-    out[:size] = head[:size]
-    for j in range(STREAMS):
-        count = (used[j] + 7) // 8
-        out[size : size + count] = streams[starts[j] : starts[j] + count]
-        size += count
-    return out
+    return side.with_streams(head, at, streams, starts, used)
 
 
 @jit
@@ -117,14 +110,3 @@ def _to_indices(symbols, least, bits, row_levels, column_levels, context_of, con
             for c in range(columns):
                 row[c] = pattern[c] + (row[c] - least)
         histogram(symbols[first * columns : stop * columns], counters)
-
-
-@jit
-def _coded_bits(counts, lengths):
-    """Return the bits of all codes; each context of `lengths` stands for as many of `counts`."""
-    step = counts.shape[0] // lengths.shape[0]
-    bits = np.int64(0)
-    for k in range(counts.shape[0]):
-        for a in range(counts.shape[1]):
-            bits += counts[k, a] * np.int64(lengths[k // step, a])
-    return bits

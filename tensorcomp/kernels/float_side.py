@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bit_io import bit_length, get_bits, get_gamma, put_bits, put_gamma
+from tensorcomp.kernels.bit_io import bit_length, copy, get_bits, get_gamma, put_bits, put_gamma
 from tensorcomp.kernels.contexts import fill_steps
 from tensorcomp.kernels.frequencies import LONGEST_CODE, pack, unpack
 from tensorcomp.kernels.huffman_codes import (
@@ -232,3 +232,19 @@ def get_lengths(data, at, longest, lengths):
         for a in range(lengths.shape[1]):
             lengths[k, a] = table[k, a]
     return 8 * begin + bits
+
+
+@jit
+def with_streams(head, at, streams, starts, used):
+    """Return the first `at` bits of the side information, then each stream from a whole byte on.
+
+    Stream j has used[j] bits from the byte starts[j] of `streams` on.
+    """
+    size = (at + 7) // 8
+    out = np.empty(size + ((used + 7) // 8).sum(), np.uint8)
+    copy(head[:size], out)
+    for j in range(used.size):
+        count = (used[j] + 7) // 8
+        copy(streams[starts[j] : starts[j] + count], out[size : size + count])
+        size += count
+    return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels import float_side as side
-from tensorcomp.kernels.bit_io import get_bits
+from tensorcomp.kernels.bit_io import copy, get_bits
 from tensorcomp.kernels.bitpack import BLOCK, flat_bytes, packed_bytes, packed_size, unpack
 from tensorcomp.kernels.byte_symbols import merge
 from tensorcomp.kernels.float_decoder import DAMAGED_SIDE, NO_PREFIX_CODE, WRONG_END, WRONG_SIZE
@@ -19,7 +19,7 @@ from tensorcomp.kernels.huffman_runs import (
     fill_entries,
 )
 from tensorcomp.kernels.jit import jit
-from tensorcomp.kernels.scale_groups import copy, find_places
+from tensorcomp.kernels.scale_groups import find_places
 
 _SYMBOLS = 256
 

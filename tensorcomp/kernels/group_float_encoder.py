@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.kernels import float_side as side
-from tensorcomp.kernels.bit_io import bit_length, put_bits
+from tensorcomp.kernels.bit_io import bit_length, copy, put_bits
 from tensorcomp.kernels.bits import U
 from tensorcomp.kernels.byte_symbols import choose_cut
-from tensorcomp.kernels.huffman_codes import cheapest_lengths, fill_codes
+from tensorcomp.kernels.huffman_codes import cheapest_lengths, coded_bits, fill_codes
 from tensorcomp.kernels.huffman_runs import LONGEST, STREAMS, count_run, encode_run, room_of
 from tensorcomp.kernels.jit import jit, quick
-from tensorcomp.kernels.scale_groups import copy, find_groups, find_places
+from tensorcomp.kernels.scale_groups import find_groups, find_places
 
 MANTISSA_BITS, BASE_BITS = 3, 16  # of the fields of the side information
 MOST_MANTISSA_BITS = 4
@@ -52,7 +52,7 @@ def encode_rows(symbols, group_of, places, group_rows, mantissa_bits, base, span
     alphabet, counts = _count(symbols, group_rows)
     longest = _longest_for(alphabet.size, symbols.size // groups)
     lengths = cheapest_lengths(counts, longest, _GROUP_BITS * rows)
-    if _coded_bits(counts, lengths) // 8 > most:
+    if coded_bits(counts, lengths) // 8 > most:
         return np.empty(0, np.uint8)
     number = lengths.shape[0]
     if number < groups:
@@ -70,14 +70,7 @@ def encode_rows(symbols, group_of, places, group_rows, mantissa_bits, base, span
     at = side.put_sizes(head, at, used)
     at = side.put_spans(head, at, spans)
     at = side.put_lengths(head, at, lengths)
-    size = (at + 7) // 8
-    out = np.empty(size + ((used + 7) // 8).sum(), np.uint8)
-    out[:size] = head[:size]
-    for j in range(STREAMS):
-        count = (used[j] + 7) // 8
-        copy(streams[starts[j] : starts[j] + count], out[size : size + count])
-        size += count
-    return out
+    return side.with_streams(head, at, streams, starts, used)
 
 
 @jit
@@ -145,14 +138,3 @@ def _encode_groups(symbols, group_rows, lengths, longest, alphabet):
     for j in range(STREAMS):
         bits[j] = np.int64((positions[j] << U(3)) + used[j]) - 8 * starts[j]
     return streams, starts, bits
-
-
-@jit
-def _coded_bits(counts, lengths):
-    """Return the bits of all codes; each group of `lengths` stands for as many of `counts`."""
-    step = counts.shape[0] // lengths.shape[0]
-    bits = np.int64(0)
-    for k in range(counts.shape[0]):
-        for a in range(counts.shape[1]):
-            bits += counts[k, a] * np.int64(lengths[k // step, a])
-    return bits

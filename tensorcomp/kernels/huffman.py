@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U, leading_zeros, load64, store64
+from tensorcomp.kernels.bit_io import flush_codes, put_code
+from tensorcomp.kernels.bits import U, leading_zeros, load64
 from tensorcomp.kernels.contexts import histogram
 from tensorcomp.kernels.huffman_codes import (
     LENGTH_BITS,
@@ -113,20 +114,6 @@ def decode_array(stream, positions, lengths, longest, symbols, bases, out):
 
 
 @jit
-def _put(word, used, entry):
-    # Only the low byte of `used` counts: it never passes 7 + 4 × 14 bits between two flushes, and
-    # what the codes add above it is cut off by the shift and by `_flush`.
-    return word | ((entry >> U(8)) << (used & U(63))), used + entry
-
-
-@jit
-def _flush(out, position, word, used):
-    store64(out, np.int64(position), word)
-    whole = (used & U(63)) >> U(3)
-    return position + whole, word >> (whole << U(3)), used & U(7)
-
-
-@jit
 def encode(indices, codes, out, starts, ends):
     """Write eight streams from the byte positions `starts` of `out`; set `ends` to end bits.
 
@@ -143,8 +130,8 @@ def encode(indices, codes, out, starts, ends):
     n = U(indices.size)
     for i in range(n - n % U(BATCH), n):
         j = i & U(STREAMS - 1)
-        words[j], used[j] = _put(words[j], used[j], U(codes[indices[i]]))
-        positions[j], words[j], used[j] = _flush(out, positions[j], words[j], used[j])
+        words[j], used[j] = put_code(words[j], used[j], U(codes[indices[i]]))
+        positions[j], words[j], used[j] = flush_codes(out, positions[j], words[j], used[j])
     for j in range(STREAMS):
         ends[j] = positions[j] * U(8) + used[j]
 
@@ -161,14 +148,14 @@ def _encode_four(indices, codes, out, first, positions, words, used):
     for i in range(first, n - n % U(BATCH) + first, U(BATCH)):
         for k in range(UNROLL):
             at = i + U(k) * U(STREAMS)
-            w0, u0 = _put(w0, u0, U(codes[indices[at]]))
-            w1, u1 = _put(w1, u1, U(codes[indices[at + one]]))
-            w2, u2 = _put(w2, u2, U(codes[indices[at + two]]))
-            w3, u3 = _put(w3, u3, U(codes[indices[at + three]]))
-        p0, w0, u0 = _flush(out, p0, w0, u0)
-        p1, w1, u1 = _flush(out, p1, w1, u1)
-        p2, w2, u2 = _flush(out, p2, w2, u2)
-        p3, w3, u3 = _flush(out, p3, w3, u3)
+            w0, u0 = put_code(w0, u0, U(codes[indices[at]]))
+            w1, u1 = put_code(w1, u1, U(codes[indices[at + one]]))
+            w2, u2 = put_code(w2, u2, U(codes[indices[at + two]]))
+            w3, u3 = put_code(w3, u3, U(codes[indices[at + three]]))
+        p0, w0, u0 = flush_codes(out, p0, w0, u0)
+        p1, w1, u1 = flush_codes(out, p1, w1, u1)
+        p2, w2, u2 = flush_codes(out, p2, w2, u2)
+        p3, w3, u3 = flush_codes(out, p3, w3, u3)
     positions[first], words[first], used[first] = p0, w0, u0
     positions[first + one], words[first + one], used[first + one] = p1, w1, u1
     positions[first + two], words[first + two], used[first + two] = p2, w2, u2

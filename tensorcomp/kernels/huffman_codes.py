@@ -211,3 +211,14 @@ def cheapest_lengths(counts, longest, level_bits):
             for a in range(alphabet):
                 joined[k, a] = counts[2 * k, a] + counts[2 * k + 1, a]
         counts = joined
+
+
+@quick
+def coded_bits(counts, lengths):
+    """Return the bits of all codes; each row of `lengths` stands for as many of `counts`."""
+    step = counts.shape[0] // lengths.shape[0]
+    bits = np.int64(0)
+    for k in range(counts.shape[0]):
+        for a in range(counts.shape[1]):
+            bits += counts[k, a] * np.int64(lengths[k // step, a])
+    return bits

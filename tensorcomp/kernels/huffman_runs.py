@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import U, leading_zeros, load16, load64, store32, store64
+from tensorcomp.kernels.bit_io import flush_codes, put_code
+from tensorcomp.kernels.bits import U, leading_zeros, load16, load64, store32
 from tensorcomp.kernels.huffman_codes import LENGTH_BITS, fill_table
 from tensorcomp.kernels.jit import jit, quick
 
@@ -86,15 +87,15 @@ def encode_run(run, codes, out, positions, words, used):
         pairs = np.empty(codes.size << 8, np.uint32)
         _fill_pairs(codes, pairs)
         for first in (0, 3):
-            _encode_pairs(run, part, done, pairs, out, first, positions, words, used)
+            _encode_three(run, part, done, codes, pairs, out, first, positions, words, used)
     else:
         for first in (0, 3):
-            _encode_singly(run, part, done, codes, out, first, positions, words, used)
+            _encode_three(run, part, done, codes, None, out, first, positions, words, used)
     for j in range(STREAMS):
         stop = (j + 1) * part if j < STREAMS - 1 else run.size
         for i in range(j * part + done, stop):
-            words[j], used[j] = _put(words[j], used[j], U(codes[run[i]]))
-            positions[j], words[j], used[j] = _flush(out, positions[j], words[j], used[j])
+            words[j], used[j] = put_code(words[j], used[j], U(codes[run[i]]))
+            positions[j], words[j], used[j] = flush_codes(out, positions[j], words[j], used[j])
 
 
 @quick
@@ -110,8 +111,8 @@ def _fill_pairs(codes, pairs):
 
 
 @jit
-def _encode_pairs(run, part, size, pairs, out, first, positions, words, used):
-    """Write the first `size` symbols of the parts `first` … `first` + 2."""
+def _encode_three(run, part, size, codes, pairs, out, first, positions, words, used):
+    """Write the first `size` symbols of the parts `first` … `first` + 2; pairs may be None."""
     one, two = first + 1, first + 2
     p0, p1, p2 = positions[first], positions[one], positions[two]
     w0, w1, w2 = words[first], words[one], words[two]
@@ -120,50 +121,23 @@ def _encode_pairs(run, part, size, pairs, out, first, positions, words, used):
     for i in range(U(0), U(size), U(_STEP)):
         for k in range(0, _STEP, 2):
             at = i + U(k)
-            w0, u0 = _put(w0, u0, U(pairs[load16(run, a0 + at)]))
-            w1, u1 = _put(w1, u1, U(pairs[load16(run, a1 + at)]))
-            w2, u2 = _put(w2, u2, U(pairs[load16(run, a2 + at)]))
-        p0, w0, u0 = _flush(out, p0, w0, u0)
-        p1, w1, u1 = _flush(out, p1, w1, u1)
-        p2, w2, u2 = _flush(out, p2, w2, u2)
+            w0, u0 = _put_two(run, a0 + at, codes, pairs, w0, u0)
+            w1, u1 = _put_two(run, a1 + at, codes, pairs, w1, u1)
+            w2, u2 = _put_two(run, a2 + at, codes, pairs, w2, u2)
+        p0, w0, u0 = flush_codes(out, p0, w0, u0)
+        p1, w1, u1 = flush_codes(out, p1, w1, u1)
+        p2, w2, u2 = flush_codes(out, p2, w2, u2)
     positions[first], positions[one], positions[two] = p0, p1, p2
     words[first], words[one], words[two] = w0, w1, w2
     used[first], used[one], used[two] = u0, u1, u2
 
 
 @jit
-def _encode_singly(run, part, size, codes, out, first, positions, words, used):
-    """Do as `_encode_pairs` without its table: for runs that are shorter than that would be."""
-    one, two = first + 1, first + 2
-    p0, p1, p2 = positions[first], positions[one], positions[two]
-    w0, w1, w2 = words[first], words[one], words[two]
-    u0, u1, u2 = used[first], used[one], used[two]
-    a0, a1, a2 = U(first * part), U(one * part), U(two * part)
-    for i in range(U(0), U(size), U(_STEP)):
-        for k in range(_STEP):
-            at = i + U(k)
-            w0, u0 = _put(w0, u0, U(codes[run[a0 + at]]))
-            w1, u1 = _put(w1, u1, U(codes[run[a1 + at]]))
-            w2, u2 = _put(w2, u2, U(codes[run[a2 + at]]))
-        p0, w0, u0 = _flush(out, p0, w0, u0)
-        p1, w1, u1 = _flush(out, p1, w1, u1)
-        p2, w2, u2 = _flush(out, p2, w2, u2)
-    positions[first], positions[one], positions[two] = p0, p1, p2
-    words[first], words[one], words[two] = w0, w1, w2
-    used[first], used[one], used[two] = u0, u1, u2
-
-
-@jit
-def _put(word, used, entry):
-    # Only the low byte of `used` counts: what codes add above it is cut off (see `_flush`).
-    return word | ((entry >> U(8)) << (used & U(63))), used + entry
-
-
-@jit
-def _flush(out, position, word, used):
-    store64(out, np.int64(position), word)
-    whole = (used & U(63)) >> U(3)
-    return position + whole, word >> (whole << U(3)), used & U(7)
+def _put_two(run, at, codes, pairs, word, used):
+    if pairs is None:
+        word, used = put_code(word, used, U(codes[run[at]]))
+        return put_code(word, used, U(codes[run[at + U(1)]]))
+    return put_code(word, used, U(pairs[load16(run, at)]))
 
 
 @quick

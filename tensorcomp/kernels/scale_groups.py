@@ -11,13 +11,6 @@ _BLOCK = 64  # rows and columns that are turned together
 
 
 @jit
-def copy(source, target):
-    """Copy bytes (n,); a loop, since an assignment of slices is not vectorised."""
-    for i in range(source.size):
-        target[i] = source[i]
-
-
-@jit
 def find_groups(sums, columns, groups, group_of):
     """Set `group_of` (R,) uint8: which of so many equal steps of the mean a row falls in.
 
