@@ -20,7 +20,7 @@ import numpy as np
 
 from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint, scan_folder
 from tensorcomp.container.blob import CHUNK_ELEMENTS, chunk_grid
-from tensorcomp.container.reader import CompressedFile, StoredTensor
+from tensorcomp.container.reader import CompressedFile, OpenTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 from tensorcomp.locations import compressed_files, is_compressed, restored_name
@@ -175,7 +175,7 @@ def _of_compressed(opened: CompressedFile, file: PurePosixPath) -> Iterator[_Ent
         yield _Entry(file, info, 0, True, functools.partial(reader, target))
 
 
-def _decode(tensor: StoredTensor, step: int, start: int, stop: int) -> np.ndarray:
+def _decode(tensor: OpenTensor, step: int, start: int, stop: int) -> np.ndarray:
     """Return elements of a tensor, decoding the chunks that hold them."""
     if start == stop:
         return np.empty(0, tensor.grid.dtype)

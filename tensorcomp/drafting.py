@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import xxhash
 
-from tensorcomp.checkpoints.checkpoint import Source
+from tensorcomp.bundling import BundledSource
+from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
+from tensorcomp.container.records import (
+    DIGEST_DIGITS,
+    PlannedTree,
+    PruningRecord,
+    TensorRecord,
+)
 from tensorcomp.planning import CheckpointPlan, bound_to_json, classify_all
 from tensorcomp.pruning.stored import PrunedSource
 
@@ -26,21 +33,41 @@ def tensor_records(source: Source) -> dict[str, TensorRecord]:
     roles = classify_all(source.tensors)
     pruned = {} if not isinstance(source, PrunedSource) else source.planned()
     return {
-        info.name: TensorRecord(
-            name=info.name,
-            dtype=info.dtype,
-            shape=info.shape,
-            role=roles[info.name].role,
-            nbytes=info.nbytes,
-            digest=_placeholder(info.name),
-            pruned=pruned.get(info.name),
-        )
+        info.name: _record(info, roles[info.name].role, pruned.get(info.name))
         for info in source.tensors
     }
 
 
+def bundle_records(
+    source: BundledSource, tensors: Mapping[str, TensorRecord]
+) -> tuple[dict[str, TensorRecord], dict[str, TensorRecord]]:
+    """Return the records of tensors, with those in bundles marked, and of bundles."""
+    marked = dict(tensors)
+    for name, members in source.bundles.items():
+        for info in members:
+            marked[info.name] = replace(tensors[info.name], bundle=name, digest="")
+    for name, first in source.same_as.items():
+        marked[name] = replace(tensors[name], same_as=first, digest="")
+    return marked, {info.name: _record(info) for info in source.tensors[: len(source.bundles)]}
+
+
+def _record(info: TensorInfo, role: str = "", pruned: PruningRecord | None = None) -> TensorRecord:
+    return TensorRecord(
+        name=info.name,
+        dtype=info.dtype,
+        shape=info.shape,
+        role=role,
+        nbytes=info.nbytes,
+        digest=_placeholder(info.name),
+        pruned=pruned,
+    )
+
+
 def draft_manifest(
-    source: Source, records: Mapping[str, TensorRecord], chunk_elements: int
+    source: Source,
+    records: Mapping[str, TensorRecord],
+    chunk_elements: int,
+    bundles: Mapping[str, TensorRecord] = MappingProxyType({}),
 ) -> Manifest:
     """Return the manifest of a source before anything is encoded; tensors may yet prove equal."""
     looked_at = source.original if isinstance(source, PrunedSource) else source
@@ -52,6 +79,7 @@ def draft_manifest(
         recipe=source.recipe(),
         source_bytes=source.nbytes,
         aliases=source.aliases,
+        bundles=bundles,
     )
 
 
@@ -87,6 +115,9 @@ def _with_likely_duplicates(
     first_with: dict[tuple[str, int, bytes], str] = {}
     marked = {}
     for name, record in records.items():
+        if not record.has_blob:
+            marked[name] = record
+            continue
         data = source.read(name)
         ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
         first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
@@ -100,7 +131,7 @@ def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
     tensors = dict(draft.tensors)
     for name, record in draft.tensors.items():
         planned = plan.tensors[name]
-        if planned.tree is None or record.same_as is not None:
+        if planned.tree is None or not record.has_blob:
             continue
         digits = _as_incompressible_as_an_error(record)
         tensors[name] = replace(

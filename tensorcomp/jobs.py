@@ -13,12 +13,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import xxhash
 
+from tensorcomp.bundling import BundledSource
 from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
 from tensorcomp.container.blob import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
 from tensorcomp.encoding import Encoded, TensorCoder, compared, planned_coder
-from tensorcomp.planning import CheckpointPlan, TensorPlan
+from tensorcomp.planning import TensorPlan
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
 from tensorcomp.threads import Workers
 
@@ -107,22 +108,17 @@ def encode(job: Job) -> Encoded:
 
 
 def chunk_jobs(
-    source: Source,
-    grids: Mapping[str, ChunkGrid],
-    plan: CheckpointPlan | None,
-    effort: str,
-    workers: Workers,
+    source: BundledSource, grids: Mapping[str, ChunkGrid], effort: str, workers: Workers
 ) -> Iterator[Job]:
-    """Yield the chunks of every tensor; one job without a chunk for each duplicate."""
+    """Yield the chunks of every tensor and bundle; one job without a chunk for each duplicate."""
     first_with: dict[Key, str] = {}
-    prunes = source.prune if isinstance(source, PrunedSource) else None
 
     def prepare(info: TensorInfo) -> Prepared:
         grid = grids[info.name]
-        pruned = None if prunes is None else prunes(info.name)
+        pruned = source.prune(info.name)
         data = source.read(info.name) if pruned is None else pruned.data
         array = data.view(grid.dtype).reshape(grid.shape)
-        planned = None if plan is None else plan.tensors[info.name]
+        planned = source.planned(info.name)
         coder, encoded = planned_coder(array, grid, planned, effort)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)
@@ -140,15 +136,17 @@ def chunk_jobs(
         _runs(source.tensors),
         small=lambda run: sum(info.nbytes for info in run) < _SMALL_BYTES,
         ahead=_RUNS_AHEAD,
-        size=lambda run: sum(copied_bytes(source, info) for info in run),
+        size=lambda run: sum(_memory(source, info) for info in run),
         room=ROOM,
     )
     for info, prepared in (pair for run, done in runs for pair in zip(run, done, strict=True)):
         grid = grids[info.name]
-        first = first_with.setdefault(prepared.key, info.name)
+        first = info.name
+        if info.name not in source.bundles:  # which may equal a tensor, but never are one
+            first = first_with.setdefault(prepared.key, info.name)
         if first != info.name:
             data = prepared.array.reshape(-1).view(np.uint8)
-            if are_equal(source, first, info.name, data):
+            if are_equal(source.original, first, info.name, data):
                 yield Job(info, grid, prepared, -1, same_as=first)
                 continue
         for index in range(grid.count):
@@ -167,6 +165,10 @@ def _runs(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
         nbytes += info.nbytes
     if run:
         yield run
+
+
+def _memory(source: BundledSource, info: TensorInfo) -> int:
+    return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)
 
 
 def copied_bytes(source: Source, info: TensorInfo) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
-from tensorcomp.container.reader import CompressedFile, StoredTensor
+from tensorcomp.container.reader import CompressedFile, OpenTensor, StoredTensor
 from tensorcomp.decoding import Job, decode_all
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError
@@ -120,8 +120,8 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
 
     The tensors are views of it, as those of a mapped safetensors file are views of the map.
     """
-    records = file.manifest.tensors
-    opened = [file.open_tensor(name) for name, record in records.items() if not record.same_as]
+    manifest = file.manifest
+    opened = [file.open_blob(record) for record in manifest.blobs.values()]
     sizes = [-(-tensor.record.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
     try:
         arena = np.empty(sum(sizes), np.uint8)
@@ -130,19 +130,24 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
             f"{file.where}: its tensors take {sum(sizes)} bytes, more memory than there is; "
             "take them one by one by safe_open"
         ) from error
-    flats: dict[str, np.ndarray] = {}
+    starts: dict[str, int] = {}
     jobs: list[Job] = []
     start = 0
     for tensor, size in zip(opened, sizes, strict=True):
-        flats[tensor.record.name] = arena[start : start + tensor.record.nbytes]
+        starts[tensor.record.name] = start
         jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
         start += size
+    for name, span in manifest.layout.spans.items():
+        bundle = manifest.tensors[name].bundle
+        assert bundle is not None
+        starts[name] = starts[bundle] + span.start
     decode_all(jobs, threads)
-    tensors = {
-        name: convert(flats[record.same_as or name], record.dtype, record.shape)
-        for name, record in records.items()
-    }
-    tied = {name: tensors[target] for name, target in file.manifest.aliases.items()}
+    tensors = {}
+    for name, record in manifest.tensors.items():
+        start = starts[record.same_as or name]
+        flat = arena[start : start + record.nbytes]
+        tensors[name] = convert(flat, record.dtype, record.shape)
+    tied = {name: tensors[target] for name, target in manifest.aliases.items()}
     return tensors | tied
 
 
@@ -217,8 +222,8 @@ class safe_open:
         tensor = self._file.open_tensor(name)
         flat = np.empty(tensor.grid.nbytes, np.uint8)
         whole = flat.view(tensor.grid.dtype).reshape(tensor.grid.shape)
-        for _, index, out in _jobs(tensor, whole):
-            tensor.decode_chunk(index, out)
+        for index in range(tensor.grid.count):
+            tensor.decode_chunk(index, whole[slice(*tensor.grid.bounds(index))])
         return self._convert(flat, record.dtype, record.shape)
 
     def get_slice(self, name: str) -> TensorSlice:
@@ -235,7 +240,7 @@ class TensorSlice:
     by any for the other axes.
     """
 
-    def __init__(self, info: TensorInfo, tensor: StoredTensor, convert: Converter) -> None:
+    def __init__(self, info: TensorInfo, tensor: OpenTensor, convert: Converter) -> None:
         self._info = info
         self._tensor = tensor
         self._convert = convert

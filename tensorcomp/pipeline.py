@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tensorcomp.bundling import bundled
 from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import CODED
 from tensorcomp.container.writer import CompressedWriter, Output, SizeOnly, header_bytes
-from tensorcomp.drafting import TreeTable, draft_manifest, tensor_records, with_plan
+from tensorcomp.drafting import (
+    TreeTable,
+    bundle_records,
+    draft_manifest,
+    tensor_records,
+    with_plan,
+)
 from tensorcomp.encoding import again
 from tensorcomp.errors import PruningError
 from tensorcomp.jobs import Job, are_equal, chunk_jobs, copied_bytes, encode
@@ -29,7 +36,7 @@ from tensorcomp.planning import (
 from tensorcomp.pruning.request import Pruning
 from tensorcomp.pruning.stored import PrunedSource
 from tensorcomp.pruning.stored_selection import pruned_sources
-from tensorcomp.reports.outcome import Report, TensorReport
+from tensorcomp.reports.outcome import Report, report_of
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
 from tensorcomp.written_blob import WrittenBlob
@@ -228,48 +235,52 @@ class Pipeline:
         workers: Workers,
     ) -> Report:
         progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
-        records = tensor_records(source)
-        draft = draft_manifest(source, records, self.chunk_elements)
+        work = bundled(source, plan, self.chunk_elements)
+        records, bundles = bundle_records(work, tensor_records(source))
+        draft = draft_manifest(source, records, self.chunk_elements, bundles)
         writer = CompressedWriter(file, draft if plan is None else with_plan(draft, plan))
-        grids = {
-            info.name: self._grid(info, None if plan is None else plan.tensors[info.name])
-            for info in source.tensors
-        }
+        grids = {info.name: self._grid(info, work.planned(info.name)) for info in work.tensors}
+        sizes = {info.name: info.nbytes for info in source.tensors}
         trees = TreeTable()
-        reports = {}
+        blobs: dict[str, int] = {}
+        refused = set()
         blob: WrittenBlob | None = None
+        for name in work.same_as:
+            progress.advance(name, sizes[name])
         for job, encoded in workers.in_order(
             encode,
-            chunk_jobs(source, grids, plan, self.effort, workers),
+            chunk_jobs(work, grids, self.effort, workers),
             small=lambda job: job.is_small,
             ahead=_CHUNKS_AHEAD,
         ):
             name = job.info.name
-            progress.advance(name, job.nbytes)
+            if name not in bundles:
+                progress.advance(name, job.nbytes)
             if job.same_as is not None:
                 records[name] = replace(records[name], same_as=job.same_as, digest="", pruned=None)
-                reports[name] = TensorReport(records[name], "", f"equals {job.same_as}", 0)
                 continue
             if job.chunk == 0:
                 blob = WrittenBlob(writer, job.info.name, job.grid, job.prepared.coder)
             assert blob is not None
             if not blob.add(encoded):
                 continue
-            coded = blob.marks <= {CODED}
+            if not blob.marks <= {CODED}:
+                refused.add(name)
             blob = self._kept(blob, job, workers)
             used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
-            records[name] = blob.record(
-                records[name],
+            known = bundles if name in bundles else records
+            known[name] = blob.record(
+                known[name],
                 job.prepared.digest,
                 used,
                 job.prepared.pruned,
-                chunk_elements=_long_chunk(None if plan is None else plan.tensors[name]),
+                chunk_elements=_long_chunk(work.planned(name)),
             )
-            planned = trees.planned[used[0]]
-            reports[name] = TensorReport(records[name], planned.tree, planned.why, blob.size, coded)
-        output_bytes = writer.finish(replace(draft, trees=tuple(trees.planned), tensors=records))
-        ordered = tuple(reports[info.name] for info in source.tensors)
-        return Report(source.nbytes, output_bytes, ordered)
+            blobs[name] = blob.size
+            for info in work.bundles.get(name, ()):
+                progress.advance(info.name, info.nbytes)
+        manifest = replace(draft, trees=tuple(trees.planned), tensors=records, bundles=bundles)
+        return report_of(manifest, blobs, writer.finish(manifest), refused)
 
     def _kept(self, blob: WrittenBlob, job: Job, workers: Workers) -> WrittenBlob:
         """Return the blob if it keeps its bound, or else one that does, written in its place."""

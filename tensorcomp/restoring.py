@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.checkpoints import TensorInfo, restore
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
-from tensorcomp.container.reader import CompressedFile, StoredTensor
+from tensorcomp.container.reader import CompressedFile, OpenTensor
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.locations import (
     COMPRESSED,
@@ -111,7 +111,7 @@ class _Decoder:
         self._due = iter(file.tensors)
         self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
 
-    def _jobs(self) -> Iterator[tuple[StoredTensor, int]]:
+    def _jobs(self) -> Iterator[tuple[OpenTensor, int]]:
         for info in self.tensors:
             tensor = self._file.open_tensor(info.name)
             yield from ((tensor, index) for index in range(tensor.grid.count))
@@ -140,7 +140,7 @@ class _Decoder:
                 return
 
 
-def _decode_job(job: tuple[StoredTensor, int]) -> np.ndarray:
+def _decode_job(job: tuple[OpenTensor, int]) -> np.ndarray:
     tensor, index = job
     return tensor.decode_chunk(index)
 

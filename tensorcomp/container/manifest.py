@@ -12,7 +12,10 @@ bf16 model.)
      "tensors": {name: {"dtype": "F32", "shape": [384, 384], "role": "attention",
                         "tree": 0, "fallback": 1,
                         "digest": "<of the decoded bytes>"}
-                 or     {"dtype": …, "shape": …, "role": …, "same_as": name}, …},
+                 or     {"dtype": …, "shape": …, "role": …, "same_as": name}
+                 or     {"dtype": …, "shape": …, "role": …, "bundle": name}, …},
+     "bundles": {name: {"dtype": "F32", "shape": [1024, 32], "role": "", "tree": …,
+                        "fallback": …, "digest": …}, …},
      "aliases": {name: name, …},
      "source": {"kind": "safetensors", "nbytes": …, "structure": {…}, "attachments": {…}}}
 
@@ -27,14 +30,17 @@ A tensor that was pruned has ``"pruned": {"score": "snip", "granularity": "eleme
 "rel_l2": …}`` (see `PruningRecord`). Its errors then are those against the tensor as it was before
 that; a bound holds for the weights that were kept, relative to the pruned tensor.
 
+A small tensor may be part of a bundle, whose trees and digest are its own (see `bundles`).
+
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
-``packed``; format 5, the codec ``groupfloats``.
+``packed``; format 5, the codec ``groupfloats``; format 6, bundles.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +49,7 @@ from typing import Any
 import zstandard
 
 from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
     PlannedTree,
     TensorRecord,
@@ -54,8 +61,9 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 METADATA_KEY = "tensorcomp"
+_BUNDLES_SINCE = 6  # format version
 _LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink
 
@@ -79,6 +87,8 @@ class Manifest:
         Size of the source file.
     version : int
         Of the format in which the file was written.
+    bundles : mapping of str to TensorRecord
+        Blobs that hold several tensors.
     """
 
     chunk_elements: int
@@ -88,9 +98,28 @@ class Manifest:
     source_bytes: int
     aliases: Mapping[str, str] = field(default_factory=dict)
     version: int = FORMAT_VERSION
+    bundles: Mapping[str, TensorRecord] = field(default_factory=dict)
+
+    @functools.cached_property
+    def layout(self) -> BundleLayout:
+        """Which part of its bundle each tensor is."""
+        return BundleLayout.of(self.tensors)
+
+    @property
+    def blobs(self) -> dict[str, TensorRecord]:
+        """What has a blob of its own: tensors, in the source's order, and then bundles."""
+        alone = {name: record for name, record in self.tensors.items() if record.has_blob}
+        return {**alone, **self.bundles}
+
+    def planned(self, record: TensorRecord) -> PlannedTree | None:
+        """Return the tree of a tensor, or of its bundle; None for a duplicate."""
+        if record.same_as is not None:
+            return None
+        blob = record if record.bundle is None else self.bundles[record.bundle]
+        return self.trees[blob.tree]
 
     def stored(self, name: str) -> TensorRecord:
-        """Return the record of the tensor whose blob holds this name's data."""
+        """Return the record of the tensor that holds this name's data."""
         record = self.tensors[self.aliases.get(name, name)]
         return record if record.same_as is None else self.tensors[record.same_as]
 
@@ -109,6 +138,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "chunk_elements": manifest.chunk_elements,
         "trees": [{"tree": planned.tree, "why": planned.why} for planned in manifest.trees],
         "tensors": {name: record_to_json(record) for name, record in manifest.tensors.items()},
+        "bundles": {name: record_to_json(record) for name, record in manifest.bundles.items()},
         "aliases": dict(manifest.aliases),
         "source": {
             "kind": recipe.kind,
@@ -167,7 +197,11 @@ def _unpacked(envelope: Any, where: str) -> bytes:
 
 def _from_json(value: Any, version: int) -> Manifest:
     source = value["source"]
-    tensors = {name: record_from_json(name, item) for name, item in value["tensors"].items()}
+    told = value["bundles"] if version >= _BUNDLES_SINCE else {}
+    bundles = {name: record_from_json(name, item) for name, item in told.items()}
+    tensors = {
+        name: record_from_json(name, item, bundles) for name, item in value["tensors"].items()
+    }
     manifest = Manifest(
         chunk_elements=natural(value["chunk_elements"]),
         trees=tuple(PlannedTree(text_of(i["tree"]), text_of(i["why"])) for i in value["trees"]),
@@ -183,6 +217,7 @@ def _from_json(value: Any, version: int) -> Manifest:
         ),
         source_bytes=natural(source["nbytes"]),
         version=version,
+        bundles=bundles,
     )
     _check(manifest)
     return manifest
@@ -191,12 +226,12 @@ def _from_json(value: Any, version: int) -> Manifest:
 def _check(manifest: Manifest) -> None:
     if not 1 <= manifest.chunk_elements <= 1 << 22:
         raise FormatError(f"chunks of {manifest.chunk_elements} elements")
-    for record in manifest.tensors.values():
+    for record in (*manifest.tensors.values(), *manifest.bundles.values()):
         if record.chunk_elements > 1 << 22:
             raise FormatError(f"chunks of {record.chunk_elements} elements")
+        if record.has_blob and max(record.tree, record.fallback or 0) >= len(manifest.trees):
+            raise FormatError(f"tensor {record.name!r} names a tree that is not there")
         if record.same_as is None:
-            if max(record.tree, record.fallback or 0) >= len(manifest.trees):
-                raise FormatError(f"tensor {record.name!r} names a tree that is not there")
             continue
         target = manifest.tensors.get(record.same_as)
         if target is None or target.same_as is not None:
@@ -206,6 +241,7 @@ def _check(manifest: Manifest) -> None:
             dtype_bits(record.dtype) and record.nbytes,
         ):
             raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")
+    check_bundles(manifest.tensors, manifest.bundles, manifest.layout)
     for name, target_name in manifest.aliases.items():
         if name in manifest.tensors:
             raise FormatError(f"{name!r} is a tensor and tied to {target_name!r} as well")

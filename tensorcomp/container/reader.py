@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import mmap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import xxhash
@@ -19,12 +20,14 @@ from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read
 from tensorcomp.checkpoints.sniff import sniff
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import Blob, ChunkGrid, chunk_grid
+from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, Blob, ChunkGrid, chunk_grid
+from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_from_text
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.errors import CodecError, FormatError, PlanError, TensorcompError, VerificationError
 
+_BUNDLES_KEPT = 4  # decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
 
 
@@ -67,8 +70,7 @@ class CompressedFile:
                 f"{self.where}: is a safetensors file, but not one that tensorcomp compressed"
             )
         self.manifest: Manifest = manifest_from_text(text, self.where)
-        stored = {n for n, record in self.manifest.tensors.items() if record.same_as is None}
-        held = self._header.offsets.keys()
+        stored, held = self.manifest.blobs.keys(), self._header.offsets.keys()
         if stored != held:
             odd = sorted(stored ^ held)[0]
             raise FormatError(
@@ -76,6 +78,8 @@ class CompressedFile:
                 f"{'manifest' if odd in stored else 'file'} only"
             )
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
+        self._decoded_bundles: dict[str, np.ndarray] = {}
+        self._decoding_bundle = threading.Lock()
 
     @functools.cached_property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -121,17 +125,26 @@ class CompressedFile:
         return found
 
     def blob_bytes(self, name: str) -> int:
-        """Return the bytes that a tensor takes in the file; 0 for a duplicate."""
-        if self.record(name).same_as is not None:
-            return 0
-        begin, end = self._header.offsets[self.record(name).name]
-        return end - begin
+        """Return the bytes that a tensor takes in the file, or its part of its bundle's.
 
-    def open_tensor(self, name: str) -> StoredTensor:
+        A duplicate takes none.
+        """
+        record = self.record(name)
+        if record.same_as is not None:
+            return 0
+        begin, end = self._header.offsets[record.bundle or record.name]
+        size = end - begin
+        return size if record.bundle is None else self.manifest.layout.share(record, size)
+
+    def open_tensor(self, name: str) -> OpenTensor:
         """Return a tensor ready to be decoded chunk by chunk."""
         record = self.record(name)
         if record.same_as is not None:
             record = self.manifest.tensors[record.same_as]
+        return self.open_blob(record) if record.bundle is None else self._open_bundled(record)
+
+    def open_blob(self, record: TensorRecord) -> StoredTensor:
+        """Return what a blob holds, a tensor or a bundle, ready to be decoded chunk by chunk."""
         elements = record.chunk_elements or self.manifest.chunk_elements
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
         begin, end = self._header.offsets[record.name]
@@ -142,6 +155,23 @@ class CompressedFile:
             return StoredTensor(self.where, record, grid, blob, self._coder(record, blob))
         except TensorcompError as error:
             _raise_located(error, self.where, record.name)
+
+    def _open_bundled(self, record: TensorRecord) -> BundledTensor:
+        assert record.bundle is not None
+        bundle = self.open_blob(self.manifest.bundles[record.bundle])
+        grid = chunk_grid(record.dtype, record.shape, record.nbytes, MAX_CHUNK_ELEMENTS)
+        span = self.manifest.layout.spans[record.name]
+        return BundledTensor(record, grid, bundle, functools.partial(self._take, bundle, span))
+
+    def _take(self, bundle: StoredTensor, span: Span) -> np.ndarray:
+        """Return a part of a bundle, from one of those that were decoded last."""
+        name, decoded = bundle.record.name, self._decoded_bundles
+        with self._decoding_bundle:  # other threads want the same one
+            if name not in decoded:
+                if len(decoded) == _BUNDLES_KEPT:
+                    del decoded[next(iter(decoded))]
+                decoded[name] = bundle.decode_checked()
+            return decoded[name][slice(*span)]
 
     def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
         used = record.tree, record.fallback
@@ -232,6 +262,19 @@ class StoredTensor:
             _raise_located(error, self._where, self.record.name, index)
         return out
 
+    def decode_checked(self) -> np.ndarray:
+        """Return all bytes, flat uint8, whose digest is the manifest's.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the tensor is damaged.
+        """
+        chunks = [self.decode_chunk(index).reshape(-1) for index in range(self.grid.count)]
+        flat: np.ndarray = np.concatenate(chunks).view(np.uint8)
+        self.check_digest(xxhash.xxh3_128_hexdigest(flat))
+        return flat
+
     def check_digest(self, found: str) -> None:
         """Compare the digest of all decoded bytes with the manifest's.
 
@@ -245,6 +288,54 @@ class StoredTensor:
                 f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
                 "compressed"
             )
+
+
+class BundledTensor:
+    """One tensor of a bundle; as a `StoredTensor` of one chunk.
+
+    Its digest is the bundle's, which is checked whenever that is decoded.
+
+    Parameters
+    ----------
+    record : TensorRecord
+    grid : ChunkGrid
+    bundle : StoredTensor
+    take : callable
+        Returns the tensor's bytes, flat uint8, not to be changed.
+    """
+
+    def __init__(
+        self,
+        record: TensorRecord,
+        grid: ChunkGrid,
+        bundle: StoredTensor,
+        take: Callable[[], np.ndarray],
+    ) -> None:
+        self.record = record
+        self.grid = grid
+        self.lossless = bundle.lossless
+        self._take = take
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the tensor, its only chunk, decoded into `out` if given.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the bundle is damaged.
+        """
+        assert index == 0
+        decoded = self._take().view(self.grid.dtype).reshape(self.grid.shape)
+        if out is None:
+            return decoded.copy()
+        out[...] = decoded
+        return out
+
+    def check_digest(self, found: str) -> None:
+        """Do nothing: what was decoded was right."""
+
+
+OpenTensor: TypeAlias = "StoredTensor | BundledTensor"
 
 
 def _raise_located(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from tensorcomp.dtypes import dtype_bits
@@ -56,11 +57,12 @@ class TensorRecord:
     nbytes : int
         Bytes of the decoded tensor.
     tree : int
-        Index into `Manifest.trees`; -1 for a duplicate.
+        Index into `Manifest.trees`; -1 for a duplicate, and for a tensor in a bundle.
     fallback : int or None
         The tree of those chunks that the first tree cannot represent exactly.
     digest : str
-        Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate.
+        Of the decoded bytes: the first 16 hexadecimal digits of XXH3-128; empty for a duplicate,
+        and for a tensor in a bundle, which has one.
     same_as : str or None
         The tensor, stored under its own name, that this one equals bit for bit.
     rel_l2, max_abs_error : float
@@ -71,6 +73,8 @@ class TensorRecord:
         Elements of a chunk at most; 0 where the manifest's own number counts.
     pruned : PruningRecord or None
         How it was pruned, if it was selected for that.
+    bundle : str or None
+        The bundle that holds it, which has the trees (see `bundles`).
     """
 
     name: str
@@ -87,6 +91,12 @@ class TensorRecord:
     bound: Mapping[str, float] = field(default_factory=dict)
     chunk_elements: int = 0
     pruned: PruningRecord | None = None
+    bundle: str | None = None
+
+    @property
+    def has_blob(self) -> bool:
+        """Whether the file has a blob of this name."""
+        return self.same_as is None and self.bundle is None
 
 
 def record_to_json(record: TensorRecord) -> dict[str, Any]:
@@ -98,6 +108,8 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
     }
     if record.same_as is not None:
         return {**value, "same_as": record.same_as}
+    if record.bundle is not None:
+        return {**value, "bundle": record.bundle}
     if dtype_bits(record.dtype) is None:
         value["nbytes"] = record.nbytes  # an unknown type's size does not follow from its shape
     value["tree"] = record.tree
@@ -114,8 +126,17 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
     return {**value, "digest": record.digest}
 
 
-def record_from_json(name: str, value: Any) -> TensorRecord:
+def record_from_json(
+    name: str, value: Any, bundles: Mapping[str, TensorRecord] = MappingProxyType({})
+) -> TensorRecord:
     """Read the JSON object that stands under a tensor's name.
+
+    Parameters
+    ----------
+    name : str
+    value : JSON value
+    bundles : mapping of str to TensorRecord, optional
+        Those that the tensor may be in.
 
     Raises
     ------
@@ -136,6 +157,9 @@ def record_from_json(name: str, value: Any) -> TensorRecord:
         return TensorRecord(
             name, dtype, shape, text_of(value["role"]), nbytes, same_as=text_of(same_as)
         )
+    if "bundle" in value:
+        bundle = bundles[text_of(value["bundle"])]
+        return TensorRecord(name, dtype, shape, text_of(value["role"]), nbytes, bundle=bundle.name)
     digest = text_of(value["digest"])
     int(digest, 16)
     fallback = natural(value["fallback"]) if "fallback" in value else None

@@ -192,7 +192,7 @@ def header_bytes(draft: Manifest) -> int:
     drafted = len(_header(draft, blobs))
     if sum(blobs.values()) < _MOVED_AT_ONCE:
         return drafted
-    return drafted + _MARGIN + 8 * (len(draft.tensors) // 4)
+    return drafted + _MARGIN + 8 * (len(draft.blobs) // 4)
 
 
 def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:
@@ -201,8 +201,7 @@ def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:
 
 
 def _largest_blobs(draft: Manifest) -> dict[str, int]:
-    stored = (record for record in draft.tensors.values() if record.same_as is None)
-    return {record.name: record.nbytes + 64 for record in stored}
+    return {name: record.nbytes + 64 for name, record in draft.blobs.items()}
 
 
 def _move(file: Output, begin: int, end: int, by: int) -> None:

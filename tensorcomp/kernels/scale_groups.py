@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensorcomp.kernels.bits import store64
 from tensorcomp.kernels.contexts import FRACTION, cut, edges
 from tensorcomp.kernels.jit import jit
+from tensorcomp.kernels.transpose import SIDE, turned_tile
 
-_BLOCK = 64  # rows and columns that are turned together
+_BLOCK = 64  # columns that are turned together: a line of cache of each row
 
 
 @jit
@@ -58,12 +60,28 @@ def gather_columns(symbols, groups, group_of, places):
     find_groups(sums, rows, groups, group_of)
     sizes = find_places(group_of, groups, places)
     gathered = np.empty((columns, rows), np.uint8)
-    for first in range(0, columns, _BLOCK):
-        stop = min(first + _BLOCK, columns)
-        for begin in range(0, rows, _BLOCK):  # a block of both stays in the nearest cache
-            for r in range(begin, min(begin + _BLOCK, rows)):
-                for c in range(first, stop):
-                    gathered[places[c], r] = symbols[r, c]
+    source, target = symbols.reshape(symbols.size), gathered.reshape(gathered.size)
+    whole_rows, whole_columns = rows - rows % SIDE, columns - columns % SIDE
+    for first in range(0, whole_columns, _BLOCK):
+        stop = min(first + _BLOCK, whole_columns)
+        for r in range(0, whole_rows, SIDE):
+            for c in range(first, stop, SIDE):
+                at = r * columns + c
+                turned = turned_tile(
+                    source, at, at + columns, at + 2 * columns, at + 3 * columns,
+                    at + 4 * columns, at + 5 * columns, at + 6 * columns, at + 7 * columns,
+                )  # fmt: skip
+                store64(target, places[c] * rows + r, turned[0])
+                store64(target, places[c + 1] * rows + r, turned[1])
+                store64(target, places[c + 2] * rows + r, turned[2])
+                store64(target, places[c + 3] * rows + r, turned[3])
+                store64(target, places[c + 4] * rows + r, turned[4])
+                store64(target, places[c + 5] * rows + r, turned[5])
+                store64(target, places[c + 6] * rows + r, turned[6])
+                store64(target, places[c + 7] * rows + r, turned[7])
+    for r in range(rows):
+        for c in range(whole_columns if r < whole_rows else 0, columns):
+            gathered[places[c], r] = symbols[r, c]
     return gathered, sizes
 
 
@@ -72,10 +90,28 @@ def scatter_columns(gathered, places):
     """Undo `gather_columns`: return (R, C) of (C, R)."""
     columns, rows = gathered.shape
     symbols = np.empty((rows, columns), np.uint8)
-    for first in range(0, columns, _BLOCK):
-        stop = min(first + _BLOCK, columns)
-        for begin in range(0, rows, _BLOCK):
-            for r in range(begin, min(begin + _BLOCK, rows)):
-                for c in range(first, stop):
-                    symbols[r, c] = gathered[places[c], r]
+    source, target = gathered.reshape(gathered.size), symbols.reshape(symbols.size)
+    whole_rows, whole_columns = rows - rows % SIDE, columns - columns % SIDE
+    for first in range(0, whole_columns, _BLOCK):
+        stop = min(first + _BLOCK, whole_columns)
+        for r in range(0, whole_rows, SIDE):
+            for c in range(first, stop, SIDE):
+                turned = turned_tile(
+                    source, places[c] * rows + r, places[c + 1] * rows + r,
+                    places[c + 2] * rows + r, places[c + 3] * rows + r,
+                    places[c + 4] * rows + r, places[c + 5] * rows + r,
+                    places[c + 6] * rows + r, places[c + 7] * rows + r,
+                )  # fmt: skip
+                at = r * columns + c
+                store64(target, at, turned[0])
+                store64(target, at + columns, turned[1])
+                store64(target, at + 2 * columns, turned[2])
+                store64(target, at + 3 * columns, turned[3])
+                store64(target, at + 4 * columns, turned[4])
+                store64(target, at + 5 * columns, turned[5])
+                store64(target, at + 6 * columns, turned[6])
+                store64(target, at + 7 * columns, turned[7])
+    for r in range(rows):
+        for c in range(whole_columns if r < whole_rows else 0, columns):
+            symbols[r, c] = gathered[places[c], r]
     return symbols

@@ -94,6 +94,10 @@ class RoleRule:
     why: str = ""
     around: Mapping[str, Shape] = field(default_factory=dict)
 
+    def is_in(self, name: str) -> bool:
+        """Return whether the pattern is in a name."""
+        return self._compiled.search(name) is not None
+
     def reason(self, place: Place) -> str | None:
         """Return why this line fits, or None if it does not."""
         if self.fits is not None and not self.fits(place):

@@ -7,6 +7,10 @@ lower case, with dots for slashes.
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
 from tensorcomp.planning.role_rules import (
     Place,
     RoleRule,
@@ -186,6 +190,44 @@ RULES: tuple[RoleRule, ...] = (
 )
 
 
-def first_rule(place: Place) -> tuple[RoleRule, str]:
-    """Return the first line that fits, and why; the last line fits all."""
-    return next((rule, why) for rule in RULES if (why := rule.reason(place)) is not None)
+_LAYER_NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
+
+
+def numbered_alike(name: str) -> str:
+    """Return a name with the same number for all layers: no pattern cares which it is."""
+    return _LAYER_NUMBER.sub("0", name)
+
+
+class MatchingRules:
+    """The lines whose pattern is in a name, looked for only as far as they are asked for.
+
+    Parameters
+    ----------
+    name : str
+    """
+
+    def __init__(self, name: str) -> None:
+        self._found: list[RoleRule] = []
+        self._more = (rule for rule in RULES if rule.is_in(name))
+
+    def __iter__(self) -> Iterator[RoleRule]:
+        """Yield them in the table's order."""
+        for number in itertools.count():
+            if number == len(self._found):
+                following = next(self._more, None)
+                if following is None:
+                    return
+                self._found.append(following)
+            yield self._found[number]
+
+
+def first_rule(place: Place, rules: Iterable[RoleRule] = RULES) -> tuple[RoleRule, str]:
+    """Return the first line that fits, and why; the last of all fits everything.
+
+    Parameters
+    ----------
+    place : Place
+    rules : iterable of RoleRule, optional
+        Those that may fit, in the table's order.
+    """
+    return next((rule, why) for rule in rules if (why := rule.reason(place)) is not None)

@@ -39,14 +39,15 @@ all                 every role
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.role_rules import Neighbours, Place
-from tensorcomp.planning.role_table import RULES, first_rule
+from tensorcomp.planning.role_rules import Neighbours, Place, RoleRule
+from tensorcomp.planning.role_table import RULES, MatchingRules, first_rule, numbered_alike
 
 if TYPE_CHECKING:
     from tensorcomp.checkpoints import TensorInfo
@@ -116,10 +117,12 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     """
     tensors = list(infos)
     shapes = {_spelled(info.name): info.shape for info in tensors}
+    matching = functools.cache(MatchingRules)  # layers differ in numbers only
 
     def embeddings() -> Iterator[tuple[int, ...]]:
         for name, shape in shapes.items():
-            if first_rule(Place(name, shape))[0].role == "embedding":
+            rule, _ = first_rule(Place(name, shape), matching(numbered_alike(name)))
+            if rule.role == "embedding":
                 yield shape
 
     neighbours = Neighbours(shapes, embeddings)
@@ -127,7 +130,7 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     columns_out = any(_is_transposed(place) for place in places if _is_conv1d(place))
     decisions = {}
     for info, place in zip(tensors, places, strict=True):
-        found = _decide(place, info.dtype)
+        found = _decide(place, info.dtype, matching(numbered_alike(place.name)))
         square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
         transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
         decisions[info.name] = RoleDecision(found.role, found.why, transposed)
@@ -138,7 +141,7 @@ def _spelled(name: str) -> str:
     return name[-_LONGEST:].lower().replace("/", ".")
 
 
-def _decide(place: Place, dtype: str) -> RoleDecision:
+def _decide(place: Place, dtype: str, rules: Iterable[RoleRule] = RULES) -> RoleDecision:
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
         return RoleDecision("opaque", f"{dtype} is no type with known values")
@@ -146,7 +149,7 @@ def _decide(place: Place, dtype: str) -> RoleDecision:
         return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
     if dtype == "F8_E8M0":
         return RoleDecision("scale", "a type of powers of two")
-    rule, why = first_rule(place)
+    rule, why = first_rule(place, rules)
     return RoleDecision(rule.role, why)
 
 

@@ -24,7 +24,8 @@ class TensorRow:
     nbytes : int
         Bytes of the tensor in the original; 0 for a tied name, which has none of its own.
     stored : int
-        Bytes of it in this file; 0 for a duplicate or tied name.
+        Bytes of it in this file, its part of a bundle's if it is in one; 0 for a duplicate or tied
+        name.
     tree : str or None
         What it is coded by; None if it is not compressed, or stored under another name.
     why : str
@@ -161,7 +162,7 @@ def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Sum
     rows = []
     for record in manifest.tensors.values():
         stored = manifest.stored(record.name)
-        planned = None if record.same_as is not None else manifest.trees[record.tree]
+        planned = manifest.planned(record)
         row = TensorRow(
             name=record.name,
             dtype=record.dtype,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import TensorRecord
 
 
@@ -19,7 +21,7 @@ class TensorReport:
     why : str
         Why that tree.
     nbytes : int
-        Bytes of its blob; 0 for a duplicate.
+        Bytes of its blob, or its part of its bundle's; 0 for a duplicate.
     coded : bool
         Whether the planned tree could represent every chunk.
     """
@@ -46,3 +48,41 @@ class Report:
     input_bytes: int
     output_bytes: int
     tensors: tuple[TensorReport, ...]
+
+
+def report_of(
+    manifest: Manifest, blobs: Mapping[str, int], output_bytes: int, refused: Collection[str]
+) -> Report:
+    """Return what became of a checkpoint.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        As it was written.
+    blobs : mapping of str to int
+        The bytes of each blob.
+    output_bytes : int
+        Of the whole file.
+    refused : collection of str
+        Tensors of which the planned tree could not represent every chunk.
+    """
+    return Report(
+        manifest.source_bytes,
+        output_bytes,
+        tuple(
+            _tensor_report(manifest, record, blobs, coded=record.name not in refused)
+            for record in manifest.tensors.values()
+        ),
+    )
+
+
+def _tensor_report(
+    manifest: Manifest, record: TensorRecord, blobs: Mapping[str, int], *, coded: bool
+) -> TensorReport:
+    planned = manifest.planned(record)
+    if planned is None:
+        return TensorReport(record, "", f"equals {record.same_as}", 0)
+    size = blobs[record.bundle or record.name]
+    if record.bundle is not None:
+        size = manifest.layout.share(record, size)
+    return TensorReport(record, planned.tree, planned.why, size, coded)

@@ -262,7 +262,7 @@ def test_short_reads_and_writes_are_gone_on_with(
 
 
 def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
-    tensors = {f"layers.{i}.{'long_' * 20}weight": np.arange(i, i + 3) for i in range(500)}
+    tensors = {f"layers.{i}.{'long_' * 20}weight": np.arange(i, i + 2100) for i in range(500)}
     source = MemorySource(tensors, {"text": "x" * 5000, "é": "ü"})
     file = io.BytesIO()
     moved = []

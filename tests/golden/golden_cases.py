@@ -369,3 +369,18 @@ def model() -> dict[str, np.ndarray]:
         "step": np.array(7, np.int64),
         "empty": np.empty((0, 4), np.float32),
     }
+
+
+def many() -> dict[str, np.ndarray]:
+    """Return tensors of which most are small, and some equal."""
+    tensors: dict[str, np.ndarray] = {"head.weight": weights(40, 64, 34)}
+    for layer in range(18):
+        matrix = weights(4, 30 + 7 * layer, 35 + layer)
+        tensors |= {
+            f"layers.{layer}.bias": matrix[0],
+            f"layers.{layer}.norm.weight": 1 + matrix[1] / 4096,
+            f"layers.{layer}.lora_A": matrix[2:].astype(ml_dtypes.bfloat16),
+            f"layers.{layer}.lora_B": np.zeros((30, 2), np.float16),
+            f"layers.{layer}.steps": np.array(1000 + layer % 2, np.int64),
+        }
+    return tensors

@@ -2,29 +2,33 @@
 
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
 checkpoint and effort; ``v2/`` and so on those of later versions, with lossy checkpoints from
-version 3 on and pruned ones from version 4 on; ``sources/`` the checkpoints that they were made
-from. A change of one byte is a new format version: a new folder, and the
-old one stays. ``pytest --regen-golden`` writes the current version's folder anew; nothing else
-writes here, and a missing file is a failure.
+version 3 on, pruned ones from version 4 on and bundles of small tensors from version 6 on;
+``sources/`` the checkpoints that they were made from. A change of one byte is a new format version:
+a new folder, and the old one stays. ``pytest --regen-golden`` writes the current version's folder
+anew; nothing else writes here, and a missing file is a failure.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
-from golden_cases import TREES, file_of, model
+from golden_cases import TREES, file_of, many, model
 
 import tensorcomp
+from tensorcomp.checkpoints.checkpoint import TensorInfo
+from tensorcomp.checkpoints.safetensors_header import build_header
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning import EFFORTS, Budget
 from tensorcomp.pruning import Pruning
 from tensorcomp.reports.errors import ErrorSums, measure
@@ -38,6 +42,7 @@ TOOLS = CURRENT / "written_by.json"
 WHOLE = [
     *(("model.safetensors", effort) for effort in EFFORTS),
     *((name, "balanced") for name in ("unknown.safetensors", "train.pt", "arrays.npz")),
+    *(("many.safetensors", effort) for effort in EFFORTS),
 ]
 LOSSY = {"20 dB": Budget(min_snr=20), "6 bits": Budget(bits_per_weight=6)}
 PRUNED: dict[str, dict[str, Any]] = {
@@ -49,7 +54,7 @@ PRUNED: dict[str, dict[str, Any]] = {
         "effort": "max",
     },
 }
-SINCE = {"lossy": 3, "pruned": 4}  # the format version that brought them
+SINCE = {"lossy": 3, "pruned": 4, "many.safetensors": 6}  # the format version that brought them
 
 
 def whole_path(folder: Path, name: str, effort: str) -> Path:
@@ -76,6 +81,8 @@ def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if not SOURCES.exists():
         SOURCES.mkdir()
         write_sources()
+    if not (SOURCES / "many.safetensors").exists():
+        write_safetensors("many.safetensors", many())
     for name, case in TREES.items():
         tree_path(CURRENT, name).write_bytes(file_of(case))
     for name, effort in WHOLE:
@@ -94,18 +101,8 @@ def write_sources() -> None:
     """Write the checkpoints; only torch and NumPy decide their bytes, so they are kept."""
     import torch
 
-    from tensorcomp.checkpoints.checkpoint import TensorInfo
-    from tensorcomp.checkpoints.safetensors_header import build_header
-    from tensorcomp.dtypes import dtype_name
-
     tensors = model()
-    infos = [
-        TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
-        for name, array in tensors.items()
-    ]
-    blocks = b"".join(array.tobytes() for array in tensors.values())
-    metadata = {"format": "pt", "é": "ü"}
-    (SOURCES / "model.safetensors").write_bytes(build_header(infos, metadata) + blocks)
+    write_safetensors("model.safetensors", tensors, {"format": "pt", "é": "ü"})
     data = bytes(range(256)) * 3
     odd = [
         TensorInfo("packed", "F4", (48, 32), 768),
@@ -132,6 +129,17 @@ def write_sources() -> None:
             with archive.open(name + ".npy", "w") as file:
                 order = np.asfortranarray if name == "mlp.weight" else np.asarray
                 np.lib.format.write_array(file, order(tensors[name]))
+
+
+def write_safetensors(
+    name: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
+    infos = [
+        TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
+        for name, array in tensors.items()
+    ]
+    blocks = b"".join(array.tobytes() for array in tensors.values())
+    (SOURCES / name).write_bytes(build_header(infos, metadata) + blocks)
 
 
 def needed(path: Path) -> Path:
@@ -170,8 +178,14 @@ def test_every_tree_s_file_decodes(name: str, version: Path) -> None:
                 assert found.rel_l2 <= 1
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
-@pytest.mark.parametrize(("name", "effort"), WHOLE)
+@pytest.mark.parametrize(
+    ("name", "effort", "version"),
+    [
+        pytest.param(name, effort, version, id=f"{name}-{effort}-{version.name}")
+        for name, effort in WHOLE
+        for version in VERSIONS[SINCE.get(name, 1) - 1 :]
+    ],
+)
 def test_every_whole_file_is_restored(
     name: str, effort: str, version: Path, tmp_path: Path
 ) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from role_families import FAMILIES
 
 from tensorcomp.checkpoints import TensorInfo
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.role_rules import Neighbours, Place
-from tensorcomp.planning.role_table import RULES, first_rule
+from tensorcomp.planning.role_table import RULES, first_rule, numbered_alike
 from tensorcomp.planning.roles import (
     ROLES,
     SELECTORS,
@@ -157,3 +159,13 @@ def test_a_name_of_any_length_takes_little_time():
     assert classify(name, "F32", (4, 4)) == "attention"
     assert classify("a" * 100_000, "F32", (4, 4)) == "matrix"
     assert classify("a_" * 50_000, "F32", (4, 4)) == "matrix"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.role}-{rule.example}")
+def test_no_pattern_cares_which_number_a_layer_has(rule):
+    for name in {rule.example for rule in RULES} | {f"layers.{rule.example}" for rule in RULES}:
+        spelled = name.lower().replace("/", ".")
+        for number in (1, 27, 345):
+            other = re.sub(r"(?:^|(?<=\.))\d+(?=\.|$)", str(number), spelled)
+            assert numbered_alike(other) == numbered_alike(spelled)
+            assert rule.is_in(other) == rule.is_in(numbered_alike(spelled))

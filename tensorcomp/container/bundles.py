@@ -1,0 +1,94 @@
+"""Bundles: blobs that hold many small tensors of one dtype, one after the other.
+
+A blob of its own costs a small tensor about 90 bytes of header, checksum and digest, and more time
+than its coding takes. A bundle decodes to the tensors that name it, in the manifest's order, and
+zeros up to a whole row; it has one tree and one digest. Writers make it a single chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tensorcomp.container.records import TensorRecord
+from tensorcomp.errors import FormatError
+
+_MOST_ROWS = 1 << 17  # since all are decoded for one tensor
+ROW = 128  # elements: rows of unlike scale are told apart, so they must be short
+
+
+class Span(NamedTuple):
+    """Where a tensor's bytes start and stop in its decoded bundle."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class BundleLayout:
+    """Which part of its bundle each tensor is.
+
+    Parameters
+    ----------
+    spans : mapping of str to Span
+        Of each tensor in a bundle.
+    filled : mapping of str to int
+        Bytes of each bundle that are tensors.
+    """
+
+    spans: Mapping[str, Span]
+    filled: Mapping[str, int]
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, TensorRecord]) -> BundleLayout:
+        """Lay out the tensors that are in bundles."""
+        spans = {}
+        filled: dict[str, int] = {}
+        for record in tensors.values():
+            if record.bundle is not None:
+                start = filled.get(record.bundle, 0)
+                filled[record.bundle] = start + record.nbytes
+                spans[record.name] = Span(start, start + record.nbytes)
+        return cls(spans, filled)
+
+    def share(self, record: TensorRecord, blob_bytes: int) -> int:
+        """Return a tensor's part of the bytes of its bundle's blob; all parts add up to it.
+
+        Parameters
+        ----------
+        record : TensorRecord
+            In a bundle.
+        blob_bytes : int
+        """
+        assert record.bundle is not None
+        start, stop = self.spans[record.name]
+        filled = max(self.filled[record.bundle], 1)
+        return blob_bytes * stop // filled - blob_bytes * start // filled
+
+
+def check_bundles(
+    tensors: Mapping[str, TensorRecord],
+    bundles: Mapping[str, TensorRecord],
+    layout: BundleLayout,
+) -> None:
+    """Require that each bundle is a blob of rows that its tensors fill but for the last row.
+
+    Raises
+    ------
+    FormatError
+        If one is not.
+    """
+    for name, bundle in bundles.items():
+        rows, filled = bundle.shape[0] if bundle.shape else 0, layout.filled.get(name, 0)
+        if bundle.shape != (rows, ROW) or rows > _MOST_ROWS or not bundle.has_blob:
+            raise FormatError(f"bundle {name!r} of shape {list(bundle.shape)} is none")
+        if not bundle.nbytes - bundle.nbytes // max(rows, 1) < filled <= bundle.nbytes:
+            raise FormatError(
+                f"bundle {name!r} has {bundle.nbytes} bytes, its tensors have {filled}"
+            )
+        if name in tensors:
+            raise FormatError(f"{name!r} is a tensor and a bundle as well")
+    for record in tensors.values():
+        if record.bundle is not None and bundles[record.bundle].dtype != record.dtype:
+            raise FormatError(f"tensor {record.name!r} is of another type than its bundle")
