@@ -44,6 +44,11 @@ class BundledSource:
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
 
+    @property
+    def bundle_of(self) -> dict[str, str]:
+        """The bundle of each tensor that is in one."""
+        return {info.name: name for name, infos in self.bundles.items() for info in infos}
+
     def planned(self, name: str) -> TensorPlan | None:
         """Return what is to become of a tensor or a bundle; None if that is left open."""
         if name in self.bundles:

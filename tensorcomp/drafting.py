@@ -12,55 +12,62 @@ from types import MappingProxyType
 import xxhash
 
 from tensorcomp.bundling import BundledSource
-from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
+from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.records import (
-    DIGEST_DIGITS,
-    PlannedTree,
-    PruningRecord,
-    TensorRecord,
-)
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.planning import CheckpointPlan, bound_to_json, classify_all
 from tensorcomp.pruning.stored import PrunedSource
 
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
-def tensor_records(source: Source) -> dict[str, TensorRecord]:
-    """Return the records of all tensors, as far as they are known beforehand."""
+def tensor_records(source: Source, work: BundledSource | None = None) -> dict[str, TensorRecord]:
+    """Return the records of all tensors, as far as they are known beforehand.
+
+    Parameters
+    ----------
+    source : Source
+    work : BundledSource, optional
+        The same tensors as they are encoded.
+    """
     roles = classify_all(source.tensors)
     pruned = {} if not isinstance(source, PrunedSource) else source.planned()
+    bundle_of = {} if work is None else work.bundle_of
+    same_as = {} if work is None else work.same_as
+    records = {}
+    for info in source.tensors:
+        name = info.name
+        bundle, first = bundle_of.get(name), same_as.get(name)
+        records[name] = TensorRecord(
+            name=name,
+            dtype=info.dtype,
+            shape=info.shape,
+            role=roles[name].role,
+            nbytes=info.nbytes,
+            digest=_placeholder(name) if bundle is None and first is None else "",
+            same_as=first,
+            pruned=pruned.get(name),
+            bundle=bundle,
+        )
+    return records
+
+
+def bundle_records(work: BundledSource) -> dict[str, TensorRecord]:
+    """Return the records of all bundles, as far as they are known beforehand."""
     return {
-        info.name: _record(info, roles[info.name].role, pruned.get(info.name))
-        for info in source.tensors
+        info.name: TensorRecord(
+            name=info.name,
+            dtype=info.dtype,
+            shape=info.shape,
+            role="",
+            nbytes=info.nbytes,
+            digest=_placeholder(info.name),
+        )
+        for info in work.tensors
+        if info.name in work.bundles
     }
-
-
-def bundle_records(
-    source: BundledSource, tensors: Mapping[str, TensorRecord]
-) -> tuple[dict[str, TensorRecord], dict[str, TensorRecord]]:
-    """Return the records of tensors, with those in bundles marked, and of bundles."""
-    marked = dict(tensors)
-    for name, members in source.bundles.items():
-        for info in members:
-            marked[info.name] = replace(tensors[info.name], bundle=name, digest="")
-    for name, first in source.same_as.items():
-        marked[name] = replace(tensors[name], same_as=first, digest="")
-    return marked, {info.name: _record(info) for info in source.tensors[: len(source.bundles)]}
-
-
-def _record(info: TensorInfo, role: str = "", pruned: PruningRecord | None = None) -> TensorRecord:
-    return TensorRecord(
-        name=info.name,
-        dtype=info.dtype,
-        shape=info.shape,
-        role=role,
-        nbytes=info.nbytes,
-        digest=_placeholder(info.name),
-        pruned=pruned,
-    )
 
 
 def draft_manifest(

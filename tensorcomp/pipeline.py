@@ -6,8 +6,10 @@ is the same whatever the number of threads. At most a few chunks a thread are in
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tensorcomp.bundling import bundled
 from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
@@ -40,6 +42,8 @@ from tensorcomp.reports.outcome import Report, report_of
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
 from tensorcomp.written_blob import WrittenBlob
+
+Result = TypeVar("Result")
 
 _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 
@@ -236,10 +240,18 @@ class Pipeline:
     ) -> Report:
         progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
         work = bundled(source, plan, self.chunk_elements)
-        records, bundles = bundle_records(work, tensor_records(source))
+        grids = {info.name: self._grid(info, work.planned(info.name)) for info in work.tensors}
+        jobs = _begun(
+            workers.in_order(
+                encode,
+                chunk_jobs(work, grids, self.effort, workers),
+                small=lambda job: job.is_small,
+                ahead=_CHUNKS_AHEAD,
+            )
+        )
+        records, bundles = tensor_records(source, work), bundle_records(work)
         draft = draft_manifest(source, records, self.chunk_elements, bundles)
         writer = CompressedWriter(file, draft if plan is None else with_plan(draft, plan))
-        grids = {info.name: self._grid(info, work.planned(info.name)) for info in work.tensors}
         sizes = {info.name: info.nbytes for info in source.tensors}
         trees = TreeTable()
         blobs: dict[str, int] = {}
@@ -247,12 +259,7 @@ class Pipeline:
         blob: WrittenBlob | None = None
         for name in work.same_as:
             progress.advance(name, sizes[name])
-        for job, encoded in workers.in_order(
-            encode,
-            chunk_jobs(work, grids, self.effort, workers),
-            small=lambda job: job.is_small,
-            ahead=_CHUNKS_AHEAD,
-        ):
+        for job, encoded in jobs:
             name = job.info.name
             if name not in bundles:
                 progress.advance(name, job.nbytes)
@@ -303,6 +310,12 @@ class Pipeline:
             jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
             for _, encoded in workers.in_order(encode, jobs):
                 blob.add(encoded)
+
+
+def _begun(results: Iterator[Result]) -> Iterator[Result]:
+    """Return an iterator that has its first result: threads then work at those that follow."""
+    first = list(itertools.islice(results, 1))
+    return itertools.chain(first, results)
 
 
 def _long_chunk(plan: TensorPlan | None) -> int:
