@@ -20,7 +20,8 @@ import numpy as np
 
 from tensorcomp.checkpoints import Checkpoint, TensorInfo, open_checkpoint, scan_folder
 from tensorcomp.container.blob import CHUNK_ELEMENTS, chunk_grid
-from tensorcomp.container.reader import CompressedFile, OpenTensor
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import OpenTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 from tensorcomp.locations import compressed_files, is_compressed, restored_name

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp.container.pages import populate
-from tensorcomp.container.reader import StoredTensor
+from tensorcomp.container.stored_tensors import StoredTensor
 from tensorcomp.errors import FormatError
 from tensorcomp.threads import Workers
 

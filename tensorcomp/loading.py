@@ -13,7 +13,8 @@ import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
-from tensorcomp.container.reader import CompressedFile, OpenTensor, StoredTensor
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import OpenTensor, StoredTensor
 from tensorcomp.decoding import Job, decode_all
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError

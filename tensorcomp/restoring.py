@@ -11,7 +11,8 @@ import numpy as np
 
 from tensorcomp.checkpoints import TensorInfo, restore
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
-from tensorcomp.container.reader import CompressedFile, OpenTensor
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import OpenTensor
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.locations import (
     COMPRESSED,

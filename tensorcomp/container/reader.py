@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import mmap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, TypeAlias
 
 import numpy as np
 import xxhash
@@ -20,12 +19,18 @@ from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read
 from tensorcomp.checkpoints.sniff import sniff
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, Blob, ChunkGrid, chunk_grid
+from tensorcomp.container.blob import Blob, chunk_grid
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_from_text
-from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
-from tensorcomp.errors import CodecError, FormatError, PlanError, TensorcompError, VerificationError
+from tensorcomp.container.records import TensorRecord
+from tensorcomp.container.stored_tensors import (
+    BundledTensor,
+    OpenTensor,
+    StoredTensor,
+    raise_located,
+)
+from tensorcomp.errors import FormatError, PlanError, TensorcompError
 
 _BUNDLES_KEPT = 4  # decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -154,12 +159,12 @@ class CompressedFile:
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
             return StoredTensor(self.where, record, grid, blob, self._coder(record, blob))
         except TensorcompError as error:
-            _raise_located(error, self.where, record.name)
+            raise_located(error, self.where, record.name)
 
     def _open_bundled(self, record: TensorRecord) -> BundledTensor:
         assert record.bundle is not None
         bundle = self.open_blob(self.manifest.bundles[record.bundle])
-        grid = chunk_grid(record.dtype, record.shape, record.nbytes, MAX_CHUNK_ELEMENTS)
+        grid = chunk_grid(record.dtype, record.shape, record.nbytes, record.nbytes + 1)
         span = self.manifest.layout.spans[record.name]
         return BundledTensor(record, grid, bundle, functools.partial(self._take, bundle, span))
 
@@ -168,10 +173,19 @@ class CompressedFile:
         name, decoded = bundle.record.name, self._decoded_bundles
         with self._decoding_bundle:  # other threads want the same one
             if name not in decoded:
+                whole = self._decode_bundle(bundle)
                 if len(decoded) == _BUNDLES_KEPT:
                     del decoded[next(iter(decoded))]
-                decoded[name] = bundle.decode_checked()
+                decoded[name] = whole
             return decoded[name][slice(*span)]
+
+    def _decode_bundle(self, bundle: StoredTensor) -> np.ndarray:
+        whole = bundle.decode_checked()
+        if whole[self.manifest.layout.filled[bundle.record.name] :].any():
+            raise FormatError(
+                f"{self.where}: {shown(bundle.record.name)} holds more than its tensors"
+            )
+        return whole
 
     def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
         used = record.tree, record.fallback
@@ -220,134 +234,6 @@ class CompressedFile:
     ) -> None:
         """Close the file."""
         self.close()
-
-
-class StoredTensor:
-    """One tensor of a compressed file: which chunks it has, and how to decode each.
-
-    Attributes
-    ----------
-    record : TensorRecord
-    grid : ChunkGrid
-    """
-
-    def __init__(
-        self, where: str, record: TensorRecord, grid: ChunkGrid, blob: Blob, coder: ChunkCoder
-    ) -> None:
-        self._where = where
-        self._blob = blob
-        self._coder = coder
-        self.record = record
-        self.grid = grid
-
-    @property
-    def lossless(self) -> bool:
-        """Whether the trees keep every bit."""
-        return all(tree.lossless for tree in self._coder.trees)
-
-    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Return chunk `index`, decoded into `out` if given.
-
-        Raises
-        ------
-        FormatError
-            If the chunk is damaged.
-        """
-        try:
-            payload = self._blob.payload(index)
-            if out is None:
-                return self._coder.decode(payload, self.grid.spec(index), None)
-            self._coder.decode_into(payload, out)
-        except TensorcompError as error:
-            _raise_located(error, self._where, self.record.name, index)
-        return out
-
-    def decode_checked(self) -> np.ndarray:
-        """Return all bytes, flat uint8, whose digest is the manifest's.
-
-        Raises
-        ------
-        FormatError, VerificationError
-            If the tensor is damaged.
-        """
-        chunks = [self.decode_chunk(index).reshape(-1) for index in range(self.grid.count)]
-        flat: np.ndarray = np.concatenate(chunks).view(np.uint8)
-        self.check_digest(xxhash.xxh3_128_hexdigest(flat))
-        return flat
-
-    def check_digest(self, found: str) -> None:
-        """Compare the digest of all decoded bytes with the manifest's.
-
-        Raises
-        ------
-        VerificationError
-            If they differ.
-        """
-        if found[:DIGEST_DIGITS] != self.record.digest:
-            raise VerificationError(
-                f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
-                "compressed"
-            )
-
-
-class BundledTensor:
-    """One tensor of a bundle; as a `StoredTensor` of one chunk.
-
-    Its digest is the bundle's, which is checked whenever that is decoded.
-
-    Parameters
-    ----------
-    record : TensorRecord
-    grid : ChunkGrid
-    bundle : StoredTensor
-    take : callable
-        Returns the tensor's bytes, flat uint8, not to be changed.
-    """
-
-    def __init__(
-        self,
-        record: TensorRecord,
-        grid: ChunkGrid,
-        bundle: StoredTensor,
-        take: Callable[[], np.ndarray],
-    ) -> None:
-        self.record = record
-        self.grid = grid
-        self.lossless = bundle.lossless
-        self._take = take
-
-    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Return the tensor, its only chunk, decoded into `out` if given.
-
-        Raises
-        ------
-        FormatError, VerificationError
-            If the bundle is damaged.
-        """
-        assert index == 0
-        decoded = self._take().view(self.grid.dtype).reshape(self.grid.shape)
-        if out is None:
-            return decoded.copy()
-        out[...] = decoded
-        return out
-
-    def check_digest(self, found: str) -> None:
-        """Do nothing: what was decoded was right."""
-
-
-OpenTensor: TypeAlias = "StoredTensor | BundledTensor"
-
-
-def _raise_located(
-    error: TensorcompError, where: str, name: str, chunk: int | None = None
-) -> NoReturn:
-    """Raise an error that says in which file, and for a CodecError in which tensor and chunk."""
-    place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
-    if isinstance(error, CodecError):
-        raise FormatError(f"{place}: {error}") from error
-    if isinstance(error, FormatError) and not str(error).startswith(where):
-        raise FormatError(f"{where}: {error}") from error
-    raise error
 
 
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:

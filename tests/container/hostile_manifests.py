@@ -23,6 +23,13 @@ def record(name: str, **changes: Any) -> Change:
     return lambda manifest: manifest["tensors"][name].update(changes)
 
 
+BUNDLE = "small tensors.BF16.0"
+
+
+def bundle(**changes: Any) -> Change:
+    return lambda manifest: manifest["bundles"][BUNDLE].update(changes)
+
+
 def top(**changes: Any) -> Change:
     return lambda manifest: manifest.update(changes)
 
@@ -127,6 +134,45 @@ MANIFESTS: dict[str, Change] = {
     "attachment is no base64": source(attachments={"header": "§"}),
     "attachment is no frame": source(attachments={"header": "AAAA"}),
     "attachment is a number": source(attachments={"header": 4}),
+    "no bundles": without("bundles"),
+    "bundles is empty": top(bundles={}),
+    "bundles is a list": top(bundles=[]),
+    "a bundle is a list": lambda m: m["bundles"].update({BUNDLE: []}),
+    "a bundle more": lambda m: m["bundles"].update(more=dict(m["bundles"][BUNDLE])),
+    "a bundle of nothing": lambda m: m["bundles"].update(
+        {"bias": {**m["tensors"].pop("bias"), "shape": [1, 128]}}
+    ),
+    "in an unknown bundle": record("bundled.3", bundle="more"),
+    "in a tensor": record("bundled.3", bundle="weights"),
+    "in a number": record("bundled.3", bundle=0),
+    "in a list": record("bundled.3", bundle=[BUNDLE]),
+    "in and equal": record("bundled.3", same_as="bundled.4"),
+    "another type in a bundle": record("bundled.3", dtype="F16"),
+    "a wider type in a bundle": record("bundled.3", dtype="F32"),
+    "an unknown type in a bundle": record("bundled.3", dtype="F99", nbytes=30),
+    "a larger tensor in a bundle": record("bundled.3", shape=[3, 1 << 20]),
+    "a huge tensor in a bundle": record("bundled.3", shape=[1 << 40]),
+    "tensors that fill less": record("bundled.16", shape=[3, 0]),
+    "tensors that fill more": record("bundled.16", shape=[3, 60]),
+    "a tensor more in a bundle": lambda m: m["tensors"].update(
+        more=dict(m["tensors"]["bundled.16"])
+    ),
+    "a tensor less in a bundle": without("tensors", "bundled.16"),
+    "a tensor that leaves its bundle": record("bundled.16", bundle=None),
+    "a bundle of one axis": bundle(shape=[512]),
+    "a bundle of no axes": bundle(shape=[]),
+    "a bundle of other rows": bundle(shape=[8, 64]),
+    "a bundle of many rows": bundle(shape=[1 << 17, 128]),
+    "a bundle of huge rows": bundle(shape=[1 << 40, 128]),
+    "a bundle without rows": bundle(shape=[0, 128]),
+    "a bundle of another type": bundle(dtype="F16"),
+    "a bundle that equals a tensor": bundle(same_as="weights"),
+    "a bundle in itself": bundle(bundle=BUNDLE),
+    "a bundle of another tree": bundle(tree=99),
+    "a bundle of another digest": bundle(digest="0" * 16),
+    "a bundle without a digest": without("bundles", BUNDLE, "digest"),
+    "a bundle of no tree": without("bundles", BUNDLE, "tree"),
+    "a bundle of a wrong size": bundle(nbytes=1 << 50),
     "tree is a filter": every_tree("zstd"),
     "tree of an unknown codec": every_tree("nonesuch"),
     "tree is broken": every_tree("raw("),
@@ -149,6 +195,7 @@ SOUND: dict[str, Change] = {
     "flattened": record("weights", shape=[64 * 72]),
     "no axes less": record("weights", shape=[1] * 20 + [72, 64]),
     "duplicate of another shape": record("weights_again", shape=[2, 36, 64]),
+    "another shape in a bundle": record("bundled.3", shape=[5, 3]),
     "larger source": source(nbytes=1 << 40),
     "a name more": top(aliases={"other": "weights"}),
 }

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import zstandard
 
@@ -19,9 +20,13 @@ KEY = "tensorcomp"
 
 
 def sample_tensors() -> dict[str, np.ndarray]:
-    """Return tensors of several kinds, small; one is stored twice."""
+    """Return tensors of several kinds, small; one is stored twice, and some in a bundle."""
     random = np.random.default_rng(5)
     weights = (random.standard_normal((72, 64)) * 0.02).astype(np.float32)
+    bundled = {
+        f"bundled.{i}": weights[i, : 3 * i + 6].reshape(3, -1).astype(ml_dtypes.bfloat16)
+        for i in range(17)
+    }
     return {
         "weights": weights,
         "weights_again": weights.copy(),
@@ -29,6 +34,7 @@ def sample_tensors() -> dict[str, np.ndarray]:
         "steps": np.arange(40, dtype=np.int64),
         "scalar": np.array(3.5, np.float16),
         "empty": np.empty((0, 7), np.float32),
+        **bundled,
     }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tensorcomp
-from tensorcomp.container.reader import StoredTensor
+from tensorcomp.container.stored_tensors import StoredTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.saving import MemorySource
