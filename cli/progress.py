@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tensorcomp.kernels.jit import on_first_compile
-from tensorcomp.pipeline import Progress
+from tensorcomp.progress import Progress
 
 from .exits import say
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     )
     from tensorcomp.files import compress
     from tensorcomp.loading import load, load_file, safe_open
-    from tensorcomp.pipeline import Pipeline, Progress
+    from tensorcomp.pipeline import Pipeline
     from tensorcomp.planning import Budget
+    from tensorcomp.progress import Progress
     from tensorcomp.restoring import decompress
     from tensorcomp.saving import save, save_file
     from tensorcomp.verification import verify
@@ -38,7 +39,7 @@ _HOMES = {
     "FormatError": "errors",
     "Pipeline": "pipeline",
     "PlanError": "errors",
-    "Progress": "pipeline",
+    "Progress": "progress",
     "PruningError": "errors",
     "TensorcompError": "errors",
     "VerificationError": "errors",

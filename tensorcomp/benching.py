@@ -21,9 +21,9 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.locations import open_original
 from tensorcomp.peers import PEERS, Peer
-from tensorcomp.pipeline import Progress
 from tensorcomp.planning import Profile, classify_all, load_profile, sample_rows
 from tensorcomp.planning.strategies import STRATEGIES, Strategy
+from tensorcomp.progress import Progress
 from tensorcomp.reports.benchmark import Benchmark, StrategyRow
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.reports.limits import Limit

@@ -30,6 +30,8 @@ class BundledSource:
         Must stay open.
     plan : CheckpointPlan or None
         Of the original's tensors.
+    chunk_elements : int
+        Elements of a chunk at most, where a tree does not ask for more.
     tensors : tuple of TensorInfo
         What is encoded, in order.
     bundles : mapping of str to sequence of TensorInfo
@@ -40,6 +42,7 @@ class BundledSource:
 
     original: Source
     plan: CheckpointPlan | None
+    chunk_elements: int
     tensors: tuple[TensorInfo, ...]
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
@@ -102,7 +105,7 @@ def bundled(source: Source, plan: CheckpointPlan | None, chunk_elements: int) ->
     inside = {info.name for members in bundles.values() for info in members} | same_as.keys()
     alone = [info for info in source.tensors if info.name not in inside]
     together = [_bundle_info(name, members) for name, members in bundles.items()]
-    return BundledSource(source, plan, (*together, *alone), bundles, same_as)
+    return BundledSource(source, plan, chunk_elements, (*together, *alone), bundles, same_as)
 
 
 def _may_be_bundled(source: Source, plan: CheckpointPlan | None, info: TensorInfo) -> bool:

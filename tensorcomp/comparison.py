@@ -25,7 +25,7 @@ from tensorcomp.container.stored_tensors import OpenTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 from tensorcomp.locations import compressed_files, is_compressed, restored_name
-from tensorcomp.pipeline import Progress
+from tensorcomp.progress import Progress
 from tensorcomp.reports.comparison import Comparison, Held, TensorComparison
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.reports.text import shape_text

@@ -28,7 +28,7 @@ from tensorcomp.locations import (
     refuse_itself,
 )
 from tensorcomp.model_files import Opener, draft_files, sources_of, tensor_keys
-from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
     Budget,
     CheckpointPlan,
@@ -38,6 +38,7 @@ from tensorcomp.planning import (
     make_planner,
     plan_from_json,
 )
+from tensorcomp.progress import Progress
 from tensorcomp.pruning.request import Pruning
 from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within

@@ -1,31 +1,17 @@
-"""The main job, compress, as a flow over tensors: read → plan → encode → write.
-
-Tensors and chunks are encoded by threads (kernels hold no lock) and written in order, so the file
-is the same whatever the number of threads. At most a few chunks a thread are in memory at once.
-"""
+"""The main job, compress: prune → plan → bundle → write, until the file keeps its budget."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from tensorcomp.bundling import bundled
-from tensorcomp.checkpoints.checkpoint import Source, TensorInfo
-from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.chunks import CODED
-from tensorcomp.container.writer import CompressedWriter, Output, SizeOnly, header_bytes
-from tensorcomp.drafting import (
-    TreeTable,
-    bundle_records,
-    draft_manifest,
-    tensor_records,
-    with_plan,
-)
-from tensorcomp.encoding import again
+from tensorcomp.checkpoints.checkpoint import Source
+from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
+from tensorcomp.container.writer import Output, SizeOnly, header_bytes
+from tensorcomp.drafting import draft_manifest, tensor_records, with_plan
 from tensorcomp.errors import PruningError
-from tensorcomp.jobs import Job, are_equal, chunk_jobs, copied_bytes, encode
+from tensorcomp.jobs import are_equal, copied_bytes
 from tensorcomp.planning import (
     EFFORTS,
     CheckpointPlan,
@@ -35,33 +21,14 @@ from tensorcomp.planning import (
     TensorPlan,
     check_names,
 )
+from tensorcomp.progress import Progress
 from tensorcomp.pruning.request import Pruning
 from tensorcomp.pruning.stored import PrunedSource
 from tensorcomp.pruning.stored_selection import pruned_sources
-from tensorcomp.reports.outcome import Report, report_of
+from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
-from tensorcomp.written_blob import WrittenBlob
-
-Result = TypeVar("Result")
-
-_CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
-
-
-class Progress:
-    """Told how far a long job is; does nothing here, a subclass shows it.
-
-    A job that starts over, to keep a size, begins its folder or its file again.
-    """
-
-    def begin_folder(self, nbytes: int) -> None:
-        """Start a folder of files with so many bytes together; each then begins in its turn."""
-
-    def begin(self, tensors: int, nbytes: int) -> None:
-        """Start a file of so many tensors and bytes of them."""
-
-    def advance(self, name: str, nbytes: int) -> None:
-        """Count bytes of a tensor that are done; a tensor may come in several pieces."""
+from tensorcomp.writing import write_file
 
 
 @dataclass(frozen=True)
@@ -166,7 +133,8 @@ class Pipeline:
 
         def tensors() -> Iterator[Tensor]:
             for info in source.tensors:
-                grid, record = self._grid(info), manifest.tensors[info.name]
+                grid = chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
+                record = manifest.tensors[info.name]
                 data = source.read(info.name)
                 likely = record.same_as
                 same = likely is not None and are_equal(source, likely, info.name, data)
@@ -215,8 +183,9 @@ class Pipeline:
         keys = [{name: name for name in names}]
 
         def write(plan: CheckpointPlan | None) -> list[Report]:
+            work = bundled(source, plan, self.chunk_elements)
             with Workers(self.threads) as workers:
-                return [self._write_once(source, file, progress, plan, workers)]
+                return [write_file(work, file, progress, workers, self.effort)]
 
         if plan is not None:
             return write_obeying(plan, keys, write)[0]
@@ -225,101 +194,3 @@ class Pipeline:
         draft = self.draft(source)
         self.planner.check_used(draft)
         return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
-
-    def _grid(self, info: TensorInfo, plan: TensorPlan | None = None) -> ChunkGrid:
-        elements = _long_chunk(plan) or self.chunk_elements
-        return chunk_grid(info.dtype, info.shape, info.nbytes, elements)
-
-    def _write_once(
-        self,
-        source: Source,
-        file: Output,
-        progress: Progress,
-        plan: CheckpointPlan | None,
-        workers: Workers,
-    ) -> Report:
-        progress.begin(len(source.tensors), sum(info.nbytes for info in source.tensors))
-        work = bundled(source, plan, self.chunk_elements)
-        grids = {info.name: self._grid(info, work.planned(info.name)) for info in work.tensors}
-        jobs = _begun(
-            workers.in_order(
-                encode,
-                chunk_jobs(work, grids, self.effort, workers),
-                small=lambda job: job.is_small,
-                ahead=_CHUNKS_AHEAD,
-            )
-        )
-        records, bundles = tensor_records(source, work), bundle_records(work)
-        draft = draft_manifest(source, records, self.chunk_elements, bundles)
-        writer = CompressedWriter(file, draft if plan is None else with_plan(draft, plan))
-        sizes = {info.name: info.nbytes for info in source.tensors}
-        trees = TreeTable()
-        blobs: dict[str, int] = {}
-        refused = set()
-        blob: WrittenBlob | None = None
-        for name in work.same_as:
-            progress.advance(name, sizes[name])
-        for job, encoded in jobs:
-            name = job.info.name
-            if name not in bundles:
-                progress.advance(name, job.nbytes)
-            if job.same_as is not None:
-                records[name] = replace(records[name], same_as=job.same_as, digest="", pruned=None)
-                continue
-            if job.chunk == 0:
-                blob = WrittenBlob(writer, job.info.name, job.grid, job.prepared.coder)
-            assert blob is not None
-            if not blob.add(encoded):
-                continue
-            if not blob.marks <= {CODED}:
-                refused.add(name)
-            blob = self._kept(blob, job, workers)
-            used = [trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees]
-            known = bundles if name in bundles else records
-            known[name] = blob.record(
-                known[name],
-                job.prepared.digest,
-                used,
-                job.prepared.pruned,
-                chunk_elements=_long_chunk(work.planned(name)),
-            )
-            blobs[name] = blob.size
-            for info in work.bundles.get(name, ()):
-                progress.advance(info.name, info.nbytes)
-        manifest = replace(draft, trees=tuple(trees.planned), tensors=records, bundles=bundles)
-        return report_of(manifest, blobs, writer.finish(manifest), refused)
-
-    def _kept(self, blob: WrittenBlob, job: Job, workers: Workers) -> WrittenBlob:
-        """Return the blob if it keeps its bound, or else one that does, written in its place."""
-        array, grid = job.prepared.array, job.grid
-        while True:
-            coder = again(
-                blob.coder,
-                blob.errors,
-                blob.marks,
-                array,
-                grid,
-                self.effort,
-                keeps_zeros=blob.keeps_zeros,
-            )
-            if coder is None:
-                return blob
-            blob.writer.rewind()
-            blob = WrittenBlob(blob.writer, blob.name, grid, coder)
-            tensor = job.prepared._replace(coder=coder, encoded=None)
-            jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
-            for _, encoded in workers.in_order(encode, jobs):
-                blob.add(encoded)
-
-
-def _begun(results: Iterator[Result]) -> Iterator[Result]:
-    """Return an iterator that has its first result: threads then work at those that follow."""
-    first = list(itertools.islice(results, 1))
-    return itertools.chain(first, results)
-
-
-def _long_chunk(plan: TensorPlan | None) -> int:
-    """Return the elements of a chunk where a tensor's tree asks for long ones, else 0."""
-    if plan is None or plan.tree is None:
-        return 0
-    return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0

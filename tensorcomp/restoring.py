@@ -23,7 +23,7 @@ from tensorcomp.locations import (
     refuse_itself,
     restored_name,
 )
-from tensorcomp.pipeline import Progress
+from tensorcomp.progress import Progress
 from tensorcomp.threads import Workers, available_threads
 
 

@@ -16,7 +16,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.locations import compressed_files, decoded_bytes, restored_name
-from tensorcomp.pipeline import Progress
+from tensorcomp.progress import Progress
 from tensorcomp.pruned_verification import PrunedCheck
 from tensorcomp.reports.errors import ErrorSums, measure
 from tensorcomp.threads import Workers, available_threads

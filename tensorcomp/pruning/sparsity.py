@@ -22,7 +22,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.locations import compressed_files, is_compressed
-from tensorcomp.pipeline import Progress
+from tensorcomp.progress import Progress
 from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
 from tensorcomp.pruning.mask_checks import require_mask
 from tensorcomp.pruning.storage import storage_bytes

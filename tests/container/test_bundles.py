@@ -21,8 +21,9 @@ from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import FormatError, VerificationError
-from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import Budget
+from tensorcomp.progress import Progress
 from tensorcomp.pruning import Pruning
 from tensorcomp.saving import MemorySource
 

@@ -22,7 +22,8 @@ import tensorcomp
 from tensorcomp.container import writer
 from tensorcomp.container.atomic import atomic_file
 from tensorcomp.errors import CheckpointError
-from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.pipeline import Pipeline
+from tensorcomp.progress import Progress
 from tensorcomp.saving import MemorySource
 
 OLD = b"what was there before"

@@ -17,8 +17,8 @@ from tensorcomp.container.blob import chunk_grid
 from tensorcomp.errors import CheckpointError, NotRepresentable, PlanError
 from tensorcomp.files import compress
 from tensorcomp.peers import PEERS, Peer
-from tensorcomp.pipeline import Progress
 from tensorcomp.planning.strategies import STRATEGIES, Strategy
+from tensorcomp.progress import Progress
 from tensorcomp.sampling import Stored, take_pieces
 from tensorcomp.spreads import join_classes, look_at
 

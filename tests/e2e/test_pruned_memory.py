@@ -12,8 +12,9 @@ from pruned_cases import HALF
 
 from tensorcomp import jobs
 from tensorcomp.container.writer import SizeOnly
-from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import make_planner
+from tensorcomp.progress import Progress
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
 from tensorcomp.saving import MemorySource
 from tensorcomp.threads import Workers

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import tensorcomp
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.loading import load
-from tensorcomp.pipeline import Pipeline, Progress
+from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import EFFORTS
+from tensorcomp.progress import Progress
 from tensorcomp.saving import MemorySource
 from tensorcomp.testing import nasty_arrays
 

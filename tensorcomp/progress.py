@@ -1,0 +1,19 @@
+"""How a long job tells how far it is."""
+
+from __future__ import annotations
+
+
+class Progress:
+    """Told how far a long job is; does nothing here, a subclass shows it.
+
+    A job that starts over, to keep a size, begins its folder or its file again.
+    """
+
+    def begin_folder(self, nbytes: int) -> None:
+        """Start a folder of files with so many bytes together; each then begins in its turn."""
+
+    def begin(self, tensors: int, nbytes: int) -> None:
+        """Start a file of so many tensors and bytes of them."""
+
+    def advance(self, name: str, nbytes: int) -> None:
+        """Count bytes of a tensor that are done; a tensor may come in several pieces."""
