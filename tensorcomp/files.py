@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tensorcomp.checkpoints import (
     copy_others,
@@ -24,8 +24,8 @@ from tensorcomp.locations import (
     compressed_name,
     default_output,
     open_original,
-    refuse_inside,
     refuse_itself,
+    refuse_overlap,
 )
 from tensorcomp.model_files import Opener, draft_files, sources_of, tensor_keys
 from tensorcomp.pipeline import Pipeline
@@ -196,10 +196,12 @@ def _compress_folder(
     force: bool,
 ) -> Compressed:
     folder = scan_folder(source)
-    refuse_inside(source, target)
+    refuse_overlap(source, target)
     paths = {weights: source / weights for weights in folder.weights}
+    written = (weights.with_name(compressed_name(weights.name)) for weights in folder.weights)
+    names = {PurePath(name) for name in (*folder.others, *written)}
     with contextlib.ExitStack() as stack:
-        partial = stack.enter_context(atomic_folder(target, force=force))
+        partial = stack.enter_context(atomic_folder(target, names, force=force))
         copy_others(folder, partial)
         keys = tensor_keys(source, paths.values())
         opened = stack.enter_context(sources_of(keys, pipeline))

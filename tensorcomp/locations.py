@@ -68,16 +68,19 @@ def refuse_itself(source: Path, target: Path) -> None:
         raise CheckpointError(f"{source}: the output would replace the input; give another by -o")
 
 
-def refuse_inside(source: Path, target: Path) -> None:
-    """Require that an output folder does not lie in its input folder.
+def refuse_overlap(source: Path, target: Path) -> None:
+    """Require that neither of an input folder and an output folder lies in the other.
 
     Raises
     ------
     CheckpointError
-        If it does.
+        If one does.
     """
-    if target.resolve().is_relative_to(source.resolve()):
+    inner, outer = source.resolve(), target.resolve()
+    if outer.is_relative_to(inner):
         raise CheckpointError(f"{target}: lies in the input folder; give another by -o")
+    if inner.is_relative_to(outer):
+        raise CheckpointError(f"{target}: holds the input folder; give another by -o")
 
 
 def decoded_bytes(files: list[Path]) -> int:

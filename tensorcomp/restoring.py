@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from tensorcomp.locations import (
     FOLDER,
     compressed_files,
     decoded_bytes,
-    refuse_inside,
     refuse_itself,
+    refuse_overlap,
     restored_name,
 )
 from tensorcomp.progress import Progress
@@ -155,21 +155,32 @@ def _decompress_folder(
     *,
     force: bool,
 ) -> Path:
-    refuse_inside(source, target)
+    refuse_overlap(source, target)
     found = compressed_files(source)
+    others = [file for file in sorted(source.rglob("*")) if _is_other(file, found)]
+    restored = {file: _restored_in_folder(file).relative_to(source) for file in found}
+    names = {PurePath(name) for name in (file.relative_to(source) for file in others)}
+    names |= {PurePath(name) for name in restored.values()}
     if progress is not None:
         progress.begin_folder(decoded_bytes(found))
-    with atomic_folder(target, force=force) as partial:
-        for file in sorted(source.rglob("*")):
-            if file.is_file() and file not in found and not file.name.endswith(".tensorcomp-part"):
-                copied = partial / file.relative_to(source)
-                copied.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copied)
-        for file in found:
+    with atomic_folder(target, names, force=force) as partial:
+        for file in others:
+            copied = partial / file.relative_to(source)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
+        for file, name in restored.items():
             with CompressedFile(file) as opened:
                 opened.check_expansion(max_bytes)
-                name = restored_name(file.name, opened.manifest.recipe.kind)
-                restored = partial / file.relative_to(source).parent / name
-                restored.parent.mkdir(parents=True, exist_ok=True)
-                _restore_file(opened, restored, threads, progress, force=False)
+                (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                _restore_file(opened, partial / name, threads, progress, force=False)
     return target
+
+
+def _is_other(file: Path, compressed: Collection[Path]) -> bool:
+    """Return whether a file of a compressed folder is to be carried over."""
+    return file.is_file() and file not in compressed and not file.name.endswith(".tensorcomp-part")
+
+
+def _restored_in_folder(file: Path) -> Path:
+    with CompressedFile(file) as opened:
+        return file.with_name(restored_name(file.name, opened.manifest.recipe.kind))

@@ -6,12 +6,14 @@ import contextlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePath
 
 from tensorcomp.checkpoints.access import writing
+from tensorcomp.checkpoints.naming import shown
 from tensorcomp.errors import CheckpointError
+
+_PART, _OLD = "tensorcomp-part", "tensorcomp-old"
 
 
 @contextlib.contextmanager
@@ -24,12 +26,12 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
     Raises
     ------
     CheckpointError
-        If `path` exists and `force` is not given, another run is writing it, or the system refuses.
+        If `path` exists and `force` is not given, or is no regular file, another run is writing it,
+        or the system refuses.
     """
     refuse_existing(path, force=force)
-    partial = path.with_name(f".{path.name}.tensorcomp-part")
-    with writing(path), open(partial, "r+b", buffering=0, opener=_create) as file:
-        _lock(file, path)
+    partial = path.with_name(f".{path.name}.{_PART}")
+    with writing(path), _open_alone(partial, path) as file:
         try:
             file.truncate()
             yield file
@@ -42,29 +44,60 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
             raise
 
 
+def _open_alone(partial: Path, path: Path) -> io.FileIO:
+    """Open a file for update that no other run has open; it is created if it is not there."""
+    while True:
+        _unlink_link(partial)
+        file = open(partial, "r+b", buffering=0, opener=_create)  # noqa: SIM115 - returned
+        try:
+            _lock(file.fileno(), path)
+            if _is_still(file.fileno(), partial):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # the other run ended just now, and it was its file
+
+
 def _create(path: str, flags: int) -> int:
     """Open for update, creating the file but not truncating it: it may be another run's."""
-    return os.open(path, flags | os.O_CREAT, 0o666)
+    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _unlink_link(partial: Path) -> None:
+    """Remove a link that stands where a temporary file will: it may lead anywhere."""
+    if partial.is_symlink():
+        partial.unlink(missing_ok=True)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Return whether what is open under a descriptor still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Raise a CheckpointError if `path` exists and may not be replaced."""
     if path.is_dir():
         raise CheckpointError(f"{path}: is a folder; give another name by -o")
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path}: is a device or a pipe, no regular file; -o names another")
     if path.exists() and not force:
         raise CheckpointError(f"{path}: exists already; --force replaces it, -o names another")
     if not path.parent.is_dir():
         raise CheckpointError(f"{path}: there is no folder {path.parent}")
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Keep two runs from writing one file; where the system has no such locks, go on without."""
+def _lock(descriptor: int, path: Path) -> None:
+    """Keep two runs from writing one output; where the system has no such locks, go on without."""
     try:
         import fcntl
     except ImportError:
         return
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError(f"{path}: another run is writing it") from None
     except OSError:
@@ -72,32 +105,38 @@ def _lock(file: BinaryIO, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: Path, *, force: bool) -> Iterator[Path]:
+def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> Iterator[Path]:
     """Make a folder that appears under `path`, complete, when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
     run after one that was killed.
 
+    Parameters
+    ----------
+    path : Path
+    names : collection of PurePath
+        The files that will be in it. A folder that holds any other is never replaced.
+    force : bool
+
     Raises
     ------
     CheckpointError
-        If `path` exists and `force` is not given, or the system refuses.
+        If `path` exists and `force` is not given, or holds other files, another run is writing it,
+        or the system refuses.
     """
     path = path.resolve()
-    if path.is_file() or (path.exists() and not force):
-        raise CheckpointError(
-            f"{path}: exists already; --force replaces a folder, -o names another"
-        )
-    partial = path.with_name(f".{path.name}.tensorcomp-part")
-    replaced = path.with_name(f".{path.name}.tensorcomp-old")
-    with writing(path):
+    _refuse_existing_folder(path, names, force=force)
+    partial = path.with_name(f".{path.name}.{_PART}")
+    replaced = path.with_name(f".{path.name}.{_OLD}")
+    with writing(path), _folder_alone(partial, path):
         if replaced.exists() and not path.exists():
             replaced.rename(path)  # a run was killed between the two renames below
-        for leftover in (partial, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir()
+        shutil.rmtree(replaced, ignore_errors=True)
+        for leftover in partial.iterdir():
+            _remove(leftover)
         try:
             yield partial
+            _refuse_existing_folder(path, names, force=force)
             if path.exists():
                 path.rename(replaced)
             partial.rename(path)
@@ -107,3 +146,50 @@ def atomic_folder(path: Path, *, force: bool) -> Iterator[Path]:
                 replaced.rename(path)
             raise
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path}: exists already and is no folder; -o names another")
+    if path.exists() and not force:
+        raise CheckpointError(
+            f"{path}: exists already; --force replaces a folder, -o names another"
+        )
+    known = set(names)
+    for found in sorted(path.rglob("*")) if path.exists() else ():
+        relative = PurePath(found.relative_to(path))
+        is_folder = found.is_dir() and not found.is_symlink()
+        if not is_folder and relative not in known and not found.name.endswith((_PART, _OLD)):
+            raise CheckpointError(
+                f"{path}: holds {shown(str(relative))}, which the output does not, and would be "
+                "lost; move it away, or name another folder by -o"
+            )
+
+
+@contextlib.contextmanager
+def _folder_alone(partial: Path, path: Path) -> Iterator[None]:
+    """Have a folder that no other run writes to; it is created if it is not there."""
+    while True:
+        _unlink_link(partial)
+        partial.mkdir(exist_ok=True)
+        try:
+            descriptor = os.open(partial, os.O_RDONLY)
+        except PermissionError:  # Windows opens no folders
+            yield
+            return
+        except FileNotFoundError:
+            continue
+        try:
+            _lock(descriptor, path)
+            if _is_still(descriptor, partial):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

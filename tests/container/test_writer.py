@@ -19,7 +19,7 @@ import pytest
 from tampering import sample_tensors
 
 import tensorcomp
-from tensorcomp.container import writer
+from tensorcomp.container import atomic, writer
 from tensorcomp.container.atomic import atomic_file
 from tensorcomp.errors import CheckpointError
 from tensorcomp.pipeline import Pipeline
@@ -274,3 +274,45 @@ def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
         writer._move = move
     assert not moved
     assert len(tensorcomp.load(file.getvalue())) == 500
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes with names")
+def test_no_device_and_no_pipe_is_replaced(source: Path) -> None:
+    pipe = source.with_name("pipe")
+    os.mkfifo(pipe)
+    for out in (pipe, Path(os.devnull)):
+        with pytest.raises(CheckpointError, match="no regular file"):
+            tensorcomp.compress(source, out, force=True)
+    assert pipe.is_fifo()
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(source: Path) -> None:
+    victim, out = source.with_name("victim"), source.with_name("out.tc.safetensors")
+    victim.write_text("precious")
+    source.with_name(".out.tc.safetensors.tensorcomp-part").symlink_to(victim)
+    tensorcomp.compress(source, out)
+    assert victim.read_text() == "precious"
+    assert out.is_file()
+    assert not out.is_symlink()
+
+
+def test_a_run_that_waited_for_another_s_file_takes_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, partial = tmp_path / "out", tmp_path / ".out.tensorcomp-part"
+    lock = atomic._lock
+    finished = []
+
+    def lock_late(descriptor: int, path: Path) -> None:
+        if not finished:  # another run ends between opening and locking
+            finished.append(partial.rename(out))
+            out.write_bytes(OLD)
+        lock(descriptor, path)
+
+    monkeypatch.setattr(atomic, "_lock", lock_late)
+    with atomic_file(out, force=True) as file:
+        assert out.read_bytes() == OLD
+        file.write(b"new")
+    assert finished
+    assert out.read_bytes() == b"new"

@@ -77,13 +77,90 @@ def test_default_names_lead_back(folder: Path) -> None:
 
 def test_an_existing_folder_is_replaced_only_on_demand(folder: Path) -> None:
     done = tensorcomp.compress(folder)
-    (done.path / "stray").write_text("old")
+    whole = files_of(done.path)
+    (done.path / "config.json").write_text("old")
     before = files_of(done.path)
     with pytest.raises(tensorcomp.CheckpointError, match="exists already"):
         tensorcomp.compress(folder)
     assert files_of(done.path) == before
     tensorcomp.compress(folder, force=True)
-    assert "stray" not in files_of(done.path)
+    assert files_of(done.path) == whole
+
+
+@pytest.mark.parametrize("stray", ["stray", "nested/stray.safetensors", ".hidden", "link"])
+def test_a_folder_that_holds_anything_else_is_never_replaced(
+    folder: Path, tmp_path: Path, stray: str
+) -> None:
+    packed = tensorcomp.compress(folder).path
+    restored = tensorcomp.decompress(packed, tmp_path / "again")
+    for out in (packed, restored):
+        if stray == "link":
+            (out / stray).symlink_to(tmp_path)
+        else:
+            (out / stray).write_text("precious")
+    before = {out: files_of(out) for out in (packed, restored)}
+    with pytest.raises(tensorcomp.CheckpointError, match=f"holds '?{stray}.*would be lost"):
+        tensorcomp.compress(folder, packed, force=True)
+    source = tensorcomp.compress(folder, tmp_path / "other").path
+    with pytest.raises(tensorcomp.CheckpointError, match=f"holds '?{stray}.*would be lost"):
+        tensorcomp.decompress(source, restored, force=True)
+    assert before == {out: files_of(out) for out in (packed, restored)}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_appears_in_a_folder_meanwhile_is_kept(folder: Path, tmp_path: Path) -> None:
+    out = tensorcomp.compress(folder).path
+
+    class Adds(tensorcomp.Progress):
+        def advance(self, name: str, nbytes: int) -> None:
+            (out / "late").write_text("precious")
+
+    with pytest.raises(tensorcomp.CheckpointError, match=r"holds '?late"):
+        tensorcomp.compress(folder, force=True, progress=Adds())
+    assert (out / "late").read_text() == "precious"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_no_output_holds_its_input_or_lies_in_it(folder: Path, tmp_path: Path) -> None:
+    before = files_of(tmp_path)
+    for out in (tmp_path, folder, folder / "inside"):
+        with pytest.raises(tensorcomp.CheckpointError, match="the input folder"):
+            tensorcomp.compress(folder, out, force=True)
+    assert files_of(tmp_path) == before
+    packed = tensorcomp.compress(folder).path
+    before = files_of(tmp_path)
+    for out in (tmp_path, packed, packed / "inside"):
+        with pytest.raises(tensorcomp.CheckpointError, match="the input folder"):
+            tensorcomp.decompress(packed, out, force=True)
+    assert files_of(tmp_path) == before
+
+
+def test_two_runs_into_one_folder_do_not_disturb_each_other(folder: Path, tmp_path: Path) -> None:
+    errors = []
+
+    class Second(tensorcomp.Progress):
+        def advance(self, name: str, nbytes: int) -> None:
+            if not errors:
+                with pytest.raises(tensorcomp.CheckpointError) as caught:
+                    tensorcomp.compress(folder, force=True)
+                errors.append(str(caught.value))
+
+    done = tensorcomp.compress(folder, force=True, progress=Second())
+    assert "another run is writing it" in errors[0]
+    assert not [check for check in tensorcomp.verify(done.path, folder) if check.error]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_link_in_place_of_the_temporary_folder_is_not_followed(
+    folder: Path, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "precious").write_text("x")
+    (tmp_path / ".model.tc.tensorcomp-part").symlink_to(victim)
+    done = tensorcomp.compress(folder)
+    assert not done.path.is_symlink()
+    assert files_of(victim).keys() == {"precious"}
 
 
 class _Stop(tensorcomp.Progress):
@@ -94,10 +171,11 @@ class _Stop(tensorcomp.Progress):
 def test_an_interrupted_run_leaves_the_folder_as_it_was(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    (out / "old").write_text("old")
+    (out / "config.json").write_text("old")
+    before = files_of(out)
     with pytest.raises(KeyboardInterrupt):
         tensorcomp.compress(folder, out, force=True, progress=_Stop())
-    assert list(files_of(out)) == ["old"]
+    assert files_of(out) == before
     assert not list(tmp_path.glob(".*"))
 
 
