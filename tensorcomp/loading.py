@@ -145,7 +145,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     decode_all(jobs, threads)
     tensors = {}
     for name, record in manifest.tensors.items():
-        start = starts[record.same_as or name]
+        start = starts[name if record.same_as is None else record.same_as]
         flat = arena[start : start + record.nbytes]
         tensors[name] = convert(flat, record.dtype, record.shape)
     tied = {name: tensors[target] for name, target in manifest.aliases.items()}

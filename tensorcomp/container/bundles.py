@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tensorcomp.container.records import TensorRecord
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import FormatError
 
-_MOST_ROWS = 1 << 17  # since all are decoded for one tensor
+_MOST_ROWS = 1 << 10  # since all are decoded for one tensor
 ROW = 128  # elements: rows of unlike scale are told apart, so they must be short
 
 
@@ -83,6 +84,8 @@ def check_bundles(
         rows, filled = bundle.shape[0] if bundle.shape else 0, layout.filled.get(name, 0)
         if bundle.shape != (rows, ROW) or rows > _MOST_ROWS or not bundle.has_blob:
             raise FormatError(f"bundle {name!r} of shape {list(bundle.shape)} is none")
+        if numpy_dtype(bundle.dtype) is None:
+            raise FormatError(f"bundle {name!r} has the type {bundle.dtype}, whose size is unknown")
         if not bundle.nbytes - bundle.nbytes // max(rows, 1) < filled <= bundle.nbytes:
             raise FormatError(
                 f"bundle {name!r} has {bundle.nbytes} bytes, its tensors have {filled}"

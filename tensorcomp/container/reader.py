@@ -32,7 +32,7 @@ from tensorcomp.container.stored_tensors import (
 )
 from tensorcomp.errors import FormatError, PlanError, TensorcompError
 
-_BUNDLES_KEPT = 4  # decoded ones
+_BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
 
 
@@ -83,7 +83,7 @@ class CompressedFile:
                 f"{'manifest' if odd in stored else 'file'} only"
             )
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
-        self._decoded_bundles: dict[str, np.ndarray] = {}
+        self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
         self._decoding_bundle = threading.Lock()
 
     @functools.cached_property
@@ -137,7 +137,7 @@ class CompressedFile:
         record = self.record(name)
         if record.same_as is not None:
             return 0
-        begin, end = self._header.offsets[record.bundle or record.name]
+        begin, end = self._header.offsets[record.blob]
         size = end - begin
         return size if record.bundle is None else self.manifest.layout.share(record, size)
 
@@ -169,22 +169,28 @@ class CompressedFile:
         return BundledTensor(record, grid, bundle, functools.partial(self._take, bundle, span))
 
     def _take(self, bundle: StoredTensor, span: Span) -> np.ndarray:
-        """Return a part of a bundle, from one of those that were decoded last."""
+        """Return a part of a bundle, from one of those that were asked for last."""
         name, decoded = bundle.record.name, self._decoded_bundles
         with self._decoding_bundle:  # other threads want the same one
-            if name not in decoded:
+            whole = decoded.pop(name, None)
+            if whole is None:
                 whole = self._decode_bundle(bundle)
-                if len(decoded) == _BUNDLES_KEPT:
+                while decoded and sum(map(_size, decoded.values())) + _size(whole) > _BUNDLES_KEPT:
                     del decoded[next(iter(decoded))]
-                decoded[name] = whole
-            return decoded[name][slice(*span)]
+            decoded[name] = whole
+        if isinstance(whole, TensorcompError):
+            raise type(whole)(*whole.args)  # anew, since a traceback grows whenever it is raised
+        return whole[slice(*span)]
 
-    def _decode_bundle(self, bundle: StoredTensor) -> np.ndarray:
-        whole = bundle.decode_checked()
+    def _decode_bundle(self, bundle: StoredTensor) -> np.ndarray | TensorcompError:
+        """Return a bundle's bytes, or why there are none: each of its tensors asks for them."""
+        try:
+            whole = bundle.decode_checked()
+        except TensorcompError as error:
+            return error
         if whole[self.manifest.layout.filled[bundle.record.name] :].any():
-            raise FormatError(
-                f"{self.where}: {shown(bundle.record.name)} holds more than its tensors"
-            )
+            name = shown(bundle.record.name)
+            return FormatError(f"{self.where}: {name} holds more than its tensors")
         return whole
 
     def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
@@ -234,6 +240,10 @@ class CompressedFile:
     ) -> None:
         """Close the file."""
         self.close()
+
+
+def _size(decoded: np.ndarray | TensorcompError) -> int:
+    return decoded.nbytes if isinstance(decoded, np.ndarray) else 0
 
 
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:

@@ -98,6 +98,11 @@ class TensorRecord:
         """Whether the file has a blob of this name."""
         return self.same_as is None and self.bundle is None
 
+    @property
+    def blob(self) -> str:
+        """The name of the blob that holds it, if it is no duplicate."""
+        return self.name if self.bundle is None else self.bundle
+
 
 def record_to_json(record: TensorRecord) -> dict[str, Any]:
     """Return the JSON object of a record, which its name leads to."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorcomp.checkpoints import TensorInfo, open_checkpoint, scan_folder
+from tensorcomp.checkpoints.naming import shown
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.codecs.words import as_words
 from tensorcomp.container.reader import CompressedFile
@@ -290,5 +291,9 @@ def _of_file(file: Path, label: str | None, stack: contextlib.ExitStack) -> Iter
 def _shaped(data: np.ndarray, info: TensorInfo) -> np.ndarray:
     dtype = numpy_dtype(info.dtype)
     assert dtype is not None
-    array: np.ndarray = data.view(dtype).reshape(info.shape)
+    try:
+        array: np.ndarray = data.view(dtype).reshape(info.shape)
+    except ValueError as error:
+        axes = f"{len(info.shape)} axes"
+        raise CheckpointError(f"tensor {shown(info.name)} has {axes}: {error}") from error
     return array

@@ -82,7 +82,7 @@ def _tensor_report(
     planned = manifest.planned(record)
     if planned is None:
         return TensorReport(record, "", f"equals {record.same_as}", 0)
-    size = blobs[record.bundle or record.name]
+    size = blobs[record.blob]
     if record.bundle is not None:
         size = manifest.layout.share(record, size)
     return TensorReport(record, planned.tree, planned.why, size, coded)

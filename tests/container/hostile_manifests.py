@@ -162,7 +162,16 @@ MANIFESTS: dict[str, Change] = {
     "a bundle of one axis": bundle(shape=[512]),
     "a bundle of no axes": bundle(shape=[]),
     "a bundle of other rows": bundle(shape=[8, 64]),
-    "a bundle of many rows": bundle(shape=[1 << 17, 128]),
+    "a bundle of many rows": bundle(shape=[1025, 128]),
+    "a bundle of an unknown type": lambda m: (
+        [
+            record.update(dtype="F99", nbytes=30)
+            for record in m["tensors"].values()
+            if "bundle" in record
+        ]
+        and m["bundles"][BUNDLE].update(dtype="F99", shape=[1, 128], nbytes=1 << 26, tree=0)
+    ),
+    "a bundle without a name": lambda m: m["bundles"].update({"": m["bundles"].pop(BUNDLE)}),
     "a bundle of huge rows": bundle(shape=[1 << 40, 128]),
     "a bundle without rows": bundle(shape=[0, 128]),
     "a bundle of another type": bundle(dtype="F16"),

@@ -20,6 +20,7 @@ from tensorcomp.container.bundles import ROW
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import StoredTensor
 from tensorcomp.errors import FormatError, VerificationError
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import Budget
@@ -240,6 +241,48 @@ def test_a_bundle_that_decodes_to_other_bytes_is_noticed(tmp_path: Path) -> None
     assert all("other bytes" in str(check.error) for check in tensorcomp.verify(path))
     with pytest.raises(VerificationError, match="other bytes"):
         tensorcomp.decompress(path, tmp_path / "out")
+
+
+def test_a_bundle_that_fails_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tensorcomp.save(vectors(20))
+    (name,) = manifest_of(data).bundles
+    bad = with_blob(data, name, lambda blob: blob[:50] + bytes([blob[50] ^ 4]) + blob[51:])
+    decoded = []
+    decode = StoredTensor.decode_checked
+    monkeypatch.setattr(
+        StoredTensor, "decode_checked", lambda self: (decoded.append(1), decode(self))[1]
+    )
+    with CompressedFile(bad) as file:
+        for vector in vectors(20):
+            with pytest.raises(FormatError, match="checksum"):
+                list(file.iter_bytes(vector))
+    assert len(decoded) == 1
+
+
+def test_what_many_bundles_take_in_memory_is_bounded() -> None:
+    tensors = {
+        f"layers.{i}.{np.dtype(dtype).name}": noise((2000,), dtype, i)
+        for i in range(1200)
+        for dtype in (np.float64, np.int64)
+    }
+    data = tensorcomp.save(tensors, threads=2)
+    with CompressedFile(data) as file:
+        for name, array in tensors.items():
+            assert b"".join(file.iter_bytes(name)) == array.tobytes()
+        kept = [whole.nbytes for whole in file._decoded_bundles.values()]
+        assert (1 << 24) - (1 << 21) < sum(kept) <= 1 << 24
+
+
+@pytest.mark.parametrize("names", [("", "b"), ("b", "")])
+def test_a_name_may_be_empty(names: tuple[str, str], tmp_path: Path) -> None:
+    large = noise((6000,), np.float32, 1)
+    tensors = dict.fromkeys(names, large) | vectors(20)
+    path = tmp_path / "x.tc.safetensors"
+    tensorcomp.save_file(tensors, path)
+    assert_same(tensorcomp.load_file(path), tensors)
+    tensors |= {"v.1": tensors["v.2"].copy(), "v.": tensors["v.3"].copy()}
+    assert_same(tensorcomp.load(tensorcomp.save(tensors)), tensors)
+    assert not [check for check in tensorcomp.verify(path) if check.error]
 
 
 class Counting(Progress):
