@@ -66,7 +66,7 @@ def write_checkpoint(path: Path, total: int) -> None:
 
 def run(*arguments: str) -> tuple[float, int]:
     """Run the command line and return seconds and the highest anonymous resident bytes."""
-    command = [sys.executable, "-c", "from tensorcomp_cli.main import run; run()", *arguments]
+    command = [sys.executable, "-c", "from tensorcomp_cli.entry import run; run()", *arguments]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak = 0

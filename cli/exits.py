@@ -44,21 +44,25 @@ def signals_stop() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    stopped: list[Stopped] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.append(Stopped(128 + number, f"stopped by {signal.Signals(number).name}"))
+        raise stopped[-1]
+
     before = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks one
         # What the parent has had ignored, as nohup does, stays so.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, _stop)
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    raise Stopped(128 + number, f"stopped by {signal.Signals(number).name}")
+    if stopped:  # while a callback ran, of which Python ignores exceptions
+        raise stopped[0]
 
 
 def explain(error: BaseException) -> tuple[int, str]:

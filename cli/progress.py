@@ -38,7 +38,9 @@ def progress(doing: str) -> Iterator[Progress]:
 @functools.cache
 def announce_compiling() -> None:
     """Have a line say why the first job after an installation takes longer."""
-    on_first_compile(lambda: say("compiling kernels for this processor, once (up to a minute)…"))
+    on_first_compile(
+        lambda: say("compiling kernels for this kind of tensor, once (up to a minute)…")
+    )
 
 
 def _rich_progress() -> RichProgress:

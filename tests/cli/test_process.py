@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import tensorcomp
 from tensorcomp import files
 
-RUN = "import sys; from tensorcomp_cli.main import run; run()"
+RUN = "import sys; from tensorcomp_cli.entry import run; run()"
 
 # Lets a verb run to its end, then tells on stdout which heavy packages it has imported.
 IMPORTS = """
@@ -130,7 +130,7 @@ def test_a_signal_leaves_the_destination_as_it_was(model, folder, tmp_path, numb
         out.write_bytes(b"precious")
     elif existing:
         out.mkdir()
-        (out / "precious").touch()
+        (out / "config.json").touch()
     before = sorted(tmp_path.rglob("*"))
     command = [sys.executable, "-c", PAUSED, "compress", source, "-o", out, "--force"]
     with subprocess.Popen(
@@ -193,3 +193,45 @@ def test_debug_prints_the_traceback_too(call, tmp_path):
     assert done.status == 2
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("tensorcomp: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_program_starts_gives_one_line(model, tmp_path, number):
+    # Sent from within the import of the verbs, as a hasty Ctrl-C is.
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Sends:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Sends())
+from tensorcomp_cli.entry import run
+run()
+"""
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", code, "compress", model, "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr == f"tensorcomp: stopped by {number.name}\n"
+    assert not out.exists()
+
+
+def test_a_signal_that_a_callback_swallows_ends_the_program_all_the_same(monkeypatch, capsys):
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def verb(*_, **__):
+        Dying()
+        return 0
+
+    monkeypatch.setattr(tensorcomp_cli.main.typer.main, "get_command", lambda _: Verb(verb))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    assert tensorcomp_cli.main.main([]) == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+
+
+class Verb:
+    def __init__(self, main):
+        self.main = main
