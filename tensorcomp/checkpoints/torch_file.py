@@ -130,6 +130,8 @@ def _explained(path: Path, error: Exception) -> str:
         )
     detail = _DETAIL.search(text)
     reason = detail.group(1) if detail else text.partition("\n")[0]
+    if "weights_only" in reason:  # torch's advice is to run the file's code
+        reason = "only tensors and plain objects are loaded"
     return (
         f"{path}: cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
         f"needs code to be run ({type(error).__name__}: {reason[:200]})"

@@ -162,3 +162,41 @@ def test_what_is_no_tensor_is_refused() -> None:
 def test_a_numpy_scalar_is_a_tensor_without_axes() -> None:
     loaded = tensorcomp.load(tensorcomp.save({"x": np.float32(2.5)}))
     assert_equal(loaded["x"], np.array(2.5, np.float32))
+
+
+def test_numpy_functions_differ_in_the_import_only(tmp_path: Path) -> None:
+    import safetensors.numpy as theirs
+
+    import tensorcomp.numpy as ours
+
+    results = []
+    for functions in (theirs, ours):
+        path = tmp_path / "x.safetensors"
+        functions.save_file(plain_model(), path, METADATA)
+        results.append(functions.load_file(path))
+        results.append(functions.load(functions.save(plain_model(), METADATA)))
+    for found in results[1:]:
+        assert sorted(found) == sorted(results[0])
+        for name, array in results[0].items():
+            assert_equal(found[name], array)
+
+
+def test_torch_functions_differ_in_the_import_only(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import safetensors.torch as theirs
+
+    import tensorcomp.torch as ours
+
+    model = {"a": torch.randn(30, 40).bfloat16(), "b": torch.arange(5)}
+    for functions in (theirs, ours):
+        path = tmp_path / "x.safetensors"
+        functions.save_file(model, path, METADATA)
+        for found in (
+            functions.load_file(path),
+            functions.load_file(path, "cpu"),
+            functions.load_file(path, device=torch.device("cpu")),
+            functions.load(functions.save(model, METADATA)),
+        ):
+            assert sorted(found) == sorted(model)
+            assert all(torch.equal(found[name], tensor) for name, tensor in model.items())
+            assert all(found[name].dtype == tensor.dtype for name, tensor in model.items())

@@ -1,0 +1,22 @@
+"""The functions of ``safetensors.numpy`` for compressed files: one import is all that changes."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from tensorcomp import loading
+from tensorcomp.saving import save, save_file
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load(data: bytes) -> dict[str, np.ndarray]:
+    """Return the tensors of compressed bytes (see `tensorcomp.load`)."""
+    return loading.load(data, "np")
+
+
+def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Return the tensors of a compressed file (see `tensorcomp.load_file`)."""
+    return loading.load_file(filename, "np")

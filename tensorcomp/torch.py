@@ -1,0 +1,27 @@
+"""The functions of ``safetensors.torch`` for compressed files: one import is all that changes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensorcomp import loading
+from tensorcomp.saving import save, save_file
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """Return the tensors of compressed bytes as torch tensors (see `tensorcomp.load`)."""
+    return loading.load(data, "pt")
+
+
+def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
+    """Return the tensors of a compressed file as torch tensors (see `tensorcomp.load_file`).
+
+    Parameters
+    ----------
+    filename : str or path-like
+    device : str, int or torch.device
+    """
+    return loading.load_file(filename, "pt", device)
