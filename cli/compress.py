@@ -88,9 +88,11 @@ def compress(
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp import files
+    from tensorcomp.container.reader import default_max_bytes
     from tensorcomp.reports import cost_table, pruning_line, to_json, totals
     from tensorcomp.reports.text import bytes_text, printable
 
+    from .exits import say
     from .output import show, show_json, stdout_width
     from .progress import progress
     from .summaries import summarise
@@ -132,6 +134,8 @@ def compress(
         )
     seconds = time.perf_counter() - begun
     summary = summarise(result.path)
+    if summary.input_bytes > default_max_bytes(summary.output_bytes):
+        say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     if json:
         show_json(to_json(summary, seconds))
         return

@@ -108,7 +108,7 @@ class CompressedFile:
         FormatError
             If they take more.
         """
-        limit = (1 << 30) + MAX_EXPANSION * self.nbytes if max_bytes is None else max_bytes
+        limit = default_max_bytes(self.nbytes) if max_bytes is None else max_bytes
         stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
         if (claimed := sum(stored)) > limit:
             raise FormatError(
@@ -240,6 +240,11 @@ class CompressedFile:
     ) -> None:
         """Close the file."""
         self.close()
+
+
+def default_max_bytes(nbytes: int) -> int:
+    """Return what a file of so many bytes may take once decoded if nobody says otherwise."""
+    return (1 << 30) + MAX_EXPANSION * nbytes
 
 
 def _size(decoded: np.ndarray | TensorcompError) -> int:

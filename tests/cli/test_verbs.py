@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensorcomp.container import reader
+
 KEYS = {"input_bytes", "output_bytes", "ratio", "bits_per_weight", "seconds", "tensors"}
 TENSOR_KEYS = {
     "name",
@@ -210,3 +212,18 @@ def test_a_hostile_name_cannot_reach_the_terminal(call, tmp_path):
         text = call(verb, path).stdout
         assert "\x1b" not in text
         assert "a\\x1b[31m\\nb" in text
+
+
+def test_compress_says_what_it_takes_to_restore_a_file_that_shrank_beyond_all_measure(
+    call, model, monkeypatch
+):
+    monkeypatch.setattr(reader, "default_max_bytes", lambda nbytes: nbytes)
+    done = call("compress", model)
+    compressed = model.with_name("model.tc.safetensors")
+    assert done.status == 0
+    *_, size = done.line.split()
+    before = model.read_bytes()
+    model.unlink()
+    assert "max-bytes" in call("decompress", compressed).line
+    assert call("decompress", compressed, "--max-bytes", size).status == 0
+    assert model.read_bytes() == before
