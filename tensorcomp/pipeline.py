@@ -9,7 +9,7 @@ from tensorcomp.bundling import bundled
 from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.writer import Output, SizeOnly, header_bytes
-from tensorcomp.drafting import draft_manifest, tensor_records, with_plan
+from tensorcomp.drafting import bundle_records, draft_manifest, tensor_records, with_plan
 from tensorcomp.errors import PruningError
 from tensorcomp.jobs import are_equal, copied_bytes
 from tensorcomp.planning import (
@@ -144,8 +144,15 @@ class Pipeline:
 
         with Workers(self.threads) as workers:
             draft = self.planner.plan(tensors(), workers, header_bytes(manifest))
-        likely = with_plan(manifest, draft.cheapest(manifest.tensors))
-        return replace(draft, overhead=header_bytes(likely))
+        return replace(draft, overhead=self._likely_overhead(source, draft))
+
+    def _likely_overhead(self, source: Source, draft: Draft) -> int:
+        """Return about how many bytes of a file are no tensor's."""
+        plan = draft.cheapest([info.name for info in source.tensors])
+        work = bundled(source, plan, self.chunk_elements)
+        records, bundles = tensor_records(source, work), bundle_records(work)
+        manifest = draft_manifest(source, records, self.chunk_elements, bundles)
+        return header_bytes(with_plan(manifest, plan))
 
     def write(
         self,
