@@ -7,13 +7,19 @@ import signal
 from types import FrameType
 
 
+def signals() -> list[int]:
+    """Return the signals that end the program, but for those it was started to ignore.
+
+    What the parent has had ignored, as nohup does, stays so; Windows lacks SIGHUP.
+    """
+    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    return [n for n in numbers if n is not None and signal.getsignal(n) is not signal.SIG_IGN]
+
+
 def run() -> None:
     """Run the command line as the process's own job, and end the process."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows lacks one
-        # What the parent has had ignored, as nohup does, stays so.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
+    for number in signals():
+        signal.signal(number, _end)
     from .main import run as run_verbs  # takes a third of a second, and has its own handlers
 
     run_verbs()

@@ -14,6 +14,8 @@ import typer
 from tensorcomp.errors import TensorcompError, VerificationError
 from tensorcomp.reports.text import escaped
 
+from .entry import signals
+
 CHECK_FAILED = 1
 BAD_USAGE = 2  # or an input that cannot be read
 READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
@@ -50,12 +52,7 @@ def signals_stop() -> Iterator[None]:
         stopped.append(Stopped(128 + number, f"stopped by {signal.Signals(number).name}"))
         raise stopped[-1]
 
-    before = {}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows lacks one
-        # What the parent has had ignored, as nohup does, stays so.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, stop)
+    before = {number: signal.signal(number, stop) for number in signals()}
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.planning import CheckpointPlan, TensorPlan
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
 
-_SMALL = 1 << 11  # elements: more are worth a tree of their own, which bundled is mostly wrong
+_SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
 _FEWEST = 16  # tensors of one dtype that are worth a bundle
 _WHY = "small tensors together"
