@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.kernels.bits import store64
 from tensorcomp.kernels.contexts import FRACTION, cut, edges
 from tensorcomp.kernels.jit import jit
-from tensorcomp.kernels.transpose import SIDE, turned_tile
+from tensorcomp.kernels.transpose import SIDE, eight_places, eight_rows, turn_tile
 
 _BLOCK = 64  # columns that are turned together: a line of cache of each row
 
@@ -66,19 +65,8 @@ def gather_columns(symbols, groups, group_of, places):
         stop = min(first + _BLOCK, whole_columns)
         for r in range(0, whole_rows, SIDE):
             for c in range(first, stop, SIDE):
-                at = r * columns + c
-                turned = turned_tile(
-                    source, at, at + columns, at + 2 * columns, at + 3 * columns,
-                    at + 4 * columns, at + 5 * columns, at + 6 * columns, at + 7 * columns,
-                )  # fmt: skip
-                store64(target, places[c] * rows + r, turned[0])
-                store64(target, places[c + 1] * rows + r, turned[1])
-                store64(target, places[c + 2] * rows + r, turned[2])
-                store64(target, places[c + 3] * rows + r, turned[3])
-                store64(target, places[c + 4] * rows + r, turned[4])
-                store64(target, places[c + 5] * rows + r, turned[5])
-                store64(target, places[c + 6] * rows + r, turned[6])
-                store64(target, places[c + 7] * rows + r, turned[7])
+                line = eight_rows(r * columns + c, columns)
+                turn_tile(source, line, target, eight_places(places, c, rows, r))
     for r in range(rows):
         for c in range(whole_columns if r < whole_rows else 0, columns):
             gathered[places[c], r] = symbols[r, c]
@@ -96,21 +84,8 @@ def scatter_columns(gathered, places):
         stop = min(first + _BLOCK, whole_columns)
         for r in range(0, whole_rows, SIDE):
             for c in range(first, stop, SIDE):
-                turned = turned_tile(
-                    source, places[c] * rows + r, places[c + 1] * rows + r,
-                    places[c + 2] * rows + r, places[c + 3] * rows + r,
-                    places[c + 4] * rows + r, places[c + 5] * rows + r,
-                    places[c + 6] * rows + r, places[c + 7] * rows + r,
-                )  # fmt: skip
-                at = r * columns + c
-                store64(target, at, turned[0])
-                store64(target, at + columns, turned[1])
-                store64(target, at + 2 * columns, turned[2])
-                store64(target, at + 3 * columns, turned[3])
-                store64(target, at + 4 * columns, turned[4])
-                store64(target, at + 5 * columns, turned[5])
-                store64(target, at + 6 * columns, turned[6])
-                store64(target, at + 7 * columns, turned[7])
+                line = eight_rows(r * columns + c, columns)
+                turn_tile(source, eight_places(places, c, rows, r), target, line)
     for r in range(rows):
         for c in range(whole_columns if r < whole_rows else 0, columns):
             symbols[r, c] = gathered[places[c], r]
