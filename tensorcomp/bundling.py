@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from tensorcomp.container.bundles import ROW
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.planning import CheckpointPlan, TensorPlan
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
+from tensorcomp.runs import runs
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
@@ -97,7 +98,8 @@ def bundled(source: Source, plan: CheckpointPlan | None, chunk_elements: int) ->
         same_as |= equal
         if len(different) < _FEWEST:
             continue
-        for number, members in enumerate(_runs(different, min(_LARGEST, chunk_elements))):
+        most = min(_LARGEST, chunk_elements) - ROW
+        for number, members in enumerate(runs(different, _elements, most)):
             name = f"small tensors.{dtype}.{number}"
             while name in taken:
                 name += "'"
@@ -133,19 +135,8 @@ def _distinct(
     return different, equal
 
 
-def _runs(infos: Sequence[TensorInfo], elements: int) -> Iterator[list[TensorInfo]]:
-    """Yield tensors that follow each other, as many as make at most so many elements."""
-    run: list[TensorInfo] = []
-    size = 0
-    for info in infos:
-        added = info.nbytes // _itemsize(info)
-        if run and size + added > elements - ROW:
-            yield run
-            run, size = [], 0
-        run.append(info)
-        size += added
-    if run:
-        yield run
+def _elements(info: TensorInfo) -> int:
+    return info.nbytes // _itemsize(info)
 
 
 def _itemsize(info: TensorInfo) -> int:

@@ -132,6 +132,21 @@ def _with_likely_duplicates(
     return marked
 
 
+def likely_manifest(
+    work: BundledSource, tensors: Mapping[str, TensorRecord], bundles: Mapping[str, TensorRecord]
+) -> Manifest:
+    """Return about what will be the manifest of a source, with what its plan adds.
+
+    Parameters
+    ----------
+    work : BundledSource
+    tensors, bundles : mapping of str to TensorRecord
+        As `tensor_records` and `bundle_records` give them.
+    """
+    draft = draft_manifest(work.original, tensors, work.chunk_elements, bundles)
+    return draft if work.plan is None else with_plan(draft, work.plan)
+
+
 def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
     """Return the draft with about what a plan adds to a manifest: trees, errors and bounds."""
     trees = TreeTable()

@@ -6,7 +6,7 @@ copies in memory, and not views of a mapped file, only as far as there is room f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -21,6 +21,7 @@ from tensorcomp.container.writer import Payload
 from tensorcomp.encoding import Encoded, TensorCoder, compared, planned_coder
 from tensorcomp.planning import TensorPlan
 from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
+from tensorcomp.runs import runs
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
@@ -131,15 +132,17 @@ def chunk_jobs(
     def prepare_run(run: Sequence[TensorInfo]) -> list[Prepared]:
         return [prepare(info) for info in run]
 
-    runs = workers.in_order(
+    prepared_runs = workers.in_order(
         prepare_run,
-        _runs(source.tensors),
+        runs(source.tensors, lambda info: info.nbytes, _RUN_BYTES, _RUN_TENSORS),
         small=lambda run: sum(info.nbytes for info in run) < _SMALL_BYTES,
         ahead=_RUNS_AHEAD,
         size=lambda run: sum(_memory(source, info) for info in run),
         room=ROOM,
     )
-    for info, prepared in (pair for run, done in runs for pair in zip(run, done, strict=True)):
+    for info, prepared in (
+        pair for run, done in prepared_runs for pair in zip(run, done, strict=True)
+    ):
         grid = grids[info.name]
         first = info.name
         if info.name not in source.bundles:  # which may equal a tensor, but never are one
@@ -151,20 +154,6 @@ def chunk_jobs(
                 continue
         for index in range(grid.count):
             yield Job(info, grid, prepared, index)
-
-
-def _runs(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    """Yield tensors that follow each other in runs of so many bytes, larger ones alone."""
-    run: list[TensorInfo] = []
-    nbytes = 0
-    for info in infos:
-        if run and (nbytes + info.nbytes > _RUN_BYTES or len(run) == _RUN_TENSORS):
-            yield run
-            run, nbytes = [], 0
-        run.append(info)
-        nbytes += info.nbytes
-    if run:
-        yield run
 
 
 def _memory(source: BundledSource, info: TensorInfo) -> int:

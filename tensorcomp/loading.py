@@ -138,14 +138,11 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
         starts[tensor.record.name] = start
         jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
         start += size
-    for name, span in manifest.layout.spans.items():
-        bundle = manifest.tensors[name].bundle
-        assert bundle is not None
-        starts[name] = starts[bundle] + span.start
     decode_all(jobs, threads)
     tensors = {}
     for name, record in manifest.tensors.items():
-        start = starts[name if record.same_as is None else record.same_as]
+        stored = manifest.stored(name)
+        start = starts[stored.blob] + manifest.layout.start(stored)
         flat = arena[start : start + record.nbytes]
         tensors[name] = convert(flat, record.dtype, record.shape)
     tied = {name: tensors[target] for name, target in manifest.aliases.items()}

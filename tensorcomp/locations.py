@@ -35,6 +35,12 @@ def restored_name(name: str, kind: str) -> str:
     return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
 
 
+def restored_path(file: Path) -> Path:
+    """Return where a compressed file is restored if it is restored beside itself."""
+    with CompressedFile(file) as opened:
+        return file.with_name(restored_name(file.name, opened.manifest.recipe.kind))
+
+
 @contextlib.contextmanager
 def open_original(path: Path) -> Iterator[Checkpoint]:
     """Open a checkpoint that is not compressed.

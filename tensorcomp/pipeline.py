@@ -9,7 +9,7 @@ from tensorcomp.bundling import bundled
 from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.writer import Output, SizeOnly, header_bytes
-from tensorcomp.drafting import bundle_records, draft_manifest, tensor_records, with_plan
+from tensorcomp.drafting import bundle_records, draft_manifest, likely_manifest, tensor_records
 from tensorcomp.errors import PruningError
 from tensorcomp.jobs import are_equal, copied_bytes
 from tensorcomp.planning import (
@@ -151,8 +151,7 @@ class Pipeline:
         plan = draft.cheapest([info.name for info in source.tensors])
         work = bundled(source, plan, self.chunk_elements)
         records, bundles = tensor_records(source, work), bundle_records(work)
-        manifest = draft_manifest(source, records, self.chunk_elements, bundles)
-        return header_bytes(with_plan(manifest, plan))
+        return header_bytes(likely_manifest(work, records, bundles))
 
     def write(
         self,

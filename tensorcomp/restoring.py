@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from tensorcomp.checkpoints import TensorInfo, restore
-from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.container.atomic import atomic_file, atomic_folder, is_temporary, refuse_existing
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.stored_tensors import OpenTensor
 from tensorcomp.errors import CheckpointError, FormatError
@@ -22,6 +22,7 @@ from tensorcomp.locations import (
     refuse_itself,
     refuse_overlap,
     restored_name,
+    restored_path,
 )
 from tensorcomp.progress import Progress
 from tensorcomp.threads import Workers, available_threads
@@ -158,7 +159,7 @@ def _decompress_folder(
     refuse_overlap(source, target)
     found = compressed_files(source)
     others = [file for file in sorted(source.rglob("*")) if _is_other(file, found)]
-    restored = {file: _restored_in_folder(file).relative_to(source) for file in found}
+    restored = {file: restored_path(file).relative_to(source) for file in found}
     names = {PurePath(name) for name in (file.relative_to(source) for file in others)}
     names |= {PurePath(name) for name in restored.values()}
     if progress is not None:
@@ -178,9 +179,4 @@ def _decompress_folder(
 
 def _is_other(file: Path, compressed: Collection[Path]) -> bool:
     """Return whether a file of a compressed folder is to be carried over."""
-    return file.is_file() and file not in compressed and not file.name.endswith(".tensorcomp-part")
-
-
-def _restored_in_folder(file: Path) -> Path:
-    with CompressedFile(file) as opened:
-        return file.with_name(restored_name(file.name, opened.manifest.recipe.kind))
+    return file.is_file() and file not in compressed and not is_temporary(file)

@@ -15,7 +15,7 @@ from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
-from tensorcomp.locations import compressed_files, decoded_bytes, restored_name
+from tensorcomp.locations import compressed_files, decoded_bytes, restored_path
 from tensorcomp.progress import Progress
 from tensorcomp.pruned_verification import PrunedCheck
 from tensorcomp.reports.errors import ErrorSums, measure
@@ -85,9 +85,7 @@ def verify(
 def _original(source: Path, file: Path, against: Path) -> Path:
     if not source.is_dir():
         return against
-    with CompressedFile(file) as opened:
-        name = restored_name(file.name, opened.manifest.recipe.kind)
-    return against / file.relative_to(source).parent / name
+    return against / restored_path(file).relative_to(source)
 
 
 def _verify_file(

@@ -16,13 +16,7 @@ from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.chunks import CODED
 from tensorcomp.container.writer import CompressedWriter, Output
-from tensorcomp.drafting import (
-    TreeTable,
-    bundle_records,
-    draft_manifest,
-    tensor_records,
-    with_plan,
-)
+from tensorcomp.drafting import TreeTable, bundle_records, likely_manifest, tensor_records
 from tensorcomp.encoding import again
 from tensorcomp.jobs import Job, chunk_jobs, encode
 from tensorcomp.planning import TensorPlan
@@ -111,11 +105,8 @@ class _WrittenFile:
         self._source = source
         self._tensors = tensor_records(source.original, source)
         self._bundles = bundle_records(source)
-        self._draft = draft_manifest(
-            source.original, self._tensors, source.chunk_elements, self._bundles
-        )
-        likely = self._draft if source.plan is None else with_plan(self._draft, source.plan)
-        self.writer = CompressedWriter(file, likely)
+        self._draft = likely_manifest(source, self._tensors, self._bundles)
+        self.writer = CompressedWriter(file, self._draft)
         self._trees = TreeTable()
         self._sizes: dict[str, int] = {}
         self._refused: set[str] = set()

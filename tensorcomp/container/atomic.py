@@ -31,7 +31,7 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
     """
     refuse_existing(path, force=force)
     partial = path.with_name(f".{path.name}.{_PART}")
-    with writing(path), _open_alone(partial, path) as file:
+    with writing(path), _file_alone(partial, path) as file:
         try:
             file.truncate()
             yield file
@@ -44,19 +44,16 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
             raise
 
 
-def _open_alone(partial: Path, path: Path) -> io.FileIO:
+@contextlib.contextmanager
+def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
     """Open a file for update that no other run has open; it is created if it is not there."""
     while True:
         _unlink_link(partial)
-        file = open(partial, "r+b", buffering=0, opener=_create)  # noqa: SIM115 - returned
-        try:
+        with open(partial, "r+b", buffering=0, opener=_create) as file:
             _lock(file.fileno(), path)
-            if _is_still(file.fileno(), partial):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # the other run ended just now, and it was its file
+            if _is_still(file.fileno(), partial):  # else another run has ended, and it was its file
+                yield file
+                return
 
 
 def _create(path: str, flags: int) -> int:
@@ -159,11 +156,16 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
     for found in sorted(path.rglob("*")) if path.exists() else ():
         relative = PurePath(found.relative_to(path))
         is_folder = found.is_dir() and not found.is_symlink()
-        if not is_folder and relative not in known and not found.name.endswith((_PART, _OLD)):
+        if not is_folder and relative not in known and not is_temporary(found):
             raise CheckpointError(
                 f"{path}: holds {shown(str(relative))}, which the output does not, and would be "
                 "lost; move it away, or name another folder by -o"
             )
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a file is what a killed run may have left behind."""
+    return path.name.endswith(f".{_PART}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ bf16 model.)
                         "digest": "<of the decoded bytes>"}
                  or     {"dtype": …, "shape": …, "role": …, "same_as": name}
                  or     {"dtype": …, "shape": …, "role": …, "bundle": name}, …},
-     "bundles": {name: {"dtype": "F32", "shape": [1024, 32], "role": "", "tree": …,
+     "bundles": {name: {"dtype": "F32", "shape": [707, 128], "role": "", "tree": …,
                         "fallback": …, "digest": …}, …},
      "aliases": {name: name, …},
      "source": {"kind": "safetensors", "nbytes": …, "structure": {…}, "attachments": {…}}}

@@ -138,8 +138,7 @@ class CompressedFile:
         if record.same_as is not None:
             return 0
         begin, end = self._header.offsets[record.blob]
-        size = end - begin
-        return size if record.bundle is None else self.manifest.layout.share(record, size)
+        return self.manifest.layout.share(record, end - begin)
 
     def open_tensor(self, name: str) -> OpenTensor:
         """Return a tensor ready to be decoded chunk by chunk."""
@@ -166,7 +165,8 @@ class CompressedFile:
         bundle = self.open_blob(self.manifest.bundles[record.bundle])
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, record.nbytes + 1)
         span = self.manifest.layout.spans[record.name]
-        return BundledTensor(record, grid, bundle, functools.partial(self._take, bundle, span))
+        take = functools.partial(self._take, bundle, span)
+        return BundledTensor(record, grid, take, lossless=bundle.lossless)
 
     def _take(self, bundle: StoredTensor, span: Span) -> np.ndarray:
         """Return a part of a bundle, from one of those that were asked for last."""

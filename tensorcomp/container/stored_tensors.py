@@ -92,21 +92,23 @@ class BundledTensor:
     ----------
     record : TensorRecord
     grid : ChunkGrid
-    bundle : StoredTensor
     take : callable
         Returns the tensor's bytes, flat uint8, not to be changed.
+    lossless : bool
+        Whether the bundle's trees keep every bit.
     """
 
     def __init__(
         self,
         record: TensorRecord,
         grid: ChunkGrid,
-        bundle: StoredTensor,
         take: Callable[[], np.ndarray],
+        *,
+        lossless: bool,
     ) -> None:
         self.record = record
         self.grid = grid
-        self.lossless = bundle.lossless
+        self.lossless = lossless
         self._take = take
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:

@@ -18,14 +18,8 @@ SAMPLE = 1 << 15  # elements
 _LARGE_SAMPLE = 1 << 20
 _ROWS_A_COLUMN = 2
 _FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
-_ORDINARY = {
-    "ans",
-    "fields",
-    "floats",
-    "groupfloats",
-    "huffman",
-    "raw",
-}  # roots of lossless trees for any floats
+# Roots of lossless trees for any floats.
+_ORDINARY = {"ans", "fields", "floats", "groupfloats", "huffman", "raw"}
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 

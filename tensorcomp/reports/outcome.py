@@ -82,7 +82,5 @@ def _tensor_report(
     planned = manifest.planned(record)
     if planned is None:
         return TensorReport(record, "", f"equals {record.same_as}", 0)
-    size = blobs[record.blob]
-    if record.bundle is not None:
-        size = manifest.layout.share(record, size)
+    size = manifest.layout.share(record, blobs[record.blob])
     return TensorReport(record, planned.tree, planned.why, size, coded)
