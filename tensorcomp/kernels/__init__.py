@@ -1,6 +1,13 @@
-"""The compiled loops. Only `codecs` calls them; importing this package imports nothing heavy.
+"""Loops that must be fast, in C: ``from tensorcomp.kernels import native``.
 
-Kernels are plain functions on flat NumPy arrays, compiled by Numba on first use and cached on disk.
-They allocate only scratch space of a size that their arguments fix, and stay in bounds whatever the
-bytes that they are given: a position read from a stream is clamped before it is used.
+`native` is one extension module of the stable ABI; ``native.pyi`` describes its functions, and
+``table.h`` lists the arguments that each takes. A C file bears the name of the codec it serves.
 """
+
+import sys
+
+if sys.byteorder != "little":
+    raise ImportError(
+        f"tensorcomp's kernels and files are little-endian; this machine ({sys.platform}, "
+        f"{sys.byteorder}-endian) is not supported"
+    )

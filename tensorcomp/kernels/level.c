@@ -1,0 +1,13 @@
+/* All kernels for one processor level, as one unit: compiled once a level, with TC_TABLE naming its table. */
+#include "native.h"
+
+#include "bit_planes.h"
+#include "frequency_tables.h"
+#include "float_side.h"
+
+#include "gradients.c"
+
+#define KERNEL(name, arguments) {#name, arguments, name},
+const Kernel TC_TABLE[] = {
+#include "table.h"
+    {NULL, NULL, NULL}};

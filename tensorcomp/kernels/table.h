@@ -1,0 +1,15 @@
+/* Every kernel: its name and the arguments it takes, which module.c checks before the kernel runs.
+   u8 … u64, i8 … i64, f32, f64: the elements of an array; W, R, S: integers of any width, the same letter
+   the same width; F: f32 or f64. In brackets the shape: numbers, or letters that stand for the same length
+   wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers. */
+
+/* bit_planes.c */
+/* huffman.c */
+/* groupfloats.c */
+/* floats.c */
+/* ans.c */
+/* trellis.c */
+/* quantizers.c */
+/* sparse.c */
+/* gradients.c */
+KERNEL(is_finite, "f32[n]")
