@@ -11,19 +11,21 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
 
-ZIG = "ziglang==0.17.1"
+ZIG = "ziglang==0.17.1"  # its clang knows GNU C on every platform
 
 
-def has_compiler() -> bool:
-    """Return whether a compiler that knows GNU C is installed; on Windows only if CC names it."""
+def needs_zig() -> bool:
+    """Return whether zig compiles: for another machine, or where no compiler knows GNU C."""
+    if "TENSORCOMP_ZIG_TARGET" in os.environ:
+        return True
     if "CC" in os.environ or sys.platform == "win32":
-        return "CC" in os.environ
+        return "CC" not in os.environ
     command = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    return shutil.which(command) is not None
+    return shutil.which(command) is None
 
 
 def _with_compiler(requirements: list[str]) -> list[str]:
-    return requirements if has_compiler() else [*requirements, ZIG]
+    return [*requirements, ZIG] if needs_zig() else requirements
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:

@@ -1,31 +1,37 @@
 """Build the kernels: one module, with the same sources compiled once for each processor level.
 
 A C compiler is taken if there is one (``CC``, or what Python was built with), else ``ziglang``,
-which `build_backend` then asks pip for. ``TENSORCOMP_ZIG_TARGET`` compiles for another machine.
+which `build_backend` then asks pip for. ``TENSORCOMP_ZIG_TARGET`` compiles for another machine, as
+``.ci/wheels.py`` does; ``TENSORCOMP_CHECKED=1`` with the sanitizers, as the tests do.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
+import re
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-from build_backend import has_compiler
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+from build_backend import ZIG, needs_zig
+
 KERNELS = Path("tensorcomp/kernels")
+SOURCES = [str(KERNELS / name) for name in ("module.c", "level.c")]
 FLAGS = [
-    "-std=gnu11", "-O3", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
-    "-ffp-contract=off", "-Wall", "-Wextra",
+    "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
+    "-ffp-contract=off", "-Wall", "-Wextra", "-g0",
 ]  # fmt: skip
-CHECKED = ["-O1", "-g", "-DTC_CHECKED", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZE = "-fsanitize=address,undefined"
+CHECKED = ["-O1", "-g", "-DTC_CHECKED", "-fno-sanitize-recover=all", SANITIZE]
 TARGET = os.environ.get("TENSORCOMP_ZIG_TARGET", "")
-ZIG = bool(TARGET) or not has_compiler()
-MACHINE = TARGET.split("-")[0] or platform.machine().lower()
-LEVELS = {"1": "x86-64", "3": "x86-64-v3"} if MACHINE in ("x86_64", "amd64") else {"1": ""}
+USES_ZIG = needs_zig()
+LEVELS = {"1": "x86-64", "3": "x86-64-v3"}
 
 
 class BuildKernels(build_ext):
@@ -34,50 +40,74 @@ class BuildKernels(build_ext):
     def build_extensions(self) -> None:
         """Take the compiler that is there, or zig's."""
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
-            raise SystemExit("tensorcomp needs Python with the global interpreter lock (not 3.13t)")
-        if ZIG:
-            # Its caches go where the build goes: a home may be read-only, or absent.
-            cache = Path(self.build_temp).absolute() / "zig"
-            os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache))
-            os.environ.setdefault("ZIG_LOCAL_CACHE_DIR", str(cache))
-            zig = [sys.executable, "-m", "ziglang", "cc", *(["-target", TARGET] if TARGET else [])]
-            self.compiler.set_executables(
-                compiler=zig, compiler_so=[*zig, "-fPIC"], linker_so=[*zig, "-shared"]
-            )
+            raise SystemExit("expected Python with the global interpreter lock, got free threading")
+        if USES_ZIG:
+            zig = [*_zig(Path(self.build_temp)), "cc", *(["-target", TARGET] if TARGET else [])]
+            self.compiler.set_executables(compiler_so=zig, linker_so=[*zig, "-shared"])
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
         """Compile and link the module."""
-        temp = Path(self.build_temp)
         checked = os.environ.get("TENSORCOMP_CHECKED") == "1"
-        flags = [*FLAGS, *(CHECKED if checked else ["-g0"])]
-        objects = self.compiler.compile(
-            [str(KERNELS / "module.c")], str(temp), extra_postargs=flags, depends=ext.depends
-        )
-        for level, march in LEVELS.items():
+        flags = [*FLAGS, *(CHECKED if checked else [])]
+        machine = TARGET.split("-")[0] or platform.machine().lower()
+        levels = LEVELS if machine in ("x86_64", "amd64") else {"1": ""}
+        module, level_source = SOURCES
+        objects = self.compiler.compile([module], self.build_temp, extra_postargs=flags)
+        for level, march in levels.items():
+            spelled = march.replace("-", "_") if USES_ZIG else march
             objects += self.compiler.compile(
-                [str(KERNELS / "level.c")],
-                str(temp / f"level{level}"),
+                [level_source],
+                str(Path(self.build_temp) / level),
                 macros=[("TC_TABLE", f"tc_level_{level}")],
-                extra_postargs=[*flags, *([f"-march={_spelled(march)}"] if march else [])],
-                depends=ext.depends,
+                extra_postargs=[*flags, *([f"-march={spelled}"] if march else [])],
             )
         path = self.get_ext_fullpath(ext.name)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self.compiler.link_shared_object(
-            objects, path, extra_postargs=CHECKED[3:4] if checked else ["-s"]
-        )
+        link = [SANITIZE] if checked else ["-s"]
+        if "macos" in TARGET or (sys.platform == "darwin" and not TARGET):
+            link += ["-undefined", "dynamic_lookup"]
+        if "windows" in TARGET or (sys.platform == "win32" and not TARGET):
+            link += [str(_import_library(Path(self.build_temp)))]
+        self.compiler.link_shared_object(objects, path, extra_postargs=link)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the module's file, with the suffix of the machine that it is compiled for."""
+        name: str = super().get_ext_filename(fullname)
+        return str(Path(name.split(".")[0]).with_suffix(".pyd")) if "windows" in TARGET else name
 
 
-def _spelled(march: str) -> str:
-    return march.replace("-", "_") if ZIG else march
+def _zig(temp: Path) -> list[str]:
+    if importlib.util.find_spec("ziglang") is None:
+        raise SystemExit(f"expected a C compiler, found none; install one, or pip install {ZIG}")
+    # Its caches go where the build goes: a home may be read-only, or absent.
+    cache = str(temp.absolute() / "zig")
+    os.environ |= {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+    return [sys.executable, "-m", "ziglang"]
 
 
-sources = [str(KERNELS / name) for name in ("module.c", "level.c")]
-depends = sorted(str(path) for kind in ("*.c", "*.h", "*.inc") for path in KERNELS.glob(kind))
+def _import_library(temp: Path) -> Path:
+    """Make the library by which a Windows module finds Python's functions, from ``abi3.h``."""
+    declared = re.findall(r"^PY_IMPORT (.*);", (KERNELS / "abi3.h").read_text(), re.MULTILINE)
+    lines = ["LIBRARY python3.dll", "EXPORTS"]
+    for line in declared:
+        data = "(" not in line
+        lines += [name + " DATA" * data for name in re.findall(r"\b_?Py[A-Z_]\w+(?=[,(]|$)", line)]
+    definition, library = temp / "python3.def", temp / "libpython3.a"
+    definition.write_text("\n".join(lines) + "\n")
+    machine = ["-m", "i386:x86-64", "-d", str(definition), "-l", str(library)]
+    subprocess.run([*_zig(temp), "dlltool", *machine], check=True)
+    return library
+
+
 setup(
     ext_modules=[
-        Extension("tensorcomp.kernels.native", sources, depends=depends, py_limited_api=True)
+        Extension(
+            "tensorcomp.kernels.native",
+            SOURCES,
+            depends=sorted(str(path) for path in KERNELS.glob("*.[chi]*")),
+            py_limited_api=True,
+        )
     ],
     cmdclass={"build_ext": BuildKernels},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
