@@ -105,7 +105,7 @@ setup(
         Extension(
             "tensorcomp.kernels.native",
             SOURCES,
-            depends=sorted(str(path) for path in KERNELS.glob("*.[chi]*")),
+            depends=["build_backend.py", *map(str, sorted(KERNELS.glob("*.[chi]*")))],
             py_limited_api=True,
         )
     ],
