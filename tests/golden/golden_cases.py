@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
+from tensorcomp.checkpoints.safetensors_header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
@@ -351,6 +352,18 @@ def file_of(case: Case) -> bytes:
         )
     writer.finish(manifest)
     return file.getvalue()
+
+
+def safetensors_bytes(
+    tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """Return a safetensors file."""
+    infos = [
+        TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
+        for name, array in tensors.items()
+    ]
+    blocks = b"".join(array.tobytes() for array in tensors.values())
+    return build_header(infos, metadata) + blocks
 
 
 def model() -> dict[str, np.ndarray]:

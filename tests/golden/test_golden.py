@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from golden_cases import TREES, file_of, many, model
+from golden_cases import TREES, file_of, many, model, safetensors_bytes
 
 import tensorcomp
 from tensorcomp.checkpoints.checkpoint import TensorInfo
@@ -28,7 +28,6 @@ from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning import EFFORTS, Budget
 from tensorcomp.pruning import Pruning
 from tensorcomp.reports.errors import ErrorSums, measure
@@ -134,12 +133,7 @@ def write_sources() -> None:
 def write_safetensors(
     name: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
-    infos = [
-        TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
-        for name, array in tensors.items()
-    ]
-    blocks = b"".join(array.tobytes() for array in tensors.values())
-    (SOURCES / name).write_bytes(build_header(infos, metadata) + blocks)
+    (SOURCES / name).write_bytes(safetensors_bytes(tensors, metadata))
 
 
 def needed(path: Path) -> Path:
@@ -284,6 +278,7 @@ def test_most_payloads_of_golden_trees_are_coded_and_not_raw() -> None:
 
 
 def test_golden_files_are_small() -> None:
-    sizes = [path.stat().st_size for path in HERE.rglob("*.*") if ".py" not in path.suffix]
+    folders = [SOURCES, *VERSIONS]
+    sizes = [path.stat().st_size for folder in folders for path in folder.iterdir()]
     assert max(sizes) < 48_000
     assert sum(sizes) < 8_000 * len(sizes)
