@@ -25,7 +25,7 @@ KERNELS = Path("tensorcomp/kernels")
 SOURCES = [str(KERNELS / name) for name in ("module.c", "level.c")]
 FLAGS = [
     "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
-    "-ffp-contract=off", "-Wall", "-Wextra", "-g0",
+    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-g0",
 ]  # fmt: skip
 SANITIZE = "-fsanitize=address,undefined"
 CHECKED = ["-O1", "-g", "-DTC_CHECKED", "-fno-sanitize-recover=all", SANITIZE]

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.groups import readonly
 from tensorcomp.codecs.rounding import check_float, largest, widened
 from tensorcomp.codecs.words import as_words
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 TARGETS = ("F16", "BF16", "F8_E4M3", "F8_E5M2")
 _MANY = 1 << 14  # elements from which on a table of 65,536 numbers pays
@@ -99,24 +99,21 @@ class Cast(Transform):
 
 def _round(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return finite values rounded to a narrower dtype, ties to even."""
-    from tensorcomp.kernels.halves import to_half
-
     if dtype != np.float16 or values.dtype != np.float32:
         return values.astype(dtype)
     rounded = np.empty(values.size, np.uint16)  # NumPy's own conversion takes ten times as long
-    to_half(as_words(values).reshape(-1), rounded)
+    native.halves_round(as_words(values).reshape(-1), rounded)
     return rounded.view(dtype)
 
 
 def _widen(values: np.ndarray) -> np.ndarray:
     """Return singles of the same values; looked up where that is faster."""
-    from tensorcomp.kernels.palette import look_up
-
     many = values.dtype == np.float16 and values.size >= _MANY
     if values.itemsize > 1 and not many:
         return values.astype(np.float32)
     wide = np.empty(values.shape, np.float32)
-    look_up(as_words(values).reshape(-1), _singles(values.dtype), wide.reshape(-1))
+    table, to = as_words(_singles(values.dtype)), as_words(wide)
+    native.codebook_look_up(as_words(values).reshape(-1), 0, table, to.reshape(-1))
     return wide
 
 
@@ -125,4 +122,5 @@ def _singles(dtype: np.dtype) -> np.ndarray:
     """Return every number of a dtype of one or two bytes as a single."""
     words = np.arange(1 << 8 * dtype.itemsize, dtype=f"u{dtype.itemsize}")
     with np.errstate(invalid="ignore"):
-        return readonly(words.view(dtype).astype(np.float32))
+        singles: np.ndarray = words.view(dtype).astype(np.float32)
+    return singles

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.codecs.groups import readonly
 from tensorcomp.codecs.rounding import check_float, store, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 MOST_CODES = 1 << 16
 _FEW = 1 << 14  # elements below which a search for each is faster than a table of bins
@@ -17,6 +17,9 @@ _HISTOGRAMS = ((32, 16), (1024, 19))
 _EXACT = 64  # size of a codebook up to which the best cut of the points is found
 _CUT_POINTS = 1024
 _SMALL = 2.0**-64
+_MOST_PASSES = 50
+_ROUNDS_OF_CAPPING = 64
+_THIRD = np.uint64(0x2A9F7893E3D6A000)  # two thirds of the bits of 1.0, and a little less
 
 
 def code_dtype(k: int) -> np.dtype:
@@ -45,16 +48,14 @@ def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
     Parameters
     ----------
     values : numpy.ndarray
-        float32 or float64, finite, C-contiguous, read-only.
+        float32 or float64, finite, C-contiguous.
     k : int
     """
-    from tensorcomp.kernels.palette import number
-
     if values.size == 0:
         return np.empty(0, values.dtype)
     words = as_words(values).reshape(-1)
     found = np.empty(k, words.dtype)
-    distinct = number(words, found, np.empty(words.size, np.uint16))
+    distinct = native.palette_number(words, found, np.empty(words.size, np.uint16))
     if distinct >= 0:
         centers = found[:distinct].view(values.dtype)
     else:
@@ -69,24 +70,59 @@ def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
 
 def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
     """Return k ascending centers of points of which there are more, each so many times."""
-    from tensorcomp.kernels import codebooks as kernel
-
-    centers = np.empty(k)
-    kernel.place(points, counts, centers)
+    centers = _placed(points, counts, k)
     if k > _EXACT:
-        kernel.lloyd(points, counts, centers)
+        _improve(points, counts, centers)
         return centers
-    fine, means, masses = np.empty((3, min(_CUT_POINTS, points.size)))
-    kernel.place(points, counts, fine)
-    count = kernel.gather(points, counts, fine, means, masses)
-    if count <= k:
-        kernel.lloyd(points, counts, centers)
+    fine = _placed(points, counts, min(_CUT_POINTS, points.size))
+    masses, _ = _improve(points, counts, fine, 1)
+    means, masses = fine[masses > 0], masses[masses > 0]
+    if means.size <= k:
+        _improve(points, counts, centers)
         return centers
     best = np.empty(k)
-    kernel.cut(means[:count], masses[:count], best)
-    error = kernel.lloyd(points, counts, best)
+    native.codebook_cut(means, masses, best)
+    _, error = _improve(points, counts, best)
     # Sums over all points lose the small ones where there are huge ones; the error tells.
-    return centers if kernel.lloyd(points, counts, centers) < error else best
+    return centers if _improve(points, counts, centers)[1] < error else best
+
+
+def _improve(
+    points: np.ndarray, counts: np.ndarray, centers: np.ndarray, passes: int = _MOST_PASSES
+) -> tuple[np.ndarray, float]:
+    """Move centers by Lloyd's iteration; return what each stands for, and the squared error."""
+    masses, error = np.empty(centers.size), np.empty(1)
+    native.codebook_lloyd(points, counts, passes, centers, masses, error)
+    return masses, float(error[0])
+
+
+def _placed(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
+    """Return where a good quantizer of points, more than one, ascending, has its k centers.
+
+    At a fine resolution the density of centers is that of the points to the power of 1/3. Sums are
+    in the order of the points.
+    """
+    gaps = points[1:] - points[:-1]
+    measure = _cube_root(0.5 * (counts[:-1] + counts[1:]) * gaps * gaps)
+    sums = np.cumsum(measure)
+    for _ in range(_ROUNDS_OF_CAPPING):  # nothing lies within a gap: one center is enough for it
+        total = sums[-1]
+        np.minimum(measure, total / k, out=measure)
+        np.cumsum(measure, out=sums)
+        if sums[-1] > 0.9 * total:
+            break
+    places = np.arange(k)
+    gap = np.minimum(np.searchsorted(sums, sums[-1] * (places + 0.5) / k), gaps.size - 1)
+    outer: np.ndarray = points[gap + (places >= k // 2)]  # so that what lies alone gets its own
+    return outer
+
+
+def _cube_root(x: np.ndarray) -> np.ndarray:
+    """Return the cube roots of doubles, 0 or normal and positive, by Newton's iteration."""
+    root = (x.view(np.uint64) // np.uint64(3) + _THIRD).view(np.float64)
+    for _ in range(4):
+        root -= (root - x / (root * root)) / 3.0
+    return np.where(x == 0, 0.0, root)
 
 
 def _exponent(values: np.ndarray) -> int:
@@ -97,8 +133,6 @@ def _exponent(values: np.ndarray) -> int:
 
 def _distribution(values: np.ndarray, k: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
     """Return ascending points, float64, and how many values each stands for, int64."""
-    from tensorcomp.kernels import codebooks as kernel
-
     flat = values.reshape(-1)
     if exponent:
         flat = np.ldexp(flat, -exponent)
@@ -107,9 +141,7 @@ def _distribution(values: np.ndarray, k: int, exponent: int) -> tuple[np.ndarray
         points, counts = np.unique(flat, return_counts=True)
         return points.astype(np.float64), counts.astype(np.int64)
     counts, sums = np.zeros((2, 1 << bits), np.int64)
-    kernel.histogram(
-        readonly(flat.astype(np.float32, copy=False)).view("<u4"), 32 - bits, counts, sums
-    )
+    native.codebook_histogram(flat.astype(np.float32).view("<u4"), 32 - bits, counts, sums)
     used = np.flatnonzero(counts)
     keys = used.astype(np.uint64) << np.uint64(32 - bits)
     first, next_one = _value_of(keys), _value_of(keys + np.uint64(1))
@@ -118,10 +150,17 @@ def _distribution(values: np.ndarray, k: int, exponent: int) -> tuple[np.ndarray
 
 
 def _value_of(keys: np.ndarray) -> np.ndarray:
-    """Return the singles of these keys (see `kernels.codebooks`), as doubles."""
+    """Return the singles of these keys (see `_keys`), as doubles."""
     positive = keys >> np.uint64(31) != 0
     words = np.where(positive, keys ^ np.uint64(1 << 31), ~keys & np.uint64(0xFFFFFFFF))
     return words.astype("<u4").view(np.float32).astype(np.float64)
+
+
+def _keys(values: np.ndarray) -> np.ndarray:
+    """Return unsigned integers, of the floats' bits, that are ordered as the floats are."""
+    words = as_words(values)
+    top = np.iinfo(words.dtype).max ^ (np.iinfo(words.dtype).max >> 1)
+    return np.where(words & top != 0, ~words, words | top).astype(np.uint64)
 
 
 def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -134,24 +173,21 @@ def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.nda
     dtype : numpy.dtype
         Of the codes.
     """
-    from tensorcomp.kernels import codebooks as kernel
-
     thresholds = 0.5 * codebook[:-1] + 0.5 * codebook[1:]
     thresholds = np.where(thresholds < codebook[1:], thresholds, codebook[:-1])  # neighbours
     thresholds += values.dtype.type(0)  # so that there is no -0.0
     if values.size < _FEW:
         found: np.ndarray = np.searchsorted(thresholds, values)
         return found.astype(dtype)
-    words = as_words(readonly(values)).reshape(-1)
-    keys = np.full(thresholds.size + 1, np.iinfo(np.uint64).max)
-    kernel.order(as_words(thresholds), keys[:-1])
+    words = as_words(values).reshape(-1)
+    keys = np.append(_keys(thresholds), np.iinfo(np.uint64).max)
     shift = 8 * words.itemsize - _BIN_BITS
     held = np.bincount((keys[:-1] >> np.uint64(shift)).astype(np.int64), minlength=1 << _BIN_BITS)
     starts = np.zeros(held.size + 1, np.int32)
     np.cumsum(held, out=starts[1:])
     codes = np.empty(values.shape, dtype)
     probes = int(held.max()).bit_length()
-    kernel.assign(words, shift, starts, keys, probes, codes.reshape(-1))
+    native.codebook_assign(words, shift, starts, keys, probes, codes.reshape(-1))
     return codes
 
 
@@ -163,8 +199,6 @@ def look_up(codes: np.ndarray, codebook: np.ndarray, out: np.ndarray, codec: str
     CodecError
         If a code is beyond the codebook, or a number is not finite.
     """
-    from tensorcomp.kernels.palette import look_up as kernel
-
     check_float(out.dtype, codec)
     check_codes(codes, codebook.size, codec)
     if not np.isfinite(codebook).all():
@@ -173,7 +207,7 @@ def look_up(codes: np.ndarray, codebook: np.ndarray, out: np.ndarray, codec: str
         return
     table = np.empty(codebook.shape, out.dtype)
     store(codebook, table)
-    kernel(codes.reshape(-1), readonly(as_words(table)), as_words(out).reshape(-1))
+    native.codebook_look_up(codes.reshape(-1), 0, as_words(table), as_words(out).reshape(-1))
 
 
 def check_codes(codes: np.ndarray, size: int, codec: str) -> None:

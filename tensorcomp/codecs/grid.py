@@ -12,6 +12,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _PROBE = 256  # elements that usually tell an array that is no grid
 _SHORTEST = 8  # shorter rows cannot pay for scales of their own
@@ -116,45 +117,37 @@ class Grid(Transform):
 
     def _find(self, values: np.ndarray, form: _Format) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the scales and codes of runs (R, C), or None."""
-        from tensorcomp.kernels import grid as kernel
-
         least = np.empty(values.shape[0], values.dtype)
         greatest = np.empty_like(least)
-        signed = kernel.extents(as_words(values), as_words(least), as_words(greatest))
+        signed = native.grid_extents(as_words(values), as_words(least), as_words(greatest))
         if not (greatest <= form.largest).all():  # NaN or infinity
             return None
         limit = float(1 << min(self.bits - 1, form.mantissa + 1))  # above it integers look alike
         steps = np.zeros(values.shape[0])
         wide = np.empty(values.shape, np.int32)
         extents = least.astype(np.float64), greatest.astype(np.float64)
-        if not kernel.find_steps(values, *extents, limit, form.mantissa, form.lowest, steps, wide):
+        form_of_products = form.mantissa, form.lowest
+        if not native.grid_find_steps(values, *extents, limit, *form_of_products, steps, wide):
             return None
-        if signed:
-            kernel.lower(values.reshape(-1), wide.reshape(-1))
+        if signed:  # room for −0.0 at code −1: lower codes move down by one
+            wide -= (wide < 0) | ((values == 0) & np.signbit(values))
             steps = -steps
         codes = wide.astype(f"<i{self.bits // 8}")
         return (steps, codes) if (codes == wide).all() else None
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply."""
-        from tensorcomp.kernels import grid as kernel
-
         form = _format_of(out.dtype)
         scales, codes = parts["scales"], parts["codes"]
         if out.size == 0:
             return
         if scales.size == 0 or out.size % scales.size:
             raise CodecError(f"grid: {scales.size} scales do not divide {out.size} elements")
-        native = out.dtype.itemsize > 2
-        target = out if native else np.empty(out.shape, np.float32)
-        kernel.restore(
-            codes.reshape(scales.size, -1),
-            scales,
-            form.mantissa,
-            form.lowest,
-            target.reshape(scales.size, -1),
-        )
-        if not native:
+        known = out.dtype.itemsize > 2
+        target = out if known else np.empty(out.shape, np.float32)
+        runs, to = codes.reshape(scales.size, -1), target.reshape(scales.size, -1)
+        native.grid_restore(runs, scales, form.mantissa, form.lowest, to)
+        if not known:
             with np.errstate(all="ignore"):  # damaged scales may give what no float16 holds
                 out[...] = target.astype(out.dtype)
 
@@ -175,7 +168,5 @@ def _run_lengths(rows: int, columns: int) -> list[int]:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    """Return read-only floats that the kernels know: halves become singles, exactly."""
-    wide = (array if array.itemsize > 2 else array.astype(np.float32)).view()
-    wide.flags.writeable = False
-    return wide
+    """Return floats that the kernels know: halves become singles, exactly."""
+    return array if array.itemsize > 2 else array.astype(np.float32)

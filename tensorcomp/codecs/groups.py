@@ -16,6 +16,7 @@ from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.rounding import check_float, largest, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _LONGEST = 1 << 20
 _SCALE_BITS = 11
@@ -76,20 +77,14 @@ class Groups:
 
     def greatest(self, values: np.ndarray) -> np.ndarray:
         """Return the greatest magnitude in each group."""
-        from tensorcomp.kernels import groups as kernel
-
-        words = as_words(values)
-        found = np.empty(self.count, words.dtype)
-        mask = words.dtype.type(np.iinfo(words.dtype).max >> 1)
-        kernel.greatest(self._matrix(words), self.length, mask, found)
-        return found.view(values.dtype)
+        found = np.empty(self.count, values.dtype)
+        native.groups_greatest(self._matrix(values), self.length, found)
+        return found
 
     def extremes(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest element of each group."""
-        from tensorcomp.kernels import groups as kernel
-
         least, most = np.empty((2, self.count), values.dtype)
-        kernel.extremes(self._matrix(values), self.length, least, most)
+        native.groups_extremes(self._matrix(values), self.length, least, most)
         return least, most
 
     def mean_above(self, values: np.ndarray, floors: np.ndarray, codec: str) -> np.ndarray:
@@ -100,31 +95,25 @@ class Groups:
         NotRepresentable
             If the sum of a group is beyond the largest float64.
         """
-        from tensorcomp.kernels import groups as kernel
-
         means = np.empty(self.count, values.dtype)
-        kernel.mean_above(self._matrix(values), self.length, floors, means)
+        native.groups_mean_above(self._matrix(values), self.length, floors, means)
         if not np.isfinite(means).all():
             raise NotRepresentable(f"{codec}: the sum of a group is beyond the largest float64")
         return means
 
     def signs_above(self, values: np.ndarray, floors: np.ndarray) -> np.ndarray:
         """Return the signs of the elements above the floor of their group, int8, as a matrix."""
-        from tensorcomp.kernels import groups as kernel
-
         codes = np.empty((self.rows, self.columns), np.int8)
-        kernel.signs_above(self._matrix(values), self.length, floors, codes)
+        native.groups_signs_above(self._matrix(values), self.length, floors, codes)
         return codes
 
     def normalize(
         self, values: np.ndarray, scales: np.ndarray, offsets: np.ndarray | None = None
     ) -> np.ndarray:
         """Return (value - offset) / scale, of the values' dtype, as a matrix; 0 if scale is 0."""
-        from tensorcomp.kernels import groups as kernel
-
         offsets = np.zeros_like(scales) if offsets is None else offsets
         result = np.empty((self.rows, self.columns), values.dtype)
-        kernel.normalize(self._matrix(values), self.length, scales, offsets, result)
+        native.groups_normalize(self._matrix(values), self.length, scales, offsets, result)
         return result
 
     def restore(
@@ -144,31 +133,19 @@ class Groups:
         CodecError
             If a scale or an offset is not finite.
         """
-        from tensorcomp.kernels import groups as kernel
-
         check_float(out.dtype, codec)
         offsets = np.zeros_like(scales) if offsets is None else offsets
         if not (np.isfinite(scales).all() and np.isfinite(offsets).all()):
             raise CodecError(f"{codec}: a scale or an offset is not finite")
-        native = out.dtype.kind == "f" and out.itemsize >= 4
-        target = out if native else np.empty(out.shape, np.float32)
-        kernel.restore(
-            readonly(self._matrix(codes)),
-            self.length,
-            readonly(scales),
-            readonly(offsets),
-            largest(out.dtype),
-            self._matrix(target),
-        )
-        if not native:
+        known = out.dtype.kind == "f" and out.itemsize >= 4
+        target = out if known else np.empty(out.shape, np.float32)
+        signed = codes.dtype.kind == "i"
+        words = self._matrix(as_words(codes))
+        limit = largest(out.dtype)
+        to = self._matrix(target)
+        native.groups_restore(words, signed, self.length, scales, offsets, limit, to)
+        if not known:
             out[...] = target.astype(out.dtype)
-
-
-def readonly(array: np.ndarray) -> np.ndarray:
-    """Return a view that is not writable: kernels are compiled for one kind of array."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def short(scales: np.ndarray) -> np.ndarray:

@@ -10,8 +10,10 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.codebooks import check_codes, nearest
-from tensorcomp.codecs.groups import Groups, check_group, readonly, short
+from tensorcomp.codecs.groups import Groups, check_group, short
 from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.words import as_words
+from tensorcomp.kernels import native
 
 # Quantiles of the normal distribution as in the paper's appendix E; 0 and both ends are exact.
 LEVELS = (
@@ -94,10 +96,9 @@ class Nf4(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look the levels up, and multiply."""
-        from tensorcomp.kernels.palette import look_up
-
         codes = parts["codes"]
         check_codes(codes, len(LEVELS), "nf4")
         levels = np.empty(codes.shape, np.float32)
-        look_up(codes.reshape(-1), readonly(np.array(LEVELS, np.float32)), levels.reshape(-1))
+        table = as_words(np.array(LEVELS, np.float32))
+        native.codebook_look_up(codes.reshape(-1), 0, table, as_words(levels).reshape(-1))
         Groups.of(out.shape, self.group).restore(levels, parts["scales"], out, "nf4")

@@ -11,6 +11,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _MOST = 1 << 16
 
@@ -50,35 +51,31 @@ class Palette(Transform):
         NotRepresentable
             If there are more than 65,536 patterns.
         """
-        from tensorcomp.kernels import palette as kernel
-
         words = as_words(array).reshape(-1)
         codes = np.empty(array.shape, np.dtype("<u2"))
         if words.itemsize <= 2:
-            present = np.zeros(1 << 8 * words.itemsize, np.bool_)
-            kernel.mark(words, present)
+            present = np.zeros(1 << 8 * words.itemsize, np.uint8)
+            native.palette_mark(words, present)
             table = np.flatnonzero(present).astype(words.dtype)
             ranks: np.ndarray = (np.cumsum(present) - present).astype(np.uint16)
-            kernel.look_up(words, ranks, codes.reshape(-1))
+            native.codebook_look_up(words, 0, ranks, codes.reshape(-1))
         else:
             found = np.empty(_MOST, words.dtype)
-            count = kernel.number(words, found, codes.reshape(-1))
+            count = native.palette_number(words, found, codes.reshape(-1))
             if count < 0:
                 raise NotRepresentable(f"palette: more than {_MOST} distinct elements")
             order = np.argsort(found[:count], kind="stable")
             table = found[order]
             ranks = np.empty(max(count, 1), np.uint16)
             ranks[order] = np.arange(count)
-            kernel.look_up(codes.reshape(-1), ranks, codes.reshape(-1))
+            native.codebook_look_up(codes.reshape(-1), 0, ranks, codes.reshape(-1))
         return {"table": table.view(array.dtype), "codes": codes}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look each code up."""
-        from tensorcomp.kernels import palette as kernel
-
         table, codes = as_words(parts["table"]), parts["codes"].reshape(-1)
         if codes.size == 0:
             return
         if int(codes.max()) >= table.size:
             raise CodecError(f"palette: code {codes.max()} of a table of {table.size}")
-        kernel.look_up(codes, table, as_words(out).reshape(-1))
+        native.codebook_look_up(codes, 0, table, as_words(out).reshape(-1))

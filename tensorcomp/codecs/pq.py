@@ -12,10 +12,11 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.codebooks import check_codes, check_k, code_dtype, unpack_codebook
-from tensorcomp.codecs.groups import Groups, readonly
+from tensorcomp.codecs.groups import Groups
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.kernels import native
 
 _WIDEST = 256
 _SAMPLE = 1 << 16  # vectors to learn from, or as many for each of the codebook's
@@ -150,7 +151,7 @@ class Pq(Transform):
             max_no_improvement=None,
             compute_labels=False,
         )
-        scaled = readonly(np.ldexp(sample, -exponent).astype(np.float32))
+        scaled = np.ldexp(sample, -exponent).astype(np.float32)
         with _threads().limit(limits=1, user_api="openmp"):  # ours work on chunks
             centers = learner.fit(scaled).cluster_centers_
         for _ in range(_REFINEMENTS):
@@ -194,16 +195,12 @@ def _exponent(values: np.ndarray) -> int:
 
 def _nearest(vectors: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return the place of the vector nearest to each, computed where no square overflows."""
-    from tensorcomp.kernels.vectors import nearest_vectors
-
     codes = np.empty(len(vectors), dtype)
     if codes.size == 0:
         return codes
     exponent = max(_exponent(vectors), _exponent(codebook))
-    scaled = readonly(np.ldexp(vectors, -exponent))
-    columns = readonly(np.ascontiguousarray(np.ldexp(codebook, -exponent).T))
-    away = np.empty(len(codebook), vectors.dtype)
-    nearest_vectors(scaled, columns, away, as_words(away), codes)
+    columns = np.ascontiguousarray(np.ldexp(codebook, -exponent).T)
+    native.linear_nearest(np.ldexp(vectors, -exponent), columns, codes)
     return codes
 
 

@@ -13,6 +13,7 @@ from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.low_rank import nearest_factors
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
+from tensorcomp.codecs.svd import product
 from tensorcomp.codecs.words import as_rows
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -192,22 +193,42 @@ def _reflectors(directions: np.ndarray) -> np.ndarray:
 
 def _turn(rows: np.ndarray, reflectors: np.ndarray, *, back: bool) -> np.ndarray:
     """Return the rows times the product of the reflections, or of its transpose."""
-    from tensorcomp.kernels import reflections
-    from tensorcomp.kernels.products import multiply
-
     if reflectors.size == 0:
         return rows
-    count = len(reflectors)
-    inner = np.empty((count, count))
-    lengths = reflections.triangle(reflectors, inner)
-    units = np.empty(reflectors.shape)
-    reflections.scale_rows(reflectors, lengths, units)
-    right = np.empty_like(units)
-    multiply(np.ascontiguousarray(inner.T) if back else inner, units, right)
-    turned = np.empty_like(rows)
-    along = np.empty((len(rows), count), rows.dtype)
-    multiply(rows, np.ascontiguousarray(units.T, rows.dtype), along)
-    multiply(along, right.astype(rows.dtype), turned)
+    inner, units = compact(reflectors)
+    right = product(inner.T if back else inner, units)
+    along = product(rows, units.T.astype(rows.dtype))
+    turned = product(along, right.astype(rows.dtype))
     with np.errstate(all="ignore"):
         np.subtract(rows, turned, out=turned)
     return turned
+
+
+def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return T (r, r) and V (r, n) for which I − Vᵀ T V is the product of reflections.
+
+    T is upper triangular. Sums are exact, or have a fixed order.
+
+    Parameters
+    ----------
+    reflectors : numpy.ndarray
+        (r, n) int8. A vector of zeros stands for no reflection: its row and column are zeros.
+
+    References
+    ----------
+    Schreiber & Van Loan 1989, "A Storage-Efficient WY Representation for Products of Householder
+    Transformations".
+    """
+    wide = reflectors.astype(np.float64)
+    gram = wide @ wide.T  # of integers: exact, whatever the order
+    lengths = np.sqrt(gram.diagonal())
+    products = lengths * lengths[:, None]
+    cosines = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)
+    inner = np.zeros_like(gram)
+    for j in np.flatnonzero(lengths):
+        terms = inner[:j, :j] * cosines[j, :j]
+        if j:
+            inner[:j, j] = -2 * np.cumsum(terms, axis=1)[:, -1]  # from the first to the last
+        inner[j, j] = 2
+    inverses = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return inner, wide * inverses[:, None]

@@ -13,6 +13,7 @@ from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.low_rank import nearest_factors
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _UNFOLDINGS = ("rows", "separable")
 
@@ -145,7 +146,7 @@ class Svd(Transform):
         left, right = (np.ascontiguousarray(factor, work_dtype(array.dtype)) for factor in factors)
         parts = {"left": left, "right": right}
         if self.refine:
-            parts["residual"] = wide - _folded(_product(left, right), array.shape, self.unfold)
+            parts["residual"] = wide - _folded(product(left, right), array.shape, self.unfold)
         return parts
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
@@ -156,7 +157,7 @@ class Svd(Transform):
             raise CodecError(f"svd: factors of rank {left.shape[1]} and {right.shape[0]}")
         if left.size + right.size > out.size:
             raise CodecError(f"svd: factors of {left.size + right.size} elements for {out.size}")
-        values = _folded(_product(left, right), out.shape, self.unfold)
+        values = _folded(product(left, right), out.shape, self.unfold)
         if self.refine:
             with np.errstate(all="ignore"):  # damaged parts may hold anything
                 values = values + parts["residual"]
@@ -201,12 +202,11 @@ def _folded(matrix: np.ndarray, shape: tuple[int, ...], unfold: str) -> np.ndarr
     return matrix.reshape(shape)
 
 
-def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    from tensorcomp.kernels.products import multiply
+def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the product of matrices of one dtype, float32 or float64.
 
+    Terms are added from the first to the last: the result is the same on every machine.
+    """
     out = np.empty((left.shape[0], right.shape[1]), left.dtype)
-    factors = [factor.view() for factor in (left, right)]
-    for factor in factors:
-        factor.flags.writeable = False  # kernels are compiled for one kind of array
-    multiply(*factors, out)
+    native.linear_multiply(np.ascontiguousarray(left), np.ascontiguousarray(right), out)
     return out

@@ -13,11 +13,14 @@ from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.rounding import check_float, store, widened
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 MOST_CENTROIDS = 8
 _LARGEST = 32767
 _FEWEST = 256  # elements that pay for centroids
 _SAMPLE = 1 << 15  # elements that centroids are learned from, about
+_SAMPLED_RUN = 64  # neighbours that are sampled together
+_PARTS = 1 << 16  # residuals are summed in this part of a cell
 CELL = 256  # centroids are told in this part of a step
 
 
@@ -96,15 +99,14 @@ class Uniform(Transform):
 
     def _confine(self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray) -> None:
         """Mend the codes whose value, once it is rounded to the dtype, lies beyond the bound."""
-        from tensorcomp.kernels import uniform as kernel
-
         if codes.size == 0:
             return
         lowest = int(codes.min()) - 1
         points = np.arange(lowest, int(codes.max()) + 2)
         table = np.empty(points.size, dtype)
         fill_values(points, 1, self.step, np.empty(0, np.int8), table)
-        inside = kernel.confine(values, lowest, table.astype(np.float64), self.step / 2, codes)
+        wide = table.astype(np.float64)
+        inside = native.uniform_confine(values, lowest, wide, self.step / 2, codes)
         if not inside or codes.min() < -_LARGEST:
             raise NotRepresentable(
                 f"uniform: {dtype} is too coarse for errors within {self.step / 2:g}"
@@ -112,8 +114,6 @@ class Uniform(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look the value of each code up."""
-        from tensorcomp.kernels import uniform as kernel
-
         codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
         check_float(out.dtype, "uniform")
         if centroids.size > MOST_CENTROIDS:
@@ -124,7 +124,7 @@ class Uniform(Transform):
         points = np.arange(lowest, int(codes.max()) + 1)
         table = np.empty(points.size, out.dtype)
         fill_values(points, 1, self.step, centroids, table)
-        kernel.look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
+        native.codebook_look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
 
 
 def coded_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
@@ -164,21 +164,18 @@ def inverse_of(step: float, dtype: np.dtype, codec: str) -> np.floating:
 
 
 def _quantize(values: np.ndarray, step: float, codes: np.ndarray) -> None:
-    from tensorcomp.kernels import uniform as kernel
-
-    quantize = kernel.quantize_singles if values.itemsize == 4 else kernel.quantize_doubles
-    if not quantize(values, inverse_of(step, values.dtype, "uniform"), codes):
+    inverse = float(inverse_of(step, values.dtype, "uniform"))
+    if not native.uniform_quantize(values, inverse, codes):
         raise NotRepresentable(f"uniform: an element has more than {_LARGEST} steps of {step:g}")
 
 
 def _learn_centroids(values: np.ndarray, step: float, codes: np.ndarray) -> np.ndarray:
     """Return how far the mean of each cell lies below its middle in magnitude, in 1/256 step."""
-    from tensorcomp.kernels import uniform as kernel
-
     sums, counts = np.zeros((2, MOST_CENTROIDS + 1), np.int64)
-    stride = kernel.RUN * max(values.size // _SAMPLE, 1)
-    kernel.sum_residuals(values, 1 / np.float64(step), codes, stride, sums, counts)
-    return to_centroids(sums, counts, kernel.SCALE)
+    stride = _SAMPLED_RUN * max(values.size // _SAMPLE, 1)
+    inverse = float(1 / np.float64(step))
+    native.uniform_sum_residuals(values, inverse, codes, stride, sums, counts)
+    return to_centroids(sums, counts, _PARTS)
 
 
 def to_centroids(sums: np.ndarray, counts: np.ndarray, scale: int) -> np.ndarray:

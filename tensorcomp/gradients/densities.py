@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from tensorcomp.kernels import native
+
 _STEEPEST = 8.0  # of what a threshold's tail is taken for: a Gaussian's at a density of 1e-4
 _FARTHEST = 4.0  # times that a threshold changes in a step
 _SAMPLED_KEPT = 64  # elements that a sample should hold above a threshold
@@ -36,13 +38,11 @@ def sampled_threshold(flat: np.ndarray, density: float, part: float, key: np.uin
     key : numpy.uint64
         Of what is drawn: one element from each of as many stretches of equal length.
     """
-    from tensorcomp.kernels.stochastic import sample_magnitudes
-
     size = min(max(math.ceil(part * flat.size), math.ceil(_SAMPLED_KEPT / density)), flat.size)
     if size == 0 or density == 1:
         return 0.0
     sample = np.empty(size, flat.dtype)
-    sample_magnitudes(flat, key, sample)
+    native.stochastic_sample(flat, int(key), sample)
     return smallest_of_largest(sample, wanted_count(density, size))
 
 

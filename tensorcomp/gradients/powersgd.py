@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.groups import readonly
-from tensorcomp.codecs.svd import Svd
+from tensorcomp.codecs.svd import Svd, product
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import NotRepresentable
@@ -28,6 +27,7 @@ from tensorcomp.gradients.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.dense import Dense
 from tensorcomp.gradients.draws import check_seed, shared_key
 from tensorcomp.gradients.sent import Sent
+from tensorcomp.kernels import native
 
 _LEAST = 1e-6  # part of a vector below which it is taken for a combination of those before it
 
@@ -72,12 +72,7 @@ class LowRank(Sent):
     @property
     def values(self) -> np.ndarray:
         """The product, flat (m · p,), its sums in a fixed order: the same on every machine."""
-        from tensorcomp.kernels.products import multiply
-
-        out = np.empty((self.left.shape[0], self.right.shape[0]), self.left.dtype)
-        right = np.ascontiguousarray(self.right.T)
-        multiply(readonly(np.ascontiguousarray(self.left)), readonly(right), out)
-        return out.reshape(-1)
+        return product(self.left, self.right.T).reshape(-1)
 
     def add_to(self, out: np.ndarray, factor: float) -> None:
         """Add the product."""
@@ -219,10 +214,8 @@ def _orthonormal(vectors: np.ndarray, key: np.uint64) -> np.ndarray:
 
     Equal columns give equal results on every machine.
     """
-    from tensorcomp.kernels.stochastic import orthonormalize
-
     rows = np.array(vectors.T, np.float64, order="C")
-    orthonormalize(rows, key, _LEAST)
+    native.linear_orthonormalize(rows, int(key), _LEAST)
     return np.ascontiguousarray(rows.T, vectors.dtype)
 
 

@@ -30,6 +30,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases,
 from tensorcomp.gradients.blobs import grid_of, pack_blob
 from tensorcomp.gradients.draws import check_seed, shared_key
 from tensorcomp.gradients.sent import Nothing, Sent, Sparse
+from tensorcomp.kernels import native
 
 _TREE = "randomk(values=raw)"
 _SPARE = 256  # places that the kernel wants at the end
@@ -136,13 +137,11 @@ class RandomK(Compressor):
 
     def _drawn(self, gradient: np.ndarray, state: RandomKState) -> tuple[Draw, np.ndarray]:
         """Return what the step draws, and the elements drawn, scaled if asked for."""
-        from tensorcomp.kernels.stochastic import gather_scaled
-
         size = gradient.size
         draw = Draw.of(shared_key(state.spec, self.seed, state.count), size, self.kept(size))
-        values = np.empty(draw.positions.size, gradient.dtype)
-        factor = gradient.dtype.type(self._factor(size))
-        gather_scaled(gradient.reshape(-1), draw.positions, factor, values)
+        values = gradient.reshape(-1)[draw.positions]
+        with np.errstate(over="ignore"):
+            values *= values.dtype.type(self._factor(size))
         return draw, values
 
     def receive(self, payload: Payload) -> Sent:
@@ -201,11 +200,8 @@ def _found(
     key: np.uint64, first: int, size: int, limit: int, room: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return places and numbers up to a limit; None if there may be more than `room`."""
-    from tensorcomp.kernels.stochastic import find_draws
-
     positions, numbers = np.empty(room + _SPARE, np.int64), np.empty(room + _SPARE, np.uint64)
-    start = np.uint64(first)
-    found = int(find_draws(key, start, size, np.uint64(limit), positions, numbers))
+    found = native.stochastic_find_draws(int(key), first, size, limit, positions, numbers)
     return None if found < 0 else (positions[:found], numbers[:found])
 
 

@@ -19,6 +19,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reducti
 from tensorcomp.gradients.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.draws import check_seed, own_key
 from tensorcomp.gradients.sent import Sent
+from tensorcomp.kernels import native
 
 _SCALE_BITS = 11
 
@@ -130,16 +131,14 @@ class _Drawn(Transform):
         return self.grid.parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        from tensorcomp.kernels.stochastic import round_up_or_down
-
         values = widened(array, "qsgd")
         groups = Groups.of(array.shape, self.grid.group)
         top = (1 << (self.grid.bits - 1)) - 1
         scales = _steps(groups.greatest(values), top)
         codes = np.empty((groups.rows, groups.columns), np.int8)
         matrix = values.reshape(codes.shape)
-        key, start = np.uint64(self.key), np.uint64(self.start)
-        round_up_or_down(matrix, groups.length, scales, top, key, start, codes)
+        length, key, start = groups.length, self.key, self.start
+        native.stochastic_round(matrix, length, scales, top, key, start, codes)
         return {"scales": scales, "codes": codes.reshape(array.shape)}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:

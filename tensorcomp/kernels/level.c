@@ -5,6 +5,13 @@
 #include "frequency_tables.h"
 #include "float_side.h"
 
+#include "uniform.c"
+#include "grid.c"
+#include "groups.c"
+#include "codebooks.c"
+#include "stochastic.c"
+#include "linear.c"
+#include "errors.c"
 #include "gradients.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},

@@ -84,7 +84,7 @@ static const char *parse(const char *text, Parameter *p) {
 static int is_of_kind(const char *format, char kind) {
     char letter =
         format ? format[0] == '<' || format[0] == '=' || format[0] == '@' ? format[1] : format[0] : 'B';
-    const char *letters = kind == 'f'   ? "efd"
+    const char *letters = kind == 'f'   ? "fd"
                           : kind == 'u' ? "?BHILQN"
                           : kind == 'i' ? "bhilqn"
                                         : "?BHILQNbhilqnc";

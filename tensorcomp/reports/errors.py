@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.rounding import is_float
+from tensorcomp.kernels import native
 
 _PIECE = 1 << 16  # elements widened at a time: they stay in the second-level cache
 _EXACT = 1 << 53  # up to here every integer is a float64
@@ -190,18 +191,13 @@ def _values_of_bytes(dtype: np.dtype) -> np.ndarray:
 
 
 def _sums(x: np.ndarray, y: np.ndarray) -> ErrorSums:
-    from tensorcomp.kernels.errors import error_sums
+    found = np.empty(7)
+    native.errors_sum(_aligned(x), _aligned(y), found)
+    return ErrorSums(x.size, 0, 0, *found.tolist())
 
-    return ErrorSums(x.size, 0, 0, *error_sums(_readable(x), _readable(y)))
 
-
-def _readable(array: np.ndarray) -> np.ndarray:
-    """Return an aligned, read-only view or copy: the kernel is compiled for few array types."""
-    flags = array.flags
-    usual = flags.c_contiguous and flags.aligned
-    view = array.view() if usual else np.require(array, requirements=("C", "A")).view()
-    view.flags.writeable = False
-    return view
+def _aligned(array: np.ndarray) -> np.ndarray:
+    return np.require(array, requirements=("C", "A"))
 
 
 def _nonfinite(x: np.ndarray, y: np.ndarray) -> ErrorSums:

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.rotate import Rotate
+from tensorcomp.codecs.rotate import Rotate, compact
 from tensorcomp.codecs.sections import pack_sections
 from tensorcomp.codecs.tree import byte_count, join
 from tensorcomp.errors import CodecError, NotRepresentable
-from tensorcomp.kernels import reflections
 
 
 def embedding(rows, columns, decay=0.9, seed=0):
@@ -48,9 +47,7 @@ def test_triangle_is_that_of_the_product(seed, count, size):
     rng = np.random.default_rng(seed)
     vectors = rng.integers(-127, 128, (count, size)).astype(np.int8)
     vectors[rng.random(count) < 0.2] = 0
-    inner, units = np.empty((count, count)), np.empty((count, size))
-    lengths = reflections.triangle(vectors, inner)
-    reflections.scale_rows(vectors, lengths, units)
+    inner, units = compact(vectors)
     found = np.eye(size) - units.T @ inner @ units
     np.testing.assert_allclose(found, product(vectors), atol=1e-12)
 

@@ -1,0 +1,21 @@
+/* Numbers drawn at random that depend on nothing but a key and an index (SplitMix64). */
+#ifndef TC_DRAWS_H
+#define TC_DRAWS_H
+#include "native.h"
+
+/* A word whose bits all depend on those of another. */
+INLINE u64 mixed_seed(u64 word) {
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+    return word ^ (word >> 31);
+}
+/* Number i of the sequence that mixed_seed(key) begins. */
+INLINE u64 draw_number(u64 state, u64 i) { return mixed_seed(state + (i + 1) * 0x9E3779B97F4A7C15u); }
+
+/* The top 53 bits of a drawn number as a double from 0 to below 1; vectors have no conversion for them. */
+INLINE double draw_part(u64 number) {
+    u64 last = (number >> 11) & 1;
+    double upper = double_of((number >> 12) | 0x3FF0000000000000u) - 1.0;
+    return upper + double_of(last * 0x3CA0000000000000u); /* 2^-53 */
+}
+#endif
