@@ -28,6 +28,7 @@ from tensorcomp.gradients.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.dense import Dense
 from tensorcomp.gradients.draws import check_seed, shared_key
 from tensorcomp.gradients.sent import Sent
+from tensorcomp.kernels import native
 
 _LEAST = 1e-6  # part of a vector below which it is taken for a combination of those before it
 
@@ -81,9 +82,7 @@ class LowRank(Sent):
 
     def add_to(self, out: np.ndarray, factor: float) -> None:
         """Add the product."""
-        from tensorcomp.kernels.gradients import add_scaled
-
-        add_scaled(self.values, out.dtype.type(factor), out)
+        native.gradients_accumulate(self.values, factor, out, 1.0, out)
 
     def subtract_from(self, values: np.ndarray) -> None:
         """Subtract the product."""

@@ -5,6 +5,11 @@
 #include "frequency_tables.h"
 #include "float_side.h"
 
+#include "selection.c"
+#include "gaps.c"
+#include "sparse.c"
+#include "scores.c"
+#include "survey.c"
 #include "gradients.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
