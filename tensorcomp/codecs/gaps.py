@@ -10,10 +10,13 @@ import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _U64 = struct.Struct("<Q")
 _COUNT = struct.Struct("<?Q")
 _PADDING = bytes(8)  # a decoder loads whole words
+_CLASSES = 172  # of gaps below 2**44
+_BEYOND, _NO_CODE = -1, -2  # what kernels return
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Gaps(Serializer):
         """
         if 2 * positions.size > size:
             raise ValueError(f"gaps: {positions.size} of {size} positions are more than half")
-        return [_COUNT.pack(0, positions.size), *_encode(positions.astype(np.uint64))]
+        return [_COUNT.pack(0, positions.size), *_encode(positions)]
 
     def decode_positions(self, data: np.ndarray, size: int) -> np.ndarray | None:
         """Return where a mask is true, ascending int64, or None where the false places are coded.
@@ -93,17 +96,14 @@ class Gaps(Serializer):
         CodecError
             If the bytes are damaged.
         """
-        from tensorcomp.kernels.gaps import decode_positions
-
-        inverted, count, table, stream = _read_mask_head(data)
+        inverted, count, lengths, stream = _read_mask_head(data)
         if inverted:
             return None
         if count > size:
             raise CodecError(f"gaps: {count} places of a mask of {size} elements")
-        positions = np.empty(count, np.uint64)
-        used = int(decode_positions(stream, table, np.uint64(size - 1), positions))
-        _check_end(used, stream)
-        return positions.view(np.int64)
+        positions = np.empty(count, np.int64)
+        _check_end(native.gaps_decode_positions(lengths, stream, size - 1, positions), stream)
+        return positions
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
@@ -113,28 +113,30 @@ class Gaps(Serializer):
         if kind not in "biu" or (kind != "b" and out.ndim != 1):
             raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
         if kind == "b":
-            inverted, count, table, stream = _read_mask_head(data)
-            used = _decode_mask(stream, table, inverted, count, out)
+            inverted, count, lengths, stream = _read_mask_head(data)
+            used = _decode_mask(lengths, stream, inverted, count, out)
         else:
             plain = data.tobytes()
             if len(plain) < _U64.size:
                 raise CodecError("gaps: the head is cut short")
-            table, stream = _read_table(plain[_U64.size :])
-            used = _decode_integers(stream, table, _U64.unpack_from(plain)[0], out)
+            lengths, stream = _read_lengths(plain[_U64.size :])
+            used = _decode_integers(lengths, stream, _U64.unpack_from(plain)[0], out)
         _check_end(used, stream)
 
 
 def _read_mask_head(data: np.ndarray) -> tuple[bool, int, np.ndarray, np.ndarray]:
-    """Return whether the false places of a mask are coded, how many, the table, the stream."""
+    """Return whether the false places of a mask are coded, how many, code lengths, the stream."""
     plain = data.tobytes()
     if len(plain) < _COUNT.size:
         raise CodecError("gaps: the head is cut short")
     inverted, count = _COUNT.unpack_from(plain)
-    return inverted, count, *_read_table(plain[_COUNT.size :])
+    return inverted, count, *_read_lengths(plain[_COUNT.size :])
 
 
 def _check_end(used: int, stream: np.ndarray) -> None:
-    if used < 0:
+    if used == _NO_CODE:
+        raise CodecError("gaps: the code lengths make no prefix code")
+    if used == _BEYOND:
         raise CodecError("gaps: an index lies beyond the array's range")
     if (used + 7) // 8 != stream.size - len(_PADDING):
         raise CodecError("gaps: the stream does not end where it should")
@@ -144,77 +146,50 @@ def _encode_mask(mask: np.ndarray) -> Pieces:
     if mask.view(np.uint8).max() > 1:
         raise NotRepresentable("gaps: a byte of the mask is neither 0 nor 1")
     inverted = int(np.count_nonzero(mask)) > mask.size // 2
-    positions = np.flatnonzero(~mask if inverted else mask).astype(np.uint64)
+    positions = np.flatnonzero(~mask if inverted else mask)
     return [_COUNT.pack(inverted, positions.size), *_encode(positions)]
 
 
 def _encode(positions: np.ndarray) -> Pieces:
-    """Return the table and the gaps of ascending positions."""
-    from tensorcomp.kernels import gaps as kernel
-    from tensorcomp.kernels.huffman_codes import code_lengths
-
-    counts = np.zeros((1, kernel.CLASSES), np.int64)
-    if not kernel.count_classes(positions, counts[0]):
-        raise NotRepresentable(f"gaps: a gap of 2**{kernel.GAP_BITS} or more")
-    used = int(counts[0].nonzero()[0].max(initial=-1)) + 1
-    if used == 0:
-        return [bytes(1)]
-    lengths = np.zeros_like(counts, np.uint8)
-    code_lengths(counts, kernel.LONGEST, lengths)
-    out = np.empty(-(-int(kernel.stream_bits(counts[0], lengths[0])) // 8) + 8, np.uint8)
-    kernel.encode(positions, _codes(lengths[0]), out)
-    even = lengths[0, : used + used % 2]
-    return [bytes([used]), even[::2] | even[1::2] << 4, out[:-8]]
+    """Return the code lengths and the gaps of ascending positions, integers of 64 bits."""
+    lengths = np.empty(_CLASSES, np.uint8)
+    bits = native.gaps_measure(positions, lengths)
+    if bits == _BEYOND:
+        raise NotRepresentable("gaps: a gap of 2**44 or more")
+    used = int(lengths.nonzero()[0].max(initial=-1)) + 1
+    out = np.empty(-(-bits // 8) + len(_PADDING), np.uint8)
+    native.gaps_encode(positions, lengths, out)
+    even = lengths[: used + used % 2]
+    return [bytes([used]), even[::2] | even[1::2] << 4, out[: -len(_PADDING)]]
 
 
-def _codes(lengths: np.ndarray) -> np.ndarray:
-    """Return code << 8 | length of each class."""
-    from tensorcomp.kernels.gaps import LONGEST
-    from tensorcomp.kernels.huffman_codes import fill_codes
-
-    codes = np.zeros(256, np.uint32)
-    fill_codes(lengths[None], LONGEST, np.arange(lengths.size, dtype=np.uint16), 8, codes)
-    return codes[: lengths.size]
-
-
-def _read_table(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the decoder's table and the padded stream."""
-    from tensorcomp.kernels import gaps as kernel
-    from tensorcomp.kernels.huffman_codes import valid_lengths
-
+def _read_lengths(data: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the code lengths of the classes and the padded stream."""
     used = data[0] if data else 0
     start = 1 + (used + 1) // 2
-    if len(data) < start or used > kernel.CLASSES:
+    if len(data) < start or used > _CLASSES:
         raise CodecError(f"gaps: {len(data)} bytes with a table of {used} classes")
     nibbles = np.frombuffer(data[1:start], np.uint8)
     lengths = np.stack([nibbles & 15, nibbles >> 4], 1).reshape(-1)[:used]
-    if not valid_lengths(lengths[None], kernel.LONGEST):
-        raise CodecError("gaps: the code lengths make no prefix code")
-    table = np.zeros(1 << kernel.LONGEST, np.uint32)
-    kernel.fill_table(_codes(lengths), table)
-    return table, np.frombuffer(data[start:] + _PADDING, np.uint8)
+    return lengths, np.frombuffer(data[start:] + _PADDING, np.uint8)
 
 
 def _decode_mask(
-    stream: np.ndarray, table: np.ndarray, inverted: bool, count: int, out: np.ndarray
+    lengths: np.ndarray, stream: np.ndarray, inverted: bool, count: int, out: np.ndarray
 ) -> int:
-    from tensorcomp.kernels.gaps import decode_mask
-
     if count > out.size:
         raise CodecError(f"gaps: {count} indices of {out.size} elements")
     out[...] = inverted
-    return int(decode_mask(stream, table, count, 1 - inverted, out.reshape(-1).view(np.uint8)))
+    return native.gaps_decode_mask(lengths, stream, count, 1 - inverted, out.reshape(-1))
 
 
-def _decode_integers(stream: np.ndarray, table: np.ndarray, first: int, out: np.ndarray) -> int:
-    from tensorcomp.kernels.gaps import decode_positions
-
+def _decode_integers(lengths: np.ndarray, stream: np.ndarray, first: int, out: np.ndarray) -> int:
     limits = np.iinfo(out.dtype)
     start = first - (1 << 64) if out.dtype.kind == "i" and first >> 63 else first
     if not limits.min <= start <= limits.max:
         raise CodecError(f"gaps: the first index is {start}, beyond {out.dtype}")
     positions = np.empty(out.size, np.uint64)
-    used = int(decode_positions(stream, table, np.uint64(limits.max - start), positions))
+    used = native.gaps_decode_positions(lengths, stream, int(limits.max) - start, positions)
     if used >= 0:
         positions += np.uint64(first)
         out[...] = positions.astype(out.dtype)

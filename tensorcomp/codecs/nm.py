@@ -14,6 +14,7 @@ from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.selection import kept_values, restore
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 _LARGEST = 16
 
@@ -87,13 +88,12 @@ class NM(Transform):
         NotRepresentable
             If the array holds anything but finite floats.
         """
-        from tensorcomp.kernels.selection import group_masks
-
         widened(array, self.id)
         specs = self.parts(ArraySpec(array.shape, array.dtype))
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))
-        group_masks(words, 8 * words.itemsize - 1, self.keep, self.group, masks)
+        bits = 8 * words.itemsize - 1
+        native.selection_group_masks(words, bits, self.keep, self.group, masks)
         values = kept_values(array, self.spread(masks, array.shape, self.id))
         return {"mask": masks, "values": values.reshape(specs["values"].shape)}
 
@@ -110,11 +110,7 @@ class NM(Transform):
         CodecError
             If a group does not keep as many elements as it should; `codec` is the id to name.
         """
-        from tensorcomp.kernels.selection import spread_masks
-
-        masks = masks.view()
-        masks.flags.writeable = False  # kernels are compiled for one kind of array
         mask = np.empty(shape, np.bool_)
-        if not spread_masks(masks, self.keep, self.group, as_rows(mask).view(np.uint8)):
+        if not native.selection_spread_masks(masks, self.keep, self.group, as_rows(mask)):
             raise CodecError(f"{codec}: a group does not keep {self.keep} of {self.group}")
         return mask

@@ -13,6 +13,7 @@ from tensorcomp.codecs.nm import NM
 from tensorcomp.codecs.selection import kept_values, put_back
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,11 @@ class Packed(Transform):
         NotRepresentable
             If a group has more than `keep` elements that are not zero.
         """
-        from tensorcomp.kernels.selection import group_masks
-
         specs = self.parts(ArraySpec(array.shape, array.dtype))
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))
-        group_masks(words, 8 * words.itemsize, self.keep, self.group, masks)
+        bits = 8 * words.itemsize
+        native.selection_group_masks(words, bits, self.keep, self.group, masks)
         values = kept_values(array, NM(self.keep, self.group).spread(masks, array.shape, self.id))
         if np.count_nonzero(as_words(values)) != np.count_nonzero(words):
             raise NotRepresentable(f"packed: a group has more than {self.keep} of {self.group}")

@@ -18,6 +18,7 @@ from tensorcomp.codecs.selection import (
     row_pieces,
     whole_tensor,
 )
+from tensorcomp.kernels import native
 
 _WORD = 1 << 64
 
@@ -75,16 +76,12 @@ class RandomK(Transform):
             if not (type(value) is int and 0 <= value < _WORD):
                 raise ValueError(f"{name} is an integer from 0 to 2**64 - 1; got {value!r}")
 
-    def _draw(self, size: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+    def _draw(self, size: int) -> np.ndarray:
         """Return the state for an array of so many elements; the limit counts if any are kept."""
-        from tensorcomp.kernels.selection import draw_limit
-
-        seed, offset, keep = (
-            np.uint64(self.seed),
-            np.uint64(self.offset),
-            kept_count(self.keep, size),
-        )
-        return seed, offset, np.uint64(draw_limit(seed, offset, size, keep) if keep else 0)
+        state = np.array([self.seed, self.offset, 0], np.uint64)
+        if keep := kept_count(self.keep, size):
+            native.selection_draw_limit(self.seed, self.offset, size, keep, state[2:])
+        return state
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
         """Return for each chunk the codec that keeps the elements drawn from the whole tensor.
@@ -94,15 +91,14 @@ class RandomK(Transform):
         NotRepresentable
             If the tensor holds anything but finite floats.
         """
-        from tensorcomp.kernels.selection import count_draws
-
         size = whole_tensor(array, bounds, self.id).size
         some = kept_count(self.keep, size) > 0
-        seed, _, limit = self._draw(size)
+        limit = int(self._draw(size)[2])
         codecs: list[Codec] = []
         for start, stop in row_pieces(array, bounds):
             first = (self.offset + start) % _WORD
-            kept = int(count_draws(seed, np.uint64(first), stop - start, limit)) if some else 0
+            count = stop - start if some else 0
+            kept = native.selection_count_draws(self.seed, first, count, limit)
             codecs.append(replace(self, keep=kept, offset=first))
         return codecs
 
@@ -125,21 +121,16 @@ class RandomK(Transform):
         state = self._draw(array.size)
         keep = kept_count(self.keep, array.size)
         values = kept_values(array, _mask(state, array.shape, keep))
-        return {"state": np.array(state, np.uint64), "values": values}
+        return {"state": state, "values": values}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the numbers drawn are low enough."""
-        seed, offset, limit = parts["state"]
-        mask = _mask((seed, offset, limit), out.shape, parts["values"].size)
+        mask = _mask(parts["state"], out.shape, parts["values"].size)
         restore(mask, parts["values"], out, self.id)
 
 
-def _mask(
-    state: tuple[np.uint64, np.uint64, np.uint64], shape: tuple[int, ...], keep: int
-) -> np.ndarray:
-    from tensorcomp.kernels.selection import mark_draws
-
+def _mask(state: np.ndarray, shape: tuple[int, ...], keep: int) -> np.ndarray:
     mask = np.zeros(shape, np.bool_)
     if keep:
-        mark_draws(*state, mask.reshape(-1).view(np.uint8))
+        native.selection_mark_draws(*state.tolist(), mask.reshape(-1))
     return mask

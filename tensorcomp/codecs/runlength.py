@@ -11,6 +11,7 @@ from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
@@ -39,28 +40,22 @@ class Runlength(Serializer):
         NotRepresentable
             If there are more runs than half the elements.
         """
-        from tensorcomp.kernels import runlength as kernel
-
         if array.size == 0:
             return []
         words = as_words(array).reshape(-1)
-        runs = int(kernel.count_runs(words))
+        ends = words[1:] != words[:-1]
+        runs = int(np.count_nonzero(ends)) + 1
         if runs > _most_runs(words.size):
             raise NotRepresentable(f"runlength: {runs} runs in {words.size} elements")
-        values = np.empty(runs + 1, words.dtype)
-        stops = np.empty(runs + 1, np.int64)
-        kernel.find_runs(words, values, stops)
-        lengths = np.diff(stops[:runs], prepend=0)
+        last = np.append(np.flatnonzero(ends), words.size - 1)
         coded = np.empty(_most_bytes(words.size), np.uint8)
-        used = int(kernel.write_lengths(lengths, coded))
-        steps = np.diff(values[:runs], prepend=values.dtype.type(0))
+        used = native.runlength_write_lengths(np.diff(last, prepend=-1), coded)
+        steps = np.diff(words[last], prepend=words.dtype.type(0))
         planes = steps.view(np.uint8).reshape(runs, -1).T
         return [pack_sections([planes.tobytes(), coded[:used].tobytes()])]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        from tensorcomp.kernels import runlength as kernel
-
         if out.size == 0:
             if data.size:
                 raise CodecError(f"runlength: {data.size} bytes for no elements")
@@ -72,7 +67,7 @@ class Runlength(Serializer):
             raise CodecError(f"runlength: patterns of {len(planes)} bytes")
         steps = np.frombuffer(planes, np.uint8).reshape(words.itemsize, -1).T
         values = np.cumsum(np.ascontiguousarray(steps).view(words.dtype), dtype=words.dtype)
-        if not kernel.expand(values, np.frombuffer(coded, np.uint8), words):
+        if not native.runlength_expand(values, np.frombuffer(coded, np.uint8), words):
             raise CodecError("runlength: the runs do not fill the array")
 
 

@@ -18,6 +18,7 @@ from tensorcomp.codecs.rounding import check_float, widened
 from tensorcomp.codecs.tree import readable
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 Bounds = Sequence[tuple[int, int]]
 _FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
@@ -92,16 +93,14 @@ def mark_largest(words: np.ndarray, keep: int, *, first: bool) -> np.ndarray:
     first : bool
         Whether of equal magnitudes those of lower index are kept, or those of higher index.
     """
-    from tensorcomp.kernels.selection import count_keys, mark_keys
-
     if keep in (0, words.size):
         return np.full(words.shape, keep > 0)
     mask = np.empty(words.shape, np.bool_)
     bits = 8 * words.itemsize - 1
     limit = _limit(words, keep)
-    above, equal = count_keys(words, bits, limit)
+    above, equal = _count_keys(words, limit)
     begin = 0 if first else equal - (keep - above)
-    mark_keys(words, bits, limit, begin, begin + keep - above, mask.view(np.uint8))
+    native.selection_mark_keys(words, bits, limit, begin, begin + keep - above, mask)
     return mask
 
 
@@ -153,51 +152,48 @@ def positions_above(words: np.ndarray, limit: int, guess: int | None = None) -> 
     guess : int, optional
         How many there may be; if there are more, the pass is made again.
     """
-    from tensorcomp.kernels.gradients import find_above
-
     room = words.size // 16 if guess is None else guess
     while True:
         places = np.empty(min(words.size, room) + _BLOCK, np.int64)
-        count = find_above(words, 8 * words.itemsize - 1, np.uint64(limit), places)
+        count = native.gradients_find_above(words, limit, places)
         if count >= 0:
             return places[:count]
         room = 4 * room + _BLOCK
 
 
-def _limit(words: np.ndarray, keep: int) -> np.uint64:
+def _limit(words: np.ndarray, keep: int) -> int:
     """Return the key of the least of the `keep` largest magnitudes."""
-    from tensorcomp.kernels.selection import smallest_key
+    return native.selection_smallest_key(words, 8 * words.itemsize - 1, words.size - keep + 1)
 
-    return np.uint64(smallest_key(words, 8 * words.itemsize - 1, words.size - keep + 1))
+
+def _count_keys(words: np.ndarray, limit: int) -> tuple[int, int]:
+    """Return how many magnitudes are above a limit, and how many equal it."""
+    counts = np.empty(2, np.int64)
+    native.selection_count_keys(words, 8 * words.itemsize - 1, limit, counts)
+    return int(counts[0]), int(counts[1])
 
 
 def kept_in_pieces(words: np.ndarray, keep: int, pieces: Bounds, *, first: bool) -> list[int]:
     """Return how many elements that `mark_largest` marks lie in each of the pieces, in order."""
-    from tensorcomp.kernels.selection import count_keys
-
     if keep in (0, words.size):
         return [stop - start if keep else 0 for start, stop in pieces]
     limit = _limit(words, keep)
-    bits = 8 * words.itemsize - 1
-    counts = [count_keys(words[start:stop], bits, limit) for start, stop in pieces]
+    counts = [_count_keys(words[start:stop], limit) for start, stop in pieces]
     ties = keep - sum(above for above, _ in counts)
     kept = []
     for above, equal in counts if first else reversed(counts):
         taken = min(ties, equal)
         ties -= taken
-        kept.append(int(above + taken))
+        kept.append(above + taken)
     return kept if first else kept[::-1]
 
 
 def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the elements of an array where a mask of its shape is true, in row-major order."""
-    from tensorcomp.kernels.selection import take
-
     words = as_words(array).reshape(-1)
-    values = np.empty(
-        int(np.count_nonzero(mask)) + 1, words.dtype
-    )  # the kernel writes, then counts
-    take(mask.view(np.uint8).reshape(-1), words, values)
+    # The kernel writes before it counts.
+    values = np.empty(int(np.count_nonzero(mask)) + 1, words.dtype)
+    native.selection_take(words, mask.reshape(-1), values)
     return values[:-1].view(array.dtype)
 
 
@@ -221,15 +217,13 @@ def put_back(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) 
     CodecError
         If there are more or less values than places.
     """
-    from tensorcomp.kernels.sparse import scatter
-
-    places = sound_mask(mask, codec).view(np.uint8).reshape(-1)
+    places = sound_mask(mask, codec).reshape(-1)
     count = int(np.count_nonzero(places))
     if count != values.size:
         raise CodecError(f"{codec}: {values.size} values for {count} places")
     words = as_words(out).reshape(-1)
     if count:
-        scatter(places, as_words(values).reshape(-1), words)
+        native.selection_scatter(as_words(values).reshape(-1), places, words)
     else:
         words[:] = 0
 
@@ -279,14 +273,13 @@ def block_squares(
     NotRepresentable
         If the array holds anything but finite floats, or their squares overflow.
     """
-    from tensorcomp.kernels.selection import add_squares
-
     sums = np.zeros(count)
     array = readable(array)
     for start, stop in bounds:
         rows = widened(array[start:stop], codec)
         if rows.size:
-            add_squares(rows.reshape(stop - start, -1), start + offset, *block, sums)
+            rows = rows.reshape(stop - start, -1)
+            native.selection_add_squares(rows, start + offset, *block, sums)
     if not np.isfinite(sums).all():
         raise NotRepresentable(f"{codec}: the squares of the elements overflow")
     return sums

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.selection import masked_parts, put_back
+from tensorcomp.codecs.selection import kept_values, masked_parts, put_back
 from tensorcomp.codecs.words import as_words
 
 
@@ -34,15 +34,9 @@ class Sparse(Transform):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values."""
-        from tensorcomp.kernels.sparse import gather
-
-        words = as_words(array)
         mask = np.empty(array.shape, np.bool_)
-        np.not_equal(words, 0, out=mask)
-        count = int(np.count_nonzero(mask))
-        values = np.empty(count + 1, words.dtype)  # the kernel writes before it counts
-        gather(words.reshape(-1), values)
-        return {"mask": mask, "values": values[:count].view(array.dtype)}
+        np.not_equal(as_words(array), 0, out=mask)
+        return {"mask": mask, "values": kept_values(array, mask)}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""

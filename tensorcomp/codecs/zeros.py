@@ -12,6 +12,7 @@ from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.selection import sound_mask
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
@@ -41,27 +42,21 @@ class Zeros(Transform):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return signs and values."""
-        from tensorcomp.kernels.sparse import strip_signs
-
         words = as_words(array).reshape(-1)
         signs = np.empty(_zeros(words) + 1, np.bool_)  # the kernel writes before it counts
         values = np.empty(array.shape, array.dtype)
-        strip_signs(
-            words, 8 * words.itemsize - 1, signs.view(np.uint8), as_words(values).reshape(-1)
-        )
+        native.zeros_strip_signs(words, signs, as_words(values).reshape(-1))
         return {"signs": signs[:-1], "values": values}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Give the zeros their signs."""
-        from tensorcomp.kernels.sparse import put_signs
-
-        signs = sound_mask(parts["signs"], self.id).view(np.uint8)
+        signs = sound_mask(parts["signs"], self.id)
         words = as_words(parts["values"]).reshape(-1)
         count = _zeros(words)
         if count != signs.size:
             raise CodecError(f"zeros: {signs.size} signs for {count} zeros")
         if count:
-            put_signs(words, 8 * words.itemsize - 1, signs, as_words(out).reshape(-1))
+            native.zeros_put_signs(words, signs, as_words(out).reshape(-1))
         else:
             out[...] = parts["values"]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
 from tensorcomp.gradients.sent import Dense, Sent
+from tensorcomp.kernels import native
 
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -80,11 +81,8 @@ class ErrorFeedback(Wrapper):
 
     def before(self, gradient: np.ndarray, state: FeedbackState) -> np.ndarray:
         """Return gradient + decay × residual."""
-        from tensorcomp.kernels.gradients import accumulate
-
-        number = state.spec.dtype.type
         residual = state.residual.astype(state.spec.dtype, copy=False)
-        accumulate(gradient.reshape(-1), number(1), residual, number(self.decay), state.spare)
+        native.gradients_accumulate(gradient.reshape(-1), 1.0, residual, self.decay, state.spare)
         return state.spare.reshape(state.spec.shape)
 
     def after(

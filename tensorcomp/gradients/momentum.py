@@ -20,6 +20,7 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.feedback import ErrorFeedback
 from tensorcomp.gradients.sent import Sent
+from tensorcomp.kernels import native
 
 _FIRST = 1024  # elements that tell nearly always that a gradient is not all zero
 _STILL = -0.0  # given on where the gradient was all zero; sums that cancel out are 0.0
@@ -115,17 +116,14 @@ class MomentumCorrection(Wrapper):
 
     def before(self, gradient: np.ndarray, state: MomentumState) -> np.ndarray:
         """Return the velocity, or with Nesterov's momentum what it will be."""
-        from tensorcomp.kernels.gradients import accumulate
-
         flat, given = gradient.reshape(-1), state.spare
         if _is_zero(flat):
             given[:] = _STILL
             return given.reshape(state.spec.shape)
-        number = given.dtype.type
         factor, momentum = self._factor(flat), self.momentum
         if self.nesterov:  # g + m (m u + g)
             factor, momentum = factor * (1 + momentum), momentum * momentum
-        accumulate(flat, number(factor), state.velocity, number(momentum), given)
+        native.gradients_accumulate(flat, factor, state.velocity, momentum, given)
         return given.reshape(state.spec.shape)
 
     def _factor(self, flat: np.ndarray) -> float:

@@ -76,9 +76,7 @@ class LowRank(Sent):
 
     def add_to(self, out: np.ndarray, factor: float) -> None:
         """Add the product."""
-        from tensorcomp.kernels.gradients import add_scaled
-
-        add_scaled(self.values, out.dtype.type(factor), out)
+        native.gradients_accumulate(self.values, factor, out, 1.0, out)
 
     def subtract_from(self, values: np.ndarray) -> None:
         """Subtract the product."""

@@ -177,8 +177,6 @@ class Draw:
     @classmethod
     def of(cls, key: np.uint64, size: int, count: int) -> Draw:
         """Return the lowest `count` of the numbers for `size` places."""
-        from tensorcomp.kernels.selection import draw_limit
-
         if count == 0:
             return cls(key, np.empty(0, np.int64), np.empty(0, np.uint64))
         # So many more than wanted lie below a limit that the limit is hardly ever too low.
@@ -187,8 +185,9 @@ class Draw:
         room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
         found = _found(key, 0, size, limit, room)
         if found is None or found[0].size < count:
-            exact = int(draw_limit(key, np.uint64(0), size, count))
-            found = _found(key, 0, size, exact, count)
+            exact = np.empty(1, np.uint64)
+            native.selection_draw_limit(int(key), 0, size, count, exact)
+            found = _found(key, 0, size, int(exact[0]), count)
         if found is None:
             raise AssertionError("more numbers than were counted are below their own limit")
         positions, numbers = found

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.kernels import native
+
 
 class Sent(ABC):
     """What a payload decodes to: a vector of the gradient's elements in row-major order."""
@@ -64,9 +66,7 @@ class Dense(Sent):
 
     def add_to(self, out: np.ndarray, factor: float) -> None:
         """Add all elements."""
-        from tensorcomp.kernels.gradients import add_scaled
-
-        add_scaled(self.values, out.dtype.type(factor), out)
+        native.gradients_accumulate(self.values, factor, out, 1.0, out)
 
     def subtract_from(self, values: np.ndarray) -> None:
         """Subtract all elements."""
@@ -99,15 +99,11 @@ class Sparse(Sent):
 
     def add_to(self, out: np.ndarray, factor: float) -> None:
         """Add the elements at their places."""
-        from tensorcomp.kernels.gradients import scatter_add
-
-        scatter_add(self.positions, self.values, out.dtype.type(factor), out)
+        native.gradients_scatter_add(self.positions, self.values, factor, out)
 
     def subtract_from(self, values: np.ndarray) -> None:
         """Subtract the elements at their places."""
-        from tensorcomp.kernels.gradients import scatter_add
-
-        scatter_add(self.positions, self.values, values.dtype.type(-1.0), values)
+        native.gradients_scatter_add(self.positions, self.values, -1.0, values)
 
     def clear(self, values: np.ndarray) -> None:
         """Set the elements at their places to zero."""

@@ -18,4 +18,7 @@ INLINE double draw_part(u64 number) {
     double upper = double_of((number >> 12) | 0x3FF0000000000000u) - 1.0;
     return upper + double_of(last * 0x3CA0000000000000u); /* 2^-53 */
 }
+
+/* A number of the sequence as a fraction in [0, 1). */
+INLINE double draw_fraction(u64 state, u64 i) { return (double)(i64)(draw_number(state, i) >> 11) * 0x1p-53; }
 #endif

@@ -12,6 +12,11 @@
 #include "stochastic.c"
 #include "linear.c"
 #include "errors.c"
+#include "selection.c"
+#include "gaps.c"
+#include "sparse.c"
+#include "scores.c"
+#include "survey.c"
 #include "gradients.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},

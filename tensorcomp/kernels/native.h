@@ -37,7 +37,7 @@ void *scratch_take(Scratch *scratch, i64 bytes); /* NULL where there is none */
 /* A kernel returns a number, or one of these: MemoryError and ValueError in Python. */
 #define NO_MEMORY INT64_MIN
 #define BAD_SIZES (INT64_MIN + 1)
-#define ENTRY(name) static i64 name(const Arg *arg, Scratch *scratch)
+#define ENTRY(name) static i64 name(const Arg *arg, Scratch *scratch __attribute__((unused)))
 
 typedef struct {
     const char *name, *arguments;

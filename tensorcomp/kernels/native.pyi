@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -201,8 +200,181 @@ def errors_sum(x: Array, y: Array, out: Array, /) -> int:
 
 def halves_round(words: Array, out: Array, /) -> int:
     """Round float32s (n,), given as uint32, to float16s as uint16, ties to even."""
+# selection.c
+
+def selection_smallest_key(words: Array, bits: int, k: int, /) -> int:
+    """Return the k-th smallest (from 1) of the keys of words (n,), their low `bits` (< 64)."""
+
+def selection_count_keys(words: Array, bits: int, limit: int, counts: Array, /) -> int:
+    """Set counts (2,) int64 to how many keys of words (n,) are above `limit`, and equal it."""
+
+def selection_mark_keys(
+    words: Array, bits: int, limit: int, first: int, last: int, mask: Array, /
+) -> int:
+    """Set mask (n,), bool, to where the key is above `limit`.
+
+    Of the keys that equal it, those from number `first` up to `last` are marked too.
+    """
+
+def selection_take(words: Array, mask: Array, values: Array, /) -> int:
+    """Copy words[i] where mask[i] is 1 to values, which has one place to spare."""
+
+def selection_scatter(values: Array, mask: Array, out: Array, /) -> int:
+    """Set out[i] to the next of values (at least one) where mask[i] is 1, to 0 where it is 0.
+
+    Values beyond the last are the last again.
+    """
+
+def selection_add_squares(rows: Array, first: int, height: int, width: int, sums: Array, /) -> int:
+    """Add the squares of rows (R, C) to the sums of their blocks (B, W), float64, row by row.
+
+    The rows are those from `first` on of a matrix cut into blocks of height × width; blocks at its
+    right and lower edges may be smaller.
+    """
+
+def selection_group_masks(words: Array, bits: int, keep: int, group: int, masks: Array, /) -> int:
+    """Set masks (R, G), of 8 or 16 bits, to the bits of the `keep` largest keys of each group.
+
+    words (R, C); the last group of a row may be shorter; of equal keys the first ones are kept.
+    """
+
+def selection_spread_masks(masks: Array, keep: int, group: int, mask: Array, /) -> int:
+    """Set mask (R, C), bool, from the bits of each group (R, G).
+
+    Returns whether each group has as many bits as it keeps, and none beyond its end.
+    """
+
+def selection_draw_limit(seed: int, start: int, n: int, k: int, limit: Array, /) -> int:
+    """Set limit (1,) uint64 to the k-th smallest (from 1) of the numbers that n indices draw."""
+
+def selection_count_draws(seed: int, start: int, n: int, limit: int, /) -> int:
+    """Return how many of the numbers drawn for n indices from `start` on are at most `limit`."""
+
+def selection_mark_draws(seed: int, start: int, limit: int, mask: Array, /) -> int:
+    """Set mask[i], bool, to whether the number drawn for `start` + i is at most `limit`."""
+
+# gaps.c
+
+def gaps_measure(positions: Array, lengths: Array, /) -> int:
+    """Set lengths (172,) uint8 to those of the codes of the gaps of ascending positions (k,).
+
+    Returns the bits that all gaps take, -1 if one has more than 44 bits.
+    """
+
+def gaps_encode(positions: Array, lengths: Array, out: Array, /) -> int:
+    """Write the gaps of positions (k,), uint64 or int64, to `out`, with 8 bytes of room behind."""
+
+def gaps_decode_mask(lengths: Array, stream: Array, count: int, value: int, mask: Array, /) -> int:
+    """Set `count` elements of mask (n,), bool, to `value`; return the bits read.
+
+    The stream has 8 bytes of padding. Returns -1 if an index is beyond the mask, -2 if the code
+    lengths make no prefix code.
+    """
+
+def gaps_decode_positions(lengths: Array, stream: Array, most: int, positions: Array, /) -> int:
+    """Set positions (k,), uint64 or int64, of at most `most`; return as `gaps_decode_mask`."""
+
+# sparse.c
+
+def runlength_write_lengths(lengths: Array, out: Array, /) -> int:
+    """Write lengths (r,) int64 in bytes of seven bits, low ones first; return the bytes used.
+
+    All bytes of a length but the last have their top bit set. A length takes at most 9 bytes, and
+    at most as many as it counts.
+    """
+
+def runlength_expand(values: Array, data: Array, out: Array, /) -> int:
+    """Repeat each of values (r,) into `out` (n,) as often as `data`, uint8, says.
+
+    Returns whether the lengths are as many as the values and fill `out` exactly.
+    """
+
+def sparse_is_grouped(words: Array, kept: int, keep: int, group: int, /) -> int:
+    """Return whether no group of neighbours in a row of words (R, C) has more than `keep` set.
+
+    A word is set if any of its bits is that `kept` has.
+    """
+
+def zeros_strip_signs(words: Array, signs: Array, out: Array, /) -> int:
+    """Copy words (n,) to `out`, those that are zero but for the highest bit as 0.
+
+    The bits that they lose go to signs, bool, which has a place more than there are.
+    """
+
+def zeros_put_signs(words: Array, signs: Array, out: Array, /) -> int:
+    """Copy words (n,) to `out`; the next of signs, bool, is the highest bit of each zero.
+
+    At least one sign; signs beyond the last are the last again.
+    """
+
+# scores.c: words of float32 or float64, whose keys are in the order of the scores
+
+def scores_count_digits(words: Array, found: int, shift: int, counts: Array, /) -> int:
+    """Add to counts (65,536,) int64 the digits at `shift` of keys whose higher ones are `found`.
+
+    Returns whether there is a NaN.
+    """
+
+def scores_count_below(words: Array, limit: int, counts: Array, /) -> int:
+    """Set counts (2,) int64 to how many keys of words (n,) are below `limit`, and equal it."""
+
+def scores_find_equal(words: Array, limit: int, number: int, /) -> int:
+    """Return the index of the key that equals `limit` for the given number of times (from 1)."""
+
+def scores_mark_above(words: Array, limit: int, first: int, mask: Array, /) -> int:
+    """Set mask (n,), bool, to where the key is above `limit`, or equals it from `first` on."""
+
+def scores_mark_rows(words: Array, drop: Array, mask: Array, /) -> int:
+    """Set mask (R, C), bool, to all but the drop[r] lowest keys of each row.
+
+    words is (R, C), drop (R,) int64 from 0 to C. Of equal keys the first are dropped.
+    """
+
+def scores_mark_groups(words: Array, keep: int, mask: Array, /) -> int:
+    """Set mask (G, m), bool, to the `keep` highest keys of each group, of equal ones the last.
+
+    words is (G, m). Each key is compared with all others: for groups of some ten.
+    """
+
+def scores_draw_numbers(seed: int, start: int, numbers: Array, /) -> int:
+    """Fill numbers (n,) float64 with what is drawn from [0, 1) for indices from `start` on."""
+
+# survey.c
+
+def survey_look(words: Array, found: Array, /) -> int:
+    """Set found (2,) int64 to the number of zeros and of distinct words in a thousand of (n,).
+
+    n is 1,024 at least; looked at are 16 runs of 64, spread over the words.
+    """
+
+def survey_count(words: Array, word: int, runs: int, length: int, /) -> int:
+    """Return how often one word occurs in so many runs of words (n,), spread evenly."""
+
+def survey_all_equal(words: Array, /) -> int:
+    """Return whether all words (n,), at least one, are equal."""
+
+def survey_column_variance(words: Array, variance: Array, /) -> int:
+    """Set variance (1,) to that of log2 between columns over that within columns of words (R, C).
+
+    Some rows and columns of the floats are looked at, and zeros are left out. What rows have in
+    common is taken away first, and of the variance between columns what so few rows give by chance.
+    """
 
 # gradients.c
 
-def is_finite(values: NDArray[np.float32], /) -> bool:
-    """Return whether no value, (n,), is infinite or NaN."""
+def gradients_accumulate(
+    gradient: Array, scale: float, residual: Array, decay: float, out: Array, /
+) -> int:
+    """Set `out` (n,) to gradient × scale + residual × decay; it may be one of them."""
+
+def gradients_scatter_add(positions: Array, values: Array, factor: float, out: Array, /) -> int:
+    """Add values (k,) × factor to `out` (n,) at positions (k,) int64 below n."""
+
+def gradients_find_above(words: Array, limit: int, positions: Array, /) -> int:
+    """Write the indices of floats' words (n,) whose magnitude is at least `limit` to positions.
+
+    positions (m,) int64. Returns how many there are, -1 if there is no room left for another 32.
+    """
+
+def gradients_is_finite(words: Array, exponent: int, /) -> int:
+    """Return whether no word (n,) has all bits of `exponent` set: infinity and NaN do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.codecs.words import as_rows, word_dtype
+from tensorcomp.kernels import native
 
 _ONE_BYTE = 4  # bytes of floats whose exponents fit a byte
 _COLUMNS_MATTER = 0.25
@@ -65,6 +66,6 @@ def columns_vary(array: np.ndarray) -> float:
 
     Of the logarithms of two thousand elements, zeros left out, after what rows have in common.
     """
-    from tensorcomp.kernels.survey import column_variance
-
-    return float(column_variance(as_rows(array.view(word_dtype(array.dtype)))))
+    variance = np.empty(1)
+    native.survey_column_variance(as_rows(array.view(word_dtype(array.dtype))), variance)
+    return float(variance[0])

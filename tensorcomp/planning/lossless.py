@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
 from tensorcomp.codecs.words import word_dtype
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.kernels import native
 from tensorcomp.planning.float_trees import any_floats, flat_tree, usual_tree
 from tensorcomp.planning.sparse_forms import MANY, VALUES, sparse_forms
 
@@ -28,6 +28,8 @@ EFFORTS = ("fast", "balanced", "max")
 _SMALL = 4096  # elements; below it a tensor's own tables cost more than they save
 _TINY = 64
 _PROBE = 1024  # elements looked at to tell what kind of data there is
+_RUNS = 16, 64  # of them, as the kernel `survey_look` does
+_MORE_RUNS = 64, 16  # which hardly all miss the rows that are zero
 _FEW_DISTINCT = 256  # of the probe
 _GRID_ROWS = 2
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
@@ -104,7 +106,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
     if array.size == 0:
         return _plan("raw", "empty")
     words = array.view(word_dtype(array.dtype))
-    if _survey().all_equal(words.reshape(-1)):
+    if native.survey_all_equal(words.reshape(-1)):
         return _plan("constant", "all elements are equal")
     is_float = array.dtype.kind in _FLOATS
     if array.size < _SMALL:
@@ -126,13 +128,6 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
 @functools.lru_cache(maxsize=64)
 def _plan(text: str, why: str) -> Plan:
     return Plan(parse_tree(text), why)
-
-
-@functools.cache
-def _survey() -> ModuleType:
-    from tensorcomp.kernels import survey
-
-    return survey
 
 
 def _small(array: np.ndarray, words: np.ndarray, effort: str) -> Plan:
@@ -162,8 +157,12 @@ def _zeros_of_few(words: np.ndarray, *, is_float: bool) -> float:
 
 def _negative_zeros(words: np.ndarray) -> float:
     """Return the share of words of which only the highest bit is set in a thousand of a tensor."""
-    highest = np.uint64(1 << (8 * words.itemsize - 1))
-    return float(_survey().share_of(words.reshape(-1), highest))
+    return _share_of(1 << (8 * words.itemsize - 1), words.reshape(-1), *_RUNS)
+
+
+def _share_of(word: int, words: np.ndarray, runs: int, length: int) -> float:
+    """Return the share of one word among those in runs of (n,), spread over the tensor."""
+    return native.survey_count(words, word, runs, length) / (runs * length)
 
 
 def look(words: np.ndarray) -> tuple[float, int]:
@@ -171,11 +170,12 @@ def look(words: np.ndarray) -> tuple[float, int]:
 
     Where there seem to be few zeros, another thousand is looked at: whole rows may be zero.
     """
-    flat = words.reshape(-1)
-    zeros, distinct = _survey().survey(flat)
+    flat, found = words.reshape(-1), np.empty(2, np.int64)
+    native.survey_look(flat, found)
+    zeros = int(found[0]) / math.prod(_RUNS)
     if zeros <= MANY:
-        zeros = max(zeros, _survey().scattered_zeros(flat))
-    return float(zeros), int(distinct)
+        zeros = max(zeros, _share_of(0, flat, *_MORE_RUNS))
+    return zeros, int(found[1])
 
 
 def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:

@@ -19,6 +19,7 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, readable
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.kernels import native
 from tensorcomp.planning.steps import fill, is_free
 
 VALUES = "$values"
@@ -194,10 +195,8 @@ def group_pattern(array: np.ndarray, kept: int) -> tuple[int, int] | None:
     Of `PATTERNS` the first one that holds for the whole tensor; None if none does. Only the bits of
     an element that `kept` has are looked at.
     """
-    from tensorcomp.kernels.sparse import is_grouped
-
     rows = readable(as_rows(as_words(array)))
-    found = (pair for pair in PATTERNS if is_grouped(rows, np.uint64(kept), *pair))
+    found = (pair for pair in PATTERNS if native.sparse_is_grouped(rows, kept, *pair))
     return next(found, None)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import PruningError
+from tensorcomp.kernels import native
 from tensorcomp.pruning.text import format_call, parse_call
 
 _LARGEST_GROUP = 64
@@ -243,14 +244,11 @@ class NM(_Weights):
         scores : numpy.ndarray
             Float32 or float64, of the tensor's shape; along the usual axis, of whole groups.
         """
-        from tensorcomp.kernels.scores import mark_groups
-
         flat = self.axis == -1
         moved = scores if flat else np.moveaxis(scores, self.axis, -1)
         words = as_words(np.ascontiguousarray(moved)).reshape(-1, self.group)
-        words.flags.writeable = False
         mask = np.empty(words.shape, np.bool_)
-        mark_groups(words, 8 * words.itemsize, self.keep, mask.view(np.uint8))
+        native.scores_mark_groups(words, self.keep, mask)
         kept = mask.reshape(moved.shape)
         return np.ascontiguousarray(kept if flat else np.moveaxis(kept, -1, self.axis))
 

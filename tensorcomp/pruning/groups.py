@@ -10,8 +10,9 @@ from fractions import Fraction
 import numpy as np
 
 from tensorcomp.errors import PruningError
+from tensorcomp.kernels import native
 from tensorcomp.pruning.granularity import NM, Granularity
-from tensorcomp.pruning.lowest import Cut, as_words, cut_lowest, keep_above, not_a_number, word_bits
+from tensorcomp.pruning.lowest import Cut, as_words, cut_lowest, keep_above, not_a_number
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.threads import Workers
 
@@ -192,15 +193,12 @@ def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
     drop = np.diff(np.arange(rows + 1) * k // max(rows, 1))
 
     def mask() -> np.ndarray:
-        from tensorcomp.kernels.scores import mark_rows
-
         columns = scores.sizes[name] // max(rows, 1)
         places = np.empty((rows, columns), np.bool_)
         for start, run in _whole_rows(scores, name) if places.size else ():
             words = as_words(run.reshape(-1, columns))
             first, last = start // columns, start // columns + len(words)
-            part = places[first:last].view(np.uint8)
-            mark_rows(words, word_bits(scores), drop[first:last], part)
+            native.scores_mark_rows(words, drop[first:last], places[first:last])
         return places
 
     earlier = scores.earlier(name)

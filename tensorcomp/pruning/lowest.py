@@ -1,6 +1,6 @@
 """Finding the lowest k of many scores by (score, flat index), in a few passes and little memory.
 
-Scores become integer keys in their order (`kernels.scores`); a radix search finds the k-th, 16 bits
+Scores become integer keys in their order (kernels/scores.c); a radix search finds the k-th, 16 bits
 a pass, so that nothing is sorted or gathered, and scores are computed anew in each pass.
 """
 
@@ -13,10 +13,11 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp.errors import PruningError
+from tensorcomp.kernels import native
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.threads import Workers
 
-_INFINITE = {32: 0x7F800000, 64: 0x7FF0000000000000}
+_DIGIT = 16  # bits of a key that a pass decides
 
 # Runs of one tensor that stand side by side: its name and where they start and stop.
 _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
@@ -58,19 +59,17 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
     PruningError
         If a score is NaN.
     """
-    bits = word_bits(scores)
+    bits = 8 * scores.dtype.itemsize
     parts = _parts(scores, names) if any(scores.sizes[name] for name in names) else []
     # Even if none is to go, all are looked at: a NaN is an error whatever the number.
     limit = _kth_key(scores, parts, max(k, 1), bits, workers) if parts else 0
 
     def count(part: _Part) -> tuple[int, list[tuple[int, int, int]]]:
-        from tensorcomp.kernels.scores import count_below
-
-        below, equal = 0, []
+        below, equal, found = 0, [], np.empty(2, np.int64)
         for start, run in scores.runs(*part):
-            less, same = count_below(as_words(run), bits, np.uint64(limit))
-            below += int(less)
-            equal.append((start, start + run.size, int(same)))
+            native.scores_count_below(as_words(run), limit, found)
+            below += int(found[0])
+            equal.append((start, start + run.size, int(found[1])))
         return below, equal
 
     if not k:
@@ -93,13 +92,10 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
 
 def keep_above(scores: Scores, name: str, cut: Cut) -> np.ndarray:
     """Return the mask of a tensor's elements that a cut leaves, bool, flat."""
-    from tensorcomp.kernels.scores import mark_above
-
     mask = np.empty(scores.sizes[name], np.bool_)
-    bits = word_bits(scores)
     for start, run in scores.runs(name):
-        places = mask[start : start + run.size].view(np.uint8)
-        mark_above(as_words(run), bits, np.uint64(cut.key), cut.stop - start, places)
+        places = mask[start : start + run.size]
+        native.scores_mark_above(as_words(run), cut.key, cut.stop - start, places)
     return mask
 
 
@@ -110,50 +106,37 @@ def not_a_number(name: str) -> PruningError:
     )
 
 
-def word_bits(scores: Scores) -> int:
-    """Return the bits of a score."""
-    return 8 * scores.dtype.itemsize
-
-
 def as_words(run: np.ndarray) -> np.ndarray:
-    """Return scores as the kernels take them: their bits, read-only."""
-    words = run.view(np.uint32 if run.itemsize == 4 else np.uint64)
-    words.flags.writeable = False
-    return words
+    """Return scores as the kernels take them: their bits."""
+    return run.view(np.uint32 if run.itemsize == 4 else np.uint64)
 
 
 def _kth_key(scores: Scores, parts: list[_Part], k: int, bits: int, workers: Workers) -> int:
     """Return the k-th lowest key (from 1)."""
-    from tensorcomp.kernels.scores import DIGIT, count_digits
-
     found = 0
-    for shift in range(bits - DIGIT, -1, -DIGIT):
+    for shift in range(bits - _DIGIT, -1, -_DIGIT):
 
         def count(part: _Part, shift: int = shift, found: int = found) -> np.ndarray:
-            counts = np.zeros(1 << DIGIT, np.int64)
+            counts = np.zeros(1 << _DIGIT, np.int64)
             for _, run in scores.runs(*part):
-                if count_digits(
-                    as_words(run), bits, np.uint64(_INFINITE[bits]), np.uint64(found), shift, counts
-                ):
+                if native.scores_count_digits(as_words(run), found, shift, counts):
                     raise not_a_number(part[0])
             return counts
 
-        totals = np.zeros(1 << DIGIT, np.int64)
+        totals = np.zeros(1 << _DIGIT, np.int64)
         for _, counts in workers.in_order(count, parts):
             totals += counts
         totals = np.cumsum(totals)
         digit = int(np.searchsorted(totals, k))
         k -= int(totals[digit - 1]) if digit else 0
-        found = found << DIGIT | digit
+        found = found << _DIGIT | digit
     return found
 
 
 def _place(scores: Scores, name: str, bounds: tuple[int, int], limit: int, ties: int) -> int:
     """Return the flat index behind the given number of keys of a run that equal the limit."""
-    from tensorcomp.kernels.scores import find_equal
-
     start, run = next(scores.runs(name, [bounds]))
-    return start + 1 + int(find_equal(as_words(run), word_bits(scores), np.uint64(limit), ties))
+    return start + 1 + native.scores_find_equal(as_words(run), limit, ties)
 
 
 def _parts(scores: Scores, names: Sequence[str]) -> list[_Part]:

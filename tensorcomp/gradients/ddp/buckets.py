@@ -9,6 +9,7 @@ import torch
 
 from tensorcomp.gradients.ddp.memory import Memory
 from tensorcomp.gradients.ddp.units import Layout, Unit, UnitWork
+from tensorcomp.kernels import native
 
 _CODED = {torch.float32: torch.float32, torch.float64: torch.float64}  # others are widened
 _EXPONENTS = {4: (np.uint32, 0x7F800000), 8: (np.uint64, 0x7FF0000000000000)}
@@ -81,10 +82,8 @@ def as_bytes(buffer: torch.Tensor) -> np.ndarray:
 
 def is_finite(values: np.ndarray) -> bool:
     """Return whether a contiguous array holds neither NaN nor infinities."""
-    from tensorcomp.kernels import gradients
-
     word, exponent = _EXPONENTS[values.dtype.itemsize]
-    return bool(gradients.is_finite(values.reshape(-1).view(word), exponent))
+    return bool(native.gradients_is_finite(values.reshape(-1).view(word), exponent))
 
 
 def open_works(

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import xxhash
 
+from tensorcomp.kernels import native
 from tensorcomp.pruning.scores.base import Score
 
 
@@ -36,9 +37,7 @@ class Random(Score):
         self, weights: np.ndarray, statistic: np.ndarray | None, *, name: str, start: int = 0
     ) -> np.ndarray:
         """Return the numbers, float64."""
-        from tensorcomp.kernels.scores import draw_numbers
-
-        state = np.uint64(xxhash.xxh3_64_intdigest(name.encode("utf-8"), seed=self.seed))
+        state = xxhash.xxh3_64_intdigest(name.encode("utf-8"), seed=self.seed)
         numbers = np.empty(weights.size, np.float64)
-        draw_numbers(state, np.uint64(start), numbers)
+        native.scores_draw_numbers(state, start, numbers)
         return numbers.reshape(weights.shape)
