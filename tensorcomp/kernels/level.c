@@ -6,6 +6,7 @@
 #include "float_side.h"
 
 #include "gradients.c"
+#include "trellis.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {

@@ -9,6 +9,8 @@
 /* floats.c */
 /* ans.c */
 /* trellis.c */
+KERNEL(trellis_encode, "F[n] float int int &i16[m] &i64[k] &i64[k]")
+KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
 /* quantizers.c */
 /* sparse.c */
 /* gradients.c */
