@@ -6,7 +6,9 @@
 #include "float_side.h"
 
 #include "gradients.c"
+#include "frequencies.c"
 #include "trellis.c"
+#include "ans.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {
