@@ -18,6 +18,9 @@
 #include "scores.c"
 #include "survey.c"
 #include "gradients.c"
+#include "frequencies.c"
+#include "trellis.c"
+#include "ans.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {
