@@ -3,10 +3,10 @@
 #ifndef TC_FLOAT_SIDE_H
 #define TC_FLOAT_SIDE_H
 #include "bits.h"
+#include "contexts.h"
 #include "huffman_codes.h"
 
 enum {
-    LEVELS = 16,
     LONGEST_LEVEL = 7,
     SPAN_BITS = 7,
     PADDING = 8

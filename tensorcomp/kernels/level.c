@@ -5,6 +5,8 @@
 #include "frequency_tables.h"
 #include "float_side.h"
 
+#include "contexts.c"
+#include "floats.c"
 #include "gradients.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},

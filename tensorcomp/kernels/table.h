@@ -4,9 +4,19 @@
    wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers. */
 
 /* bit_planes.c */
+/* contexts.c */
+KERNEL(contexts_find, "W[r,c] int int int &u8[r] &u8[c] &u8[31]?")
+KERNEL(contexts_fill, "u8[r] u8[c] u8[31] int W[r,c]? &u16[r,c]")
+KERNEL(contexts_count, "W[n] &i64[s]")
 /* huffman.c */
+KERNEL(huffman_encode, "W[r,c] u8[r]? u8[c]? u8[31]? int int int &u8[16384] &u16[4096] &i64[11] &u8[s]")
+KERNEL(huffman_decode, "u8[s] &i64[8] u8[k,a] int u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
 /* groupfloats.c */
 /* floats.c */
+KERNEL(floats_encode, "W[r,c] int uint int int int u8[c]? &u8[b]")
+KERNEL(floats_decode, "u8[b] int u8[c]? &W[r,c]")
+KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
+KERNEL(fields_merge, "R[n] S[n] int &W[n]")
 /* ans.c */
 /* trellis.c */
 /* quantizers.c */
