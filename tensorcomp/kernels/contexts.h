@@ -217,8 +217,10 @@ static void count_words(const void *words, i64 itemsize, i64 n, u32 *counters, i
     u32 *others = counters + size;
     i64 i = 0;
     if (itemsize == 1)
+#pragma GCC unroll 4
         for (; i + 2 <= n; i += 2) counters[narrow[i]]++, others[narrow[i + 1]]++;
     else
+#pragma GCC unroll 4
         for (; i + 2 <= n; i += 2) counters[wide[i]]++, others[wide[i + 1]]++;
     if (i < n) counters[itemsize == 1 ? narrow[i] : wide[i]]++;
 }

@@ -154,7 +154,7 @@ static void set_span(u64 used, u8 *span) {
     span[1] = (u8)(bit_length(used) - span[0]);
 }
 
-/* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up the symbols. */
+/* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up symbols if asked for. */
 static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
     u16 tile[BLOCK], least = UINT16_MAX, greatest = 0;
     u64 of_row = 0, of_all = 0, mask = ((u64)1 << k->cut.low) - 1;
@@ -168,7 +168,7 @@ static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
         }
         for (i64 done = 0, run; done < count; done += run) {
             run = min64(k->columns - c, count - done);
-            sum_words(sums, tile + done, 2, 0, r, c, run);
+            if (sums) sum_words(sums, tile + done, 2, 0, r, c, run);
             of_row |= k->loops->used_bits(k->words, first + done, run);
             if ((c += run) < k->columns) continue;
             of_row = (of_row & mask) | ((of_row >> down) & (mask + 1));
@@ -224,8 +224,8 @@ ENTRY(floats_encode) {
     u8 all[2], *out = arg[7].data;
     if (!arg[0].size || arg[4].i < 1) return BAD_SIZES;
     if (new_chunk(&k, &arg[0], &arg[1], &arg[2], &arg[6], scratch)) return NO_MEMORY;
-    if (new_sums(&sums, k.rows, k.columns, scratch)) return NO_MEMORY;
-    look_at_words(&k, &sums, all);
+    if (arg[4].i > 1 && new_sums(&sums, k.rows, k.columns, scratch)) return NO_MEMORY;
+    look_at_words(&k, arg[4].i > 1 ? &sums : NULL, all);
     choose_spans(&k, all, arg[3].i != 0);
 
     i64 bits = max64(bit_length((u64)(k.greatest - k.least)), 1),
