@@ -5,7 +5,9 @@
 #include "frequency_tables.h"
 #include "float_side.h"
 
+#include "bitpack.c"
 #include "gradients.c"
+#include "groupfloats.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {

@@ -3,9 +3,16 @@
    the same width; F: f32 or f64. In brackets the shape: numbers, or letters that stand for the same length
    wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers. */
 
-/* bit_planes.c */
+/* bitpack.c */
+KERNEL(bitpack_pack, "W[r,c] int &u8[r,2] &u8[n] &i64[2]")
+KERNEL(bitpack_unpack, "u8[n] u8[s,2] &W[r,c]")
+KERNEL(bitpack_flat_bytes, "int int")
+KERNEL(bitpack_pack_low, "u8[n] int &u8[p]")
+KERNEL(sum_magnitudes, "W[n]")
 /* huffman.c */
 /* groupfloats.c */
+KERNEL(groupfloats_encode, "W[r,c] int int int int int &u8[n] &i64[2]")
+KERNEL(groupfloats_decode, "u8[n] int int &W[r,c]")
 /* floats.c */
 /* ans.c */
 /* trellis.c */
