@@ -10,6 +10,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import learn_columns, shares_columns, unpack_columns
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.float_chunks import SHORTEST, WRONG
 from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.words import as_long_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -17,14 +18,6 @@ from tensorcomp.kernels import native
 
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = 1 << 13  # elements of a context
-_SHORTEST = 8  # bytes of any chunk
-WRONG = {
-    -1: "the side information is damaged",
-    -2: "the code lengths make no prefix code",
-    -3: "its streams and planes have other sizes than its bytes",
-    -4: "a stream does not end where it should",
-}
-"""What a decoder of floats found wrong; see ``kernels/float_side.h``."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ class Floats(Serializer):
         """Fill `out`."""
         if out.size == 0:
             return
-        if data.size < _SHORTEST:
+        if data.size < SHORTEST:
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
         _, columns = _shared_columns(shared, rows.shape)

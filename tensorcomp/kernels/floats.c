@@ -14,7 +14,7 @@
 typedef struct {
     i64 low;
     u64 mask;
-} Cut;
+} FieldCut;
 
 #define W u8
 #define NAME(x) x##_8
@@ -31,9 +31,9 @@ typedef struct {
 
 /* The loops for words of one size. Rests are such words too, however few bits they have. */
 typedef struct {
-    void (*cut_symbols)(const void *words, i64 first, i64 n, Cut cut, u16 *symbols);
-    void (*cut_rest)(const void *words, i64 first, i64 n, Cut cut, void *rest);
-    void (*put_together)(const u16 *symbols, const void *rest, Cut cut, void *words, i64 first, i64 n);
+    void (*cut_symbols)(const void *words, i64 first, i64 n, FieldCut cut, u16 *symbols);
+    void (*cut_rest)(const void *words, i64 first, i64 n, FieldCut cut, void *rest);
+    void (*put_together)(const u16 *symbols, const void *rest, FieldCut cut, void *words, i64 first, i64 n);
     u64 (*used_bits)(const void *words, i64 first, i64 n);
     u8 *(*pack_rest)(const void *rest, i64 n, const u8 *span, u8 *left, u8 *out);
     void (*unpack_rest)(const u8 *data, i64 n, const u8 *span, u8 *left, void *rest);
@@ -44,14 +44,14 @@ typedef struct {
 static const WordLoops word_loops[9] = {
     [1] = WORD_LOOPS(8), [2] = WORD_LOOPS(16), [4] = WORD_LOOPS(32), [8] = WORD_LOOPS(64)};
 
-enum { COUNT_BITS = 3, LONGEST_BITS = 4, SUM_BITS = 5, SYMBOL_BITS = 16 };
+enum { SUM_BITS = 5, COUNT_BITS = 3 };
 enum { LEVEL_COST = 3 }; /* bits that the level of a row or column costs, about */
 
 /* A chunk and its parts. */
 typedef struct {
     void *words;
     i64 rows, columns, n, itemsize;
-    Cut cut;
+    FieldCut cut;
     const WordLoops *loops;
     const u8 *shared;    /* levels of columns that chunks share, or NULL */
     i64 least, greatest; /* symbols */
@@ -82,36 +82,12 @@ static i64 new_chunk(Chunk *k, const Arg *words, const Arg *low, const Arg *mask
 }
 
 static i64 span_count(const Chunk *k) { return k->apart ? k->rows : 1; }
-static i64 plane_bytes(const Chunk *k) {
-    return k->apart ? packed_bytes(k->spans, k->rows, k->columns) : flat_bytes(k->n, k->spans[1]);
-}
+static i64 bytes_of_planes(const Chunk *k) { return plane_bytes(k->spans, k->apart, k->rows, k->columns); }
 
 /* ---- side information ---------------------------------------------------------------------------------- */
 
-/* More bytes than the side information can have. */
-static i64 most_side_bytes(const Chunk *k, const Codes *c) {
-    i64 gammas = 8 * (c->size + 2 * span_count(k));
-    return 144 + k->rows + k->columns + c->number * c->size * LONGEST_FREQUENCY / 8 + gammas;
-}
-
-static i64 put_alphabet(u8 *out, i64 at, const Codes *c, i64 least) {
-    at = put_bits(out, at, least + c->alphabet[0], SYMBOL_BITS);
-    at = put_gamma(out, at, c->size);
-    for (i64 a = 1; a < c->size; a++) at = put_gamma(out, at, c->alphabet[a] - c->alphabet[a - 1]);
-    return at;
-}
-/* Set at most `most` ascending symbols and their number; return the position, or -1. */
-static i64 get_alphabet(Bytes in, i64 at, i64 most, u16 *symbols, i64 *size) {
-    i64 symbol = get_bits(in, at, SYMBOL_BITS);
-    at += SYMBOL_BITS;
-    *size = get_gamma(in, &at);
-    if (*size > most) return -1;
-    for (i64 a = 0; a < *size; a++) {
-        if (a > 0) symbol += get_gamma(in, &at);
-        if (symbol >> SYMBOL_BITS) return -1;
-        symbols[a] = (u16)symbol;
-    }
-    return at;
+static i64 most_bytes(const Chunk *k, const Codes *c) {
+    return most_side_bytes(k->rows + k->columns, c->number * c->size, c->size, span_count(k));
 }
 
 static i64 put_contexts(u8 *out, i64 at, Steps steps, i64 contexts, const Chunk *k) {
@@ -131,28 +107,7 @@ static i64 get_contexts(Bytes in, i64 at, i64 number, Chunk *k) {
     return at < 0 || k->shared ? at : get_levels(in, at, k->column_levels, k->columns);
 }
 
-/* Put lengths (number, size) from the next whole byte on; `table` has room for as many. */
-static i64 put_lengths(u8 *out, i64 at, const Codes *c, i64 *table) {
-    i64 begin = (at + 7) / 8;
-    for (i64 i = 0; i < c->number * c->size; i++) table[i] = c->lengths[i];
-    return 8 * begin + pack_table(table, c->number, c->size, out + begin);
-}
-static i64 get_lengths(Bytes in, i64 at, i64 longest, i64 number, i64 size, i64 *table, u8 *lengths) {
-    i64 begin = (at + 7) / 8;
-    if (begin + 8 >= in.size) return -1;
-    i64 bits = unpack_table((Bytes){in.data + begin, in.size - begin}, longest, table, number, size);
-    if (bits < 0) return -1;
-    for (i64 i = 0; i < number * size; i++) lengths[i] = (u8)table[i];
-    return 8 * begin + bits;
-}
-
 /* ---- encoding ------------------------------------------------------------------------------------------ */
-
-/* (shift, width) of the used bits, (0, 0) if there are none. */
-static void set_span(u64 used, u8 *span) {
-    span[0] = used ? (u8)__builtin_ctzll(used) : 0;
-    span[1] = (u8)(bit_length(used) - span[0]);
-}
 
 /* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up symbols if asked for. */
 static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
@@ -180,13 +135,6 @@ static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
     set_span(of_all, all);
     k->least = least;
     k->greatest = greatest;
-}
-
-/* Keep each row's span if asked for and fewer bytes are needed then, else that of all rows. */
-static void choose_spans(Chunk *k, const u8 *all, int told_apart) {
-    i64 by_row = packed_bytes(k->spans, k->rows, k->columns);
-    k->apart = told_apart && k->rows > 1 && by_row + 2 * k->rows < (k->n * all[1] + 7) / 8;
-    if (!k->apart) memcpy(k->spans, all, 2);
 }
 
 /* Set indices to context << bits | symbol - least, and count them. */
@@ -226,7 +174,7 @@ ENTRY(floats_encode) {
     if (new_chunk(&k, &arg[0], &arg[1], &arg[2], &arg[6], scratch)) return NO_MEMORY;
     if (arg[4].i > 1 && new_sums(&sums, k.rows, k.columns, scratch)) return NO_MEMORY;
     look_at_words(&k, arg[4].i > 1 ? &sums : NULL, all);
-    choose_spans(&k, all, arg[3].i != 0);
+    k.apart = choose_spans(k.spans, all, k.rows, k.columns, arg[3].i != 0);
 
     i64 bits = max64(bit_length((u64)(k.greatest - k.least)), 1),
         contexts = min64(arg[4].i, 1 << (16 - bits));
@@ -243,25 +191,23 @@ ENTRY(floats_encode) {
     memset(counters, 0, sizeof *counters * 2 * (size_t)contexts << bits);
     fill_indices(&k, contexts > 1 ? &patterns : NULL, indices, counters, contexts << bits);
     i64 level_bits = LEVEL_COST * (k.rows + (k.shared ? 0 : k.columns));
-    if (choose_codes(counters, contexts, bits, NARROW, level_bits, &c, scratch)) return NO_MEMORY;
-    if (!c.number || c.bits / 8 > k.n * k.itemsize - plane_bytes(&k)) return 0;
+    if (choose_context_codes(counters, contexts, bits, NARROW, level_bits, &c, scratch)) return NO_MEMORY;
+    if (!c.number || c.bits / 8 > k.n * k.itemsize - bytes_of_planes(&k)) return 0;
 
-    i64 room = stream_room(k.n, c.longest), used[EIGHT], step = max64(k.columns, BLOCK);
-    if (arg[7].size < most_side_bytes(&k, &c) + k.n * k.itemsize + EIGHT + PADDING) return BAD_SIZES;
+    i64 room = room_of_one(k.n, c.longest), used[EIGHT], step = max64(k.columns, BLOCK);
+    if (arg[7].size < most_bytes(&k, &c) + k.n * k.itemsize + EIGHT + PADDING) return BAD_SIZES;
     TAKE(u8, streams, EIGHT * room);
     TAKE(i64, table, c.number * c.size);
     TAKE(u64, rest, (step * k.itemsize + 7) / 8);
     TAKE(u8, left, step + 64);
     encode_streams(indices, 2, k.n, c.codes, streams, room, used);
-    memset(out, 0, (size_t)most_side_bytes(&k, &c));
-    i64 at = put_bits(out, 0, bit_length((u64)c.number) - 1, COUNT_BITS);
-    at = put_bits(out, at, c.longest, LONGEST_BITS);
-    at = put_bits(out, at, k.apart, 1);
-    at = put_alphabet(out, at, &c, k.least);
+    memset(out, 0, (size_t)most_bytes(&k, &c));
+    i64 at = put_head(out, c.number, c.longest, k.apart);
+    at = put_alphabet(out, at, c.alphabet, c.size, k.least);
     if (c.number > 1) at = put_contexts(out, at, steps, contexts, &k);
     at = put_sizes(out, at, used, EIGHT);
     at = put_spans(out, at, k.spans, span_count(&k));
-    at = put_lengths(out, at, &c, table);
+    at = put_lengths(out, at, c.lengths, c.number, c.size, table);
     u8 *planes = out + (at + 7) / 8, *end;
     planes += join_streams(streams, room, used, planes);
     end = put_planes(&k, rest, left, planes);
@@ -274,10 +220,7 @@ ENTRY(floats_encode) {
 /* Read the side information into the chunk and the decoder; return the byte where planes begin, or what is wrong. */
 static i64 read_side(Bytes in, Chunk *k, Decoder *d, i64 *number, i64 *used, u16 *values, int *far,
                      u16 *alphabet, Scratch *scratch) {
-    i64 at = COUNT_BITS + LONGEST_BITS + 1, size;
-    *number = (i64)1 << get_bits(in, 0, COUNT_BITS);
-    d->longest = get_bits(in, COUNT_BITS, LONGEST_BITS);
-    k->apart = (int)get_bits(in, COUNT_BITS + LONGEST_BITS, 1);
+    i64 size, at = get_head(in, number, &d->longest, &k->apart);
     at = get_alphabet(in, at, min64(NARROW, k->n), alphabet, &size);
     if (at < 0 || d->longest == 0 || d->longest > LONGEST || *number << d->longest > 1 << TABLE_BITS)
         return DAMAGED_SIDE;
@@ -286,7 +229,7 @@ static i64 read_side(Bytes in, Chunk *k, Decoder *d, i64 *number, i64 *used, u16
     if (*number > 1) at = get_contexts(in, at, *number, k);
     if (at >= 0) at = get_sizes(in, at, used, EIGHT);
     if (at >= 0) at = get_spans(in, at, k->spans, span_count(k), k->cut.low + 1);
-    if (at >= 0) at = get_lengths(in, at, d->longest, *number, size, table, lengths);
+    if (at >= 0) at = get_lengths(in, at, d->longest, lengths, *number, size, table);
     if (at < 0) return DAMAGED_SIDE;
     if (!valid_lengths(lengths, *number, size, d->longest)) return NO_PREFIX_CODE;
     *far = alphabet[size - 1] >= NARROW; /* the table gives places in the alphabet then */
@@ -297,7 +240,7 @@ static i64 read_side(Bytes in, Chunk *k, Decoder *d, i64 *number, i64 *used, u16
         d->positions[j] = 8 * (u64)byte;
         byte += (used[j] + 7) / 8;
     }
-    return byte + max64(plane_bytes(k), PADDING) == in.size ? byte : WRONG_SIZE;
+    return byte + max64(bytes_of_planes(k), PADDING) == in.size ? byte : WRONG_SIZE;
 }
 
 /* Unpack `count` rests from the element `first` on and put them together with symbols; return where the next ones are. */
@@ -368,7 +311,7 @@ static int fit_fields(const Arg *words, const Arg *symbols, const Arg *rest) {
 ENTRY(fields_split) {
     (void)scratch;
     i64 n = arg[0].size, itemsize = arg[0].itemsize;
-    Cut cut = {arg[1].i & (8 * itemsize - 1), (u64)arg[2].i};
+    FieldCut cut = {arg[1].i & (8 * itemsize - 1), (u64)arg[2].i};
     const WordLoops *loops = &word_loops[itemsize];
     u16 tile[BLOCK];
     if (!fit_fields(&arg[0], &arg[3], &arg[4])) return BAD_SIZES;
@@ -391,7 +334,7 @@ ENTRY(fields_split) {
 ENTRY(fields_merge) {
     (void)scratch;
     i64 n = arg[3].size, itemsize = arg[3].itemsize;
-    Cut cut = {arg[2].i & (8 * itemsize - 1), 0};
+    FieldCut cut = {arg[2].i & (8 * itemsize - 1), 0};
     u16 symbol_tile[BLOCK], rest_tile[BLOCK];
     if (!fit_fields(&arg[3], &arg[0], &arg[1])) return BAD_SIZES;
     for (i64 first = 0; first < n; first += BLOCK) {

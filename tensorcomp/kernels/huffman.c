@@ -25,7 +25,7 @@ typedef struct {
 } Codes;
 
 /* Set the symbols that occur, and their counts (contexts, size) back to back. */
-static void count_symbols(const u32 *counters, i64 contexts, i64 bits, Codes *c, i64 *counts) {
+static void count_in_contexts(const u32 *counters, i64 contexts, i64 bits, Codes *c, i64 *counts) {
     i64 all = contexts << bits;
     c->size = 0;
     for (i64 symbol = 0; symbol < (i64)1 << bits; symbol++) {
@@ -42,12 +42,12 @@ static void count_symbols(const u32 *counters, i64 contexts, i64 bits, Codes *c,
 
 /* Choose codes in the number of contexts that costs least, 0 if there are more than `most` symbols. counters
    (2, contexts << bits); level_bits: what more than one context needs besides. */
-static i64 choose_codes(const u32 *counters, i64 contexts, i64 bits, i64 most, i64 level_bits, Codes *c,
-                        Scratch *scratch) {
+static i64 choose_context_codes(const u32 *counters, i64 contexts, i64 bits, i64 most, i64 level_bits,
+                                Codes *c, Scratch *scratch) {
     TAKE(u16, alphabet, (i64)1 << bits);
     TAKE(i64, counts, contexts << bits);
     *c = (Codes){.alphabet = alphabet};
-    count_symbols(counters, contexts, bits, c, counts);
+    count_in_contexts(counters, contexts, bits, c, counts);
     if (c->size > most) return 0;
     i64 all = contexts * c->size;
     TAKE(i64, joined, all);
@@ -110,7 +110,7 @@ INLINE void write_eight(const void *indices, int wide, i64 n, const u32 *codes, 
 }
 
 /* The bytes that one of the eight streams of n symbols can take, and what a last store needs behind them. */
-INLINE i64 stream_room(i64 n, i64 longest) { return (n / EIGHT + 1) * longest / 8 + 9; }
+INLINE i64 room_of_one(i64 n, i64 longest) { return (n / EIGHT + 1) * longest / 8 + 9; }
 
 /* Write indices of 1 or 2 bytes in eight streams, `room` bytes from one to the next; set the bits of each. */
 static void encode_streams(const void *indices, i64 itemsize, i64 n, const u32 *codes, u8 *out, i64 room,
@@ -140,7 +140,7 @@ ENTRY(huffman_encode) {
     i64 n = arg[0].size, itemsize = arg[0].itemsize, rows = arg[0].shape[0], columns = arg[0].shape[1];
     i64 bits = arg[4].i, contexts = arg[5].i, *numbers = arg[9].data, room = arg[10].size / EIGHT;
     if (itemsize > 2 || bits < 8 * (itemsize == 1) || contexts < 1 || contexts << bits > 1 << 16 || !n ||
-        room < stream_room(n, LONGEST))
+        room < room_of_one(n, LONGEST))
         return BAD_SIZES;
     TAKE(u32, counters, 2 * contexts << bits);
     memset(counters, 0, sizeof *counters * 2 * (size_t)contexts << bits);
@@ -163,7 +163,8 @@ ENTRY(huffman_encode) {
         itemsize = 2;
     }
     Codes codes;
-    if (choose_codes(counters, contexts, bits, arg[8].size, arg[6].i, &codes, scratch)) return NO_MEMORY;
+    if (choose_context_codes(counters, contexts, bits, arg[8].size, arg[6].i, &codes, scratch))
+        return NO_MEMORY;
     numbers[0] = codes.number;
     numbers[1] = codes.size;
     numbers[2] = codes.longest;

@@ -5,9 +5,11 @@
 #include "frequency_tables.h"
 #include "float_side.h"
 
+#include "bitpack.c"
 #include "contexts.c"
 #include "floats.c"
 #include "gradients.c"
+#include "groupfloats.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {
