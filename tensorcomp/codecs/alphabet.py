@@ -9,6 +9,7 @@ import numpy as np
 from tensorcomp.codecs.contexts import ContextModel
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 
 def symbols_of(array: np.ndarray) -> np.ndarray:
@@ -56,11 +57,8 @@ class Alphabet:
 
 def count_indices(indices: np.ndarray, bits: int, number: int) -> Alphabet:
     """Count what `indices_of` gives for symbols of so many bits in so many contexts."""
-    from tensorcomp.kernels.contexts import histogram
-
-    counters = np.zeros((2, number << bits), np.uint32)
-    histogram(indices, counters)
-    counts = np.add(counters[0], counters[1], dtype=np.int64).reshape(number, 1 << bits)
+    counts = np.empty((number, 1 << bits), np.int64)
+    native.contexts_count(indices, counts.reshape(-1))
     present = np.flatnonzero(counts.sum(axis=0)).astype(np.uint16)
     return Alphabet(present, np.ascontiguousarray(counts[:, present]), bits)
 

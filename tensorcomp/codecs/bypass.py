@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 MOST = 8
 _KEPT = 3  # bits that the mean magnitude keeps
@@ -32,16 +33,13 @@ def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     packed : numpy.ndarray
         The low bits as bit planes, uint8.
     """
-    from tensorcomp.kernels import bitpack
-    from tensorcomp.kernels.contexts import sum_magnitudes
-
-    mean = int(sum_magnitudes(array.reshape(-1))) // array.size
+    mean = native.sum_magnitudes(array.reshape(-1)) // array.size
     count = min(max(mean.bit_length() - _KEPT, 0), MOST)
     if count == 0:
         return 0, array, np.empty(0, np.uint8)
     low = (array & ((1 << count) - 1)).astype(np.uint8).reshape(-1)
-    packed = np.empty(bitpack.flat_bytes(low.size, count), np.uint8)
-    bitpack.pack_flat(low, np.uint8(0), np.uint8(count), packed)
+    packed = np.empty(native.bitpack_flat_bytes(low.size, count), np.uint8)
+    native.bitpack_pack_low(low, count, packed)
     high = np.empty_like(array)
     np.right_shift(array, count, out=high)
     high.flags.writeable = False
@@ -56,11 +54,9 @@ def low_bytes(count: int, size: int, available: int) -> int:
     CodecError
         If there are more than are available, or the bits are too many.
     """
-    from tensorcomp.kernels import bitpack
-
     if count > MOST:
         raise CodecError(f"ans: {count} low bits stored apart, at most {MOST}")
-    taken = int(bitpack.flat_bytes(size, count))
+    taken = native.bitpack_flat_bytes(size, count)
     if taken > available:
         raise CodecError(f"ans: {taken} bytes of low bits in {available}")
     return taken
@@ -68,9 +64,7 @@ def low_bytes(count: int, size: int, available: int) -> int:
 
 def join_low(high: np.ndarray, count: int, packed: np.ndarray) -> None:
     """Shift signed integers, in place, and put their low bits back."""
-    from tensorcomp.kernels import bitpack
-
-    low = np.empty(high.size, np.uint8)
-    bitpack.unpack_flat(packed, np.array([[0, count]], np.uint8), low)
+    low = np.empty((1, high.size), np.uint8)
+    native.bitpack_unpack(packed, np.array([[0, count]], np.uint8), low)
     np.left_shift(high, count, out=high)
     np.bitwise_or(high, low.reshape(high.shape), out=high, casting="unsafe")

@@ -22,6 +22,7 @@ from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
 from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 LEVELS = 16
 SUMS = 2 * LEVELS - 1
@@ -53,22 +54,19 @@ class ContextModel:
 
     def expand(self, shift: int = 0) -> np.ndarray:
         """Return context << shift of every element, (R, C) uint16."""
-        from tensorcomp.kernels.contexts import fill_contexts
-
-        out = np.empty((self.row_levels.size, self.column_levels.size), np.uint16)
-        value_of = self.context_of.astype(np.uint16) << shift
-        fill_contexts(self.row_levels, self.column_levels, value_of, out)
-        return out
+        return self._filled(None, shift)
 
     def indices(self, symbols: np.ndarray, bits: int) -> np.ndarray:
         """Return context << bits | symbol of every element, flat uint16."""
-        from tensorcomp.kernels.contexts import fill_indices
-
         shape = self.row_levels.size, self.column_levels.size
-        out = np.empty(shape, np.uint16)
-        value_of = self.context_of.astype(np.uint16) << bits
-        fill_indices(self.row_levels, self.column_levels, value_of, symbols.reshape(shape), out)
-        return out.reshape(-1)
+        return self._filled(symbols.reshape(shape), bits).reshape(-1)
+
+    def _filled(self, symbols: np.ndarray | None, shift: int) -> np.ndarray:
+        out = np.empty((self.row_levels.size, self.column_levels.size), np.uint16)
+        native.contexts_fill(
+            self.row_levels, self.column_levels, self.context_of, shift, symbols, out
+        )
+        return out
 
     def joined(self, step: int) -> ContextModel:
         """Return the model in which each `step` neighbouring contexts are one."""
@@ -86,20 +84,17 @@ def learn_columns(array: np.ndarray) -> bytes:
     Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
     enough of them to tell its own columns apart, which is better.
     """
-    from tensorcomp.kernels.contexts import find_levels
-
-    rows, columns = _integers(array).shape
+    matrix = _integers(array)
+    rows, columns = matrix.shape
     if rows < 2 or columns <= _LONG_ROW:
         return b""
     row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
-    width = find_levels(_integers(array), _is_signed(array), LEVELS, 0, row_levels, column_levels)
+    width = native.contexts_find(matrix, _is_signed(array), 0, 1, row_levels, column_levels, None)
     return pack_sections([_U64.pack(width), column_levels.tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
     """Return the context model of a chunk, or None where one context is all there can be."""
-    from tensorcomp.kernels.contexts import find_model
-
     matrix = _integers(array)
     rows, columns = matrix.shape
     if contexts == 1 or columns < _SHORTEST_ROW or (rows < 2 and not shared):
@@ -107,10 +102,9 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
     row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
     width, column_levels = 0, np.empty(columns, np.uint8)
     if shared:
-        width, levels = unpack_columns(shared, columns)
-        column_levels[:] = levels  # writable: kernels are compiled for one kind of array
-    find_model(
-        matrix, _is_signed(array), LEVELS, width, contexts, row_levels, column_levels, context_of
+        width, column_levels[:] = unpack_columns(shared, columns)
+    native.contexts_find(
+        matrix, _is_signed(array), width, contexts, row_levels, column_levels, context_of
     )
     return ContextModel(row_levels, column_levels, context_of, own=not shared)
 
@@ -121,8 +115,10 @@ def _is_signed(array: np.ndarray) -> bool:
 
 
 def _integers(array: np.ndarray) -> np.ndarray:
-    """Return the matrix of an array; what is no integer counts as its bits do."""
-    return as_rows(array if array.dtype.kind in "iub" else as_words(array))
+    """Return the matrix of an array; what is no integer counts as its bits do, true as 1."""
+    if array.dtype.kind == "b":
+        return as_rows(as_words(array) != 0)
+    return as_rows(array if array.dtype.kind in "iu" else as_words(array))
 
 
 def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:

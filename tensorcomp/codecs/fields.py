@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.words import as_words, word_dtype
+from tensorcomp.kernels import native
 
 # Exponent bits of each float; the others have one sign bit and the mantissa.
 _EXPONENT_BITS = {
@@ -69,21 +70,17 @@ class Fields(Transform):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return exponent and mantissa."""
-        from tensorcomp.kernels.fields import split
-
         cut = self.cut(array.dtype)
         high = np.empty(array.shape, cut.high)
         rest = np.empty(array.shape, cut.rest)
-        split(as_words(array).reshape(-1), cut.low, cut.mask, high.reshape(-1), rest.reshape(-1))
+        words = as_words(array).reshape(-1)
+        native.fields_split(words, cut.low, cut.mask, high.reshape(-1), rest.reshape(-1))
         return {"exponent": high, "mantissa": rest}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the fields together again."""
-        from tensorcomp.kernels.fields import merge
-
-        words = as_words(out).reshape(-1)
-        low = self.cut(out.dtype).low
-        merge(parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1), low, words)
+        high, rest = parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1)
+        native.fields_merge(high, rest, self.cut(out.dtype).low, as_words(out).reshape(-1))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import learn_columns, shares_columns, unpack_columns
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.float_chunks import SHORTEST, WRONG
 from tensorcomp.codecs.huffman import Huffman
 from tensorcomp.codecs.words import as_long_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = 1 << 13  # elements of a context
-_NO_COLUMNS = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,9 @@ class Floats(Serializer):
     It stores what ``fields(mantissa_bits, exponent=huffman(contexts), mantissa=bitpack)`` stores,
     with less side information and in less time.
 
-    Layout: side information and eight bit streams (see `kernels.float_side` and
-    `kernels.float_encoder`), then planes (see `kernels.bitpack`), followed by zeros if they have
-    less than 8 bytes, since the decoder loads whole words. What chunks of long rows share: the
-    columns' levels.
+    Layout: side information and eight bit streams (see ``kernels/floats.c``), then planes (see
+    ``kernels/bit_planes.h``), followed by zeros if they have less than 8 bytes, since the decoder
+    loads whole words. What chunks of long rows share: the columns' levels.
 
     Lossless: bits are moved, never interpreted. Cost: O(n), about 1 ns an element each way. Not for
     integers, nor where few distinct values occur (`palette`, `grid`, `sparse`).
@@ -65,24 +65,20 @@ class Floats(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        from tensorcomp.kernels.bitpack import pack_array
-        from tensorcomp.kernels.fields import split
-        from tensorcomp.kernels.float_encoder import encode_symbols
-        from tensorcomp.kernels.float_side import PADDING
-
         if array.size == 0:
             return []
         rows = as_long_rows(as_words(array))
         cut = Fields(self.mantissa_bits).cut(array.dtype)
-        symbols, rest = np.empty(rows.shape, np.uint16), np.empty(rows.shape, cut.rest)
-        split(rows.reshape(-1), cut.low, cut.mask, symbols.reshape(-1), rest.reshape(-1))
-        spans, planes = pack_array(rest, array.size >= _TOLD_APART)
         width, columns = _shared_columns(shared, rows.shape)
         contexts = self._affordable(array.size) if rows.shape[0] > 1 or shared else 1
-        coded = encode_symbols(symbols, contexts, width, columns, spans, array.nbytes - planes.size)
-        if not coded.size:
+        out = np.empty(array.nbytes + _side_limit(rows.shape, contexts), np.uint8)
+        told_apart = array.size >= _TOLD_APART
+        size = native.floats_encode(
+            rows, cut.low, cut.mask, told_apart, contexts, width, columns, out
+        )
+        if not size:
             raise NotRepresentable("floats: no code makes these exponents smaller")
-        return [coded, planes, bytes(max(0, PADDING - planes.size))]
+        return [out[:size]]
 
     def _affordable(self, elements: int) -> int:
         """Return how many contexts are worth trying: a power of two of enough elements each."""
@@ -90,23 +86,26 @@ class Floats(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        from tensorcomp.kernels.float_decoder import SHORTEST, WRONG, decode_symbols, merge_planes
-
         if out.size == 0:
             return
         if data.size < SHORTEST:
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
         _, columns = _shared_columns(shared, rows.shape)
-        cut = Fields(self.mantissa_bits).cut(out.dtype)
-        symbols, spans = np.empty(rows.shape, np.uint16), np.empty((rows.shape[0], 2), np.uint8)
-        begin, apart = decode_symbols(data, columns, cut.low + 1, spans, symbols)
-        if begin < 0:
-            raise CodecError(f"floats: {WRONG[begin]}")
-        part = np.empty(0, cut.rest)
-        merge_planes(symbols, data[begin:], spans, apart, cut.low, part, rows)
+        wrong = native.floats_decode(
+            data, Fields(self.mantissa_bits).cut(out.dtype).low, columns, rows
+        )
+        if wrong:
+            raise CodecError(f"floats: {WRONG[wrong]}")
 
 
-def _shared_columns(shared: bytes, shape: tuple[int, ...]) -> tuple[int, np.ndarray]:
-    """Return the width of a level and the columns' levels that chunks share, or (0, none)."""
-    return unpack_columns(shared, shape[1]) if shared else (0, _NO_COLUMNS)
+def _shared_columns(shared: bytes, shape: tuple[int, ...]) -> tuple[int, np.ndarray | None]:
+    """Return the width of a level and the columns' levels that chunks share, or (0, None)."""
+    return unpack_columns(shared, shape[1]) if shared else (0, None)
+
+
+def _side_limit(shape: tuple[int, ...], contexts: int) -> int:
+    """Return the most bytes that side information and padding of such rows can have."""
+    rows, columns = shape
+    lengths_of_codes = min(contexts * rows * columns, 1 << 14)  # contexts × symbols
+    return 256 + 17 * rows + columns + 12 * lengths_of_codes

@@ -10,11 +10,14 @@ import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.fields import Fields
+from tensorcomp.codecs.float_chunks import SHORTEST, WRONG
 from tensorcomp.codecs.words import as_long_rows, as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
 _FEWEST = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
+_SIDE_ROOM = 1 << 14  # bytes of the side information, but for that of rows and columns
 _WIDEST = 4  # bytes of a float: its exponent must fit a byte
 
 
@@ -24,10 +27,10 @@ class GroupFloats(Serializer):
 
     The groups may be of columns as well, and the top bits of the mantissa go with the exponent.
     Rows of a group are coded one after the other, so that the decoder finds up to four exponents by
-    one look into a table (`kernels.huffman_runs`).
+    one look into a table (`kernels/huffman_runs.h`).
 
-    Layout: side information and six bit streams (see `kernels.group_float_encoder`), then planes
-    (see `kernels.bitpack`), followed by zeros if they have less than 8 bytes, since the decoder
+    Layout: side information and six bit streams (see `kernels/groupfloats.c`), then planes (see
+    `kernels/bit_planes.h`), followed by zeros if they have less than 8 bytes, since the decoder
     loads whole words.
 
     Lossless: bits are moved, never interpreted. Cost: O(n), 1 ns an element to encode, half of that
@@ -69,20 +72,21 @@ class GroupFloats(Serializer):
         NotRepresentable
             If elements have 8 bytes, or no code makes the exponents smaller.
         """
-        from tensorcomp.kernels.float_side import PADDING
-        from tensorcomp.kernels.group_float_chunks import encode_chunk
-
         if array.size == 0:
             return []
         rows = as_long_rows(as_words(array))
-        mantissa, part = _cut(array.dtype)
-        coded, planes = encode_chunk(
-            rows, part, mantissa, min(self.mantissa_bits, mantissa), self._affordable(rows),
-            self._by_columns(rows), rows.size >= _TOLD_APART,
+        mantissa = _mantissa_of(array.dtype)
+        # Symbols come at its beginning, planes at its end; fresh memory between takes no time.
+        room = np.empty(rows.nbytes + 17 * rows.shape[0] + rows.shape[1] + _SIDE_ROOM, np.uint8)
+        sizes = np.empty(2, np.int64)
+        native.groupfloats_encode(
+            rows, mantissa, min(self.mantissa_bits, mantissa), self._affordable(rows),
+            self._by_columns(rows), rows.size >= _TOLD_APART, room, sizes,
         )  # fmt: skip
-        if not coded.size:
+        coded, planes = sizes
+        if coded == 0:
             raise NotRepresentable("groupfloats: no code makes these exponents smaller")
-        return [coded, planes, bytes(max(0, PADDING - planes.size))]
+        return [room[:coded], room[-planes:]]
 
     def _by_columns(self, rows: np.ndarray) -> bool:
         return self.along == "columns" and rows.shape[0] > 1
@@ -101,27 +105,20 @@ class GroupFloats(Serializer):
         CodecError
             If the bytes are damaged.
         """
-        from tensorcomp.kernels.float_decoder import SHORTEST, WRONG
-        from tensorcomp.kernels.group_float_chunks import decode_chunk
-
         if out.size == 0:
             return
         if data.size < SHORTEST:
             raise CodecError("groupfloats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
-        mantissa, part = _cut(out.dtype)
-        wrong = decode_chunk(data, part, mantissa, self._by_columns(rows), rows)
+        mantissa = _mantissa_of(out.dtype)
+        wrong = native.groupfloats_decode(data, mantissa, self._by_columns(rows), rows)
         if wrong:
             raise CodecError(f"groupfloats: {WRONG[wrong]}")
 
 
 @functools.cache
-def _cut(dtype: np.dtype) -> tuple[int, np.ndarray]:
-    """Return the mantissa bits of a float, or those of one of its size, and an array for the rest.
-
-    The array is empty; its dtype holds a sign and all mantissa bits.
-    """
+def _mantissa_of(dtype: np.dtype) -> int:
+    """Return the mantissa bits of a float, or those of one of its size."""
     if dtype.itemsize > _WIDEST:
         raise NotRepresentable(f"groupfloats: the exponents of {dtype} need more than a byte")
-    cut = Fields(0).cut(dtype)
-    return cut.low, np.empty(0, cut.rest)
+    return Fields(0).cut(dtype).low

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.alphabet import (
-    indices_of,
     pack_symbols,
     symbol_bits,
     symbols_of,
@@ -18,6 +17,7 @@ from tensorcomp.codecs.alphabet import (
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.contexts import (
     SUMS,
+    ContextModel,
     learn_columns,
     learn_model,
     pack_model,
@@ -25,11 +25,14 @@ from tensorcomp.codecs.contexts import (
     unpack_model,
 )
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
-from tensorcomp.codecs.streams import PADDING, compact, split_side, stream_starts
+from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 _HEAD = struct.Struct("<10Q")
 _LONGEST = 14
+_MOST_SYMBOLS = 1 << (_LONGEST - 2)  # a code may be 2 bits longer than equal ones would be
+_MOST_LENGTHS = 1 << 14  # contexts × symbols
 _LEVEL_BITS = 3  # what the level of a row costs, about
 
 
@@ -75,8 +78,6 @@ class Huffman(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        from tensorcomp.kernels.huffman import encode_array
-
         if array.size == 0:
             return []
         symbols = symbols_of(array)
@@ -84,28 +85,30 @@ class Huffman(Serializer):
         wanted = min(self.contexts, 1 << (16 - bits)) if array.itemsize <= 2 else 1
         model = learn_model(array, wanted, shared)
         contexts, levels = (wanted, model.row_levels.size) if model else (1, 0)
-        lengths, alphabet, longest, streams, starts, used = encode_array(
-            indices_of(symbols, model, bits), bits, contexts, _LEVEL_BITS * levels
-        )
-        number = len(lengths)
+        table = np.empty(_MOST_LENGTHS, np.uint8)
+        alphabet = np.empty(_MOST_SYMBOLS, np.uint16)
+        numbers = np.empty(11, np.int64)
+        streams = np.empty(8 * ((symbols.size // 8 + 1) * _LONGEST // 8 + 9), np.uint8)
+        size = native.huffman_encode(
+            *_laid_out(symbols, model), bits, contexts, _LEVEL_BITS * levels,
+            table, alphabet, numbers, streams,
+        )  # fmt: skip
+        number, used, longest, *stream_bits = numbers.tolist()
         if number == 0:
-            raise NotRepresentable(f"huffman: {alphabet.size} distinct symbols are too many")
+            raise NotRepresentable(f"huffman: {used} distinct symbols are too many")
+        lengths = table[: number * used].reshape(number, used)
         side = pack_sections(
             [
-                _HEAD.pack(number, longest, *used.tolist()),
-                pack_symbols(alphabet),
+                _HEAD.pack(number, longest, *stream_bits),
+                pack_symbols(alphabet[:used]),
                 lengths[0].tobytes() + (lengths[1:] - lengths[:-1]).tobytes(),
                 *pack_model(model.joined(contexts // number) if model and number > 1 else None),
             ]
         )
-        streams = compact(streams, starts, (used + 7) // 8)
-        return [struct.pack("<Q", len(side)), side, streams, bytes(PADDING)]
+        return [struct.pack("<Q", len(side)), side, streams[:size], bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        from tensorcomp.kernels.huffman import decode_array
-        from tensorcomp.kernels.huffman_codes import valid_lengths
-
         if out.size == 0:
             return
         symbols = symbols_of(out)
@@ -121,15 +124,22 @@ class Huffman(Serializer):
             raise CodecError("huffman: the table of code lengths has not the alphabet's size")
         lengths = np.frombuffer(packed_lengths, np.uint8).reshape(number, -1)
         lengths = np.cumsum(lengths, axis=0, dtype=np.uint8)
-        if not valid_lengths(lengths, longest):
-            raise CodecError("huffman: the code lengths make no prefix code")
         model = unpack_model(packed_model, number, out, shared)
         starts = stream_starts(bits, stream.size)
-        bases = None if model is None else model.expand(longest).reshape(-1)
         positions = 8 * starts
-        decode_array(stream, positions, lengths, longest, alphabet, bases, symbols)
+        words, *levels = _laid_out(symbols, model)
+        if native.huffman_decode(stream, positions, lengths, longest, alphabet, *levels, words):
+            raise CodecError("huffman: the code lengths make no prefix code")
         if (positions != 8 * starts + bits).any():
             raise CodecError("huffman: a stream does not end where it should")
+
+
+def _laid_out(symbols: np.ndarray, model: ContextModel | None) -> tuple[np.ndarray | None, ...]:
+    """Return symbols as a matrix, levels of its rows and columns, the context of each sum."""
+    if model is None:
+        return symbols.reshape(1, -1), None, None, None
+    shape = model.row_levels.size, model.column_levels.size
+    return symbols.reshape(shape), model.row_levels, model.column_levels, model.context_of
 
 
 def _side_limit(out: np.ndarray) -> int:

@@ -26,6 +26,24 @@ INLINE i64 packed_bytes(const u8 *spans, i64 rows, i64 columns) {
     for (i64 r = 0; r < rows; r++) total += packed_size(columns, spans[2 * r + 1]);
     return total;
 }
+/* Bytes of words packed in rows of their own spans, or with one span in rows of BLOCK. */
+INLINE i64 plane_bytes(const u8 *spans, int apart, i64 rows, i64 columns) {
+    return apart ? packed_bytes(spans, rows, columns) : flat_bytes(rows * columns, spans[1]);
+}
+/* Whether rows keep their own spans (rows, 2): if that may be, and takes fewer bytes. If not, the first one becomes that
+   of all. */
+INLINE int choose_spans(u8 *spans, const u8 *all, i64 rows, i64 columns, int told_apart) {
+    i64 by_row = told_apart && rows > 1 ? packed_bytes(spans, rows, columns) + 2 * rows : INT64_MAX;
+    if (by_row < (rows * columns * all[1] + 7) / 8) return 1;
+    memcpy(spans, all, 2);
+    return 0;
+}
+
+/* Set the (shift, width) of the bits of a word, (0, 0) where there is none. */
+INLINE void set_span(u64 word, u8 *span) {
+    span[0] = (u8)(word ? __builtin_ctzll(word) : 0);
+    span[1] = (u8)(bit_length(word) - span[0]);
+}
 
 #define REPEAT(byte) (0x0101010101010101u * (u64)(byte))
 

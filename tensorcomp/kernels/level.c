@@ -21,6 +21,11 @@
 #include "frequencies.c"
 #include "trellis.c"
 #include "ans.c"
+#include "bitpack.c"
+#include "contexts.c"
+#include "floats.c"
+#include "gradients.c"
+#include "groupfloats.c"
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {
