@@ -65,11 +65,11 @@ static u8 *pack_left(u8 *left, i64 columns, int width, u8 *out) {
     for (int bits = 4, used = 0; bits; used += width & bits, bits >>= 1) {
         if (!(width & bits)) continue;
         i64 size = (columns * bits + 7) / 8;
-#define PACK(by) \
-    do { \
-        if (bits == 4) pack_lanes_by_##by(left, size, 4, used, out); \
+#define PACK(by)                                                          \
+    do {                                                                  \
+        if (bits == 4) pack_lanes_by_##by(left, size, 4, used, out);      \
         else if (bits == 2) pack_lanes_by_##by(left, size, 2, used, out); \
-        else pack_lanes_by_##by(left, size, 1, used, out); \
+        else pack_lanes_by_##by(left, size, 1, used, out);                \
     } while (0)
         if (size >= 32) PACK(32);
         else if (size >= 8) PACK(8);
@@ -84,13 +84,13 @@ static void unpack_left(const u8 *data, i64 columns, int width, u8 *left) {
     for (int bits = 4, used = 0; bits; used += width & bits, bits >>= 1) {
         if (!(width & bits)) continue;
         i64 size = (columns * bits + 7) / 8;
-#define UNPACK(by) \
-    do { \
-        if (bits == 4) unpack_lanes_by_##by(data, size, 4, 0, left); \
+#define UNPACK(by)                                                                   \
+    do {                                                                             \
+        if (bits == 4) unpack_lanes_by_##by(data, size, 4, 0, left);                 \
         else if (bits == 2 && used) unpack_lanes_by_##by(data, size, 2, used, left); \
-        else if (bits == 2) unpack_lanes_by_##by(data, size, 2, 0, left); \
-        else if (used) unpack_lanes_by_##by(data, size, 1, used, left); \
-        else unpack_lanes_by_##by(data, size, 1, 0, left); \
+        else if (bits == 2) unpack_lanes_by_##by(data, size, 2, 0, left);            \
+        else if (used) unpack_lanes_by_##by(data, size, 1, used, left);              \
+        else unpack_lanes_by_##by(data, size, 1, 0, left);                           \
     } while (0)
         if (size >= 32) UNPACK(32);
         else if (size >= 8) UNPACK(8);
@@ -99,6 +99,55 @@ static void unpack_left(const u8 *data, i64 columns, int width, u8 *left) {
         data += size;
     }
 }
+
+/* Where the bytes of words are: whole planes, and at last what these leave; and which bit each begins with. */
+typedef struct {
+    u8 *bytes[8];
+    int shifts[8], count;
+} Parts;
+
+INLINE Parts parts_of(u8 *planes, i64 n, int shift, int width, u8 *left) {
+    Parts p = {.count = (width + 7) / 8};
+    for (int k = 0; k < p.count; k++) {
+        p.bytes[k] = k < width / 8 ? planes + k * n : left;
+        p.shifts[k] = shift + 8 * k;
+    }
+    return p;
+}
+
+/* Vectors of words of each width, and of as many bytes. Compilers turn a conversion to half or twice the width into few
+   instructions, but no other. */
+#define VECTORS(bits, count)                                                     \
+    typedef u##bits Words_##bits __attribute__((vector_size(count * bits / 8))); \
+    typedef u8 Bytes_##bits __attribute__((vector_size(count)))
+VECTORS(8, 32);
+VECTORS(16, 16);
+VECTORS(32, 16);
+VECTORS(64, 16);
+#define TO_BYTES_8(words) (words)
+#define TO_WORDS_8(bytes) (bytes)
+#define TO_BYTES_16(words) __builtin_convertvector(words, Bytes_16)
+#define TO_WORDS_16(bytes) __builtin_convertvector(bytes, Words_16)
+#define TO_BYTES_32(words) TO_BYTES_16(__builtin_convertvector(words, Words_16))
+#define TO_WORDS_32(bytes) __builtin_convertvector(TO_WORDS_16(bytes), Words_32)
+#define TO_BYTES_64(words) TO_BYTES_32(__builtin_convertvector(words, Words_32))
+#define TO_WORDS_64(bytes) __builtin_convertvector(TO_WORDS_32(bytes), Words_64)
+
+/* DO(at, count, parts) for n words, `lanes` at a time and then the last ones; with numbers that the compiler knows. */
+#define FOR_LANES(DO, n, lanes, parts)                             \
+    do {                                                           \
+        i64 at = 0;                                                \
+        for (; at + lanes <= n; at += lanes) DO(at, lanes, parts); \
+        if (at < n) DO(at, n - at, parts);                         \
+    } while (0)
+#define FOR_PARTS(DO, n, lanes, parts)                   \
+    do {                                                 \
+        if (parts == 0) FOR_LANES(DO, n, lanes, 0);      \
+        else if (parts == 1) FOR_LANES(DO, n, lanes, 1); \
+        else if (parts == 2) FOR_LANES(DO, n, lanes, 2); \
+        else if (parts == 3) FOR_LANES(DO, n, lanes, 3); \
+        else FOR_LANES(DO, n, lanes, parts);             \
+    } while (0)
 
 #define W u8
 #define NAME(x) x##_8

@@ -48,56 +48,23 @@ typedef struct {
     u8 *left; /* block + 64 bytes of room */
 } Blocks;
 
-/* Where bytes of rests are: whole planes, and at last what they leave; and which bit of a rest each byte begins with. */
-typedef struct {
-    u8 *bytes[3];
-    int shifts[3], count;
-} Parts;
-
-INLINE Parts parts_of(u8 *planes, i64 n, const u8 *span, u8 *left) {
-    Parts p = {.count = span[1] / 8};
-    for (int k = 0; k < 3; k++) {
-        p.bytes[k] = k < p.count ? planes + k * n : left;
-        p.shifts[k] = span[0] + 8 * k;
-    }
-    if (span[1] & 7) p.count++;
-    return p;
-}
-
 /* The same behind so many words. */
 INLINE Parts skip(Parts p, i64 count) {
-    for (int k = 0; k < 3; k++) p.bytes[k] += count;
+    for (int k = 0; k < p.count; k++) p.bytes[k] += count;
     return p;
 }
 
-typedef u8 Bytes32 __attribute__((vector_size(32)));
-typedef u8 Bytes16 __attribute__((vector_size(16)));
-typedef u16 Halves16 __attribute__((vector_size(32)));
-typedef u32 Words16 __attribute__((vector_size(64)));
 #define W u8
 #define SUM u32
 #define NAME(x) x##_8
-#define LANES 32
-#define WORDS Bytes32
-#define BYTES Bytes32
-#define CONVERT(lanes, type) (lanes)
 #include "float_split.inc"
 #define W u16
 #define SUM u32
 #define NAME(x) x##_16
-#define LANES 16
-#define WORDS Halves16
-#define BYTES Bytes16
-#define CONVERT(lanes, type) __builtin_convertvector(lanes, type)
 #include "float_split.inc"
 #define W u32
 #define SUM u64
 #define NAME(x) x##_32
-#define LANES 16
-#define WORDS Words16
-#define BYTES Bytes16
-/* Compilers turn a conversion to half or twice the width to few instructions, but no other. */
-#define CONVERT(lanes, type) __builtin_convertvector(__builtin_convertvector(lanes, Halves16), type)
 #include "float_split.inc"
 
 /* The functions for words of one width. */
@@ -109,7 +76,8 @@ typedef struct {
 
 /* NULL for what is no such float. */
 static const FloatKind *float_kind(i64 itemsize, i64 mantissa) {
-#define KIND(w) {look_at_rows_##w, split_blocks_##w, merge_blocks_##w}
+#define KIND(w) \
+    { look_at_rows_##w, split_blocks_##w, merge_blocks_##w }
     static const FloatKind kinds[] = {KIND(8), KIND(16), KIND(32)};
 #undef KIND
     if (mantissa < 0 || mantissa > 8 * itemsize - 2) return NULL;

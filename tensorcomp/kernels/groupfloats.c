@@ -252,14 +252,13 @@ static i64 encode_floats(const FloatKind *kind, const FloatChunk *chunk, const v
     if (chunk->by_columns && turn_to_columns(&l, chunk->groups, scratch)) return NO_MEMORY;
     i64 largest = (i64)(extremes.greatest >> cut.low);
     if (largest > 0) largest -= cut.base;
-    sizes[0] =
-        encode_lines(&l, largest, &codes, &planes, rows, n * itemsize - planes.bytes, out, scratch);
+    sizes[0] = encode_lines(&l, largest, &codes, &planes, rows, n * itemsize - planes.bytes, out, scratch);
     return sizes[0];
 }
 
 ENTRY(groupfloats_encode) {
-    FloatChunk chunk = {arg[0].shape[0], arg[0].shape[1], arg[0].itemsize, arg[1].i,     arg[2].i,
-                        arg[3].i,        arg[4].i != 0,   arg[5].i != 0};
+    FloatChunk chunk = {arg[0].shape[0], arg[0].shape[1], arg[0].itemsize, arg[1].i,
+                        arg[2].i,        arg[3].i,        arg[4].i != 0,   arg[5].i != 0};
     const FloatKind *kind = float_kind(chunk.itemsize, chunk.mantissa);
     i64 groups = chunk.groups, wanted = chunk.wanted;
     if (!kind || arg[0].size == 0 || wanted < 0 || wanted > min64(chunk.mantissa, MOST_MANTISSA_BITS) ||
