@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 
-class Effort(str, Enum):
+class Effort(StrEnum):
     """What size is worth in time."""
 
     FAST = "fast"

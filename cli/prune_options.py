@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -14,7 +14,7 @@ from .options import path
 _TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
 
-class Among(str, Enum):
+class Among(StrEnum):
     """Among which weights the lowest scores are looked for."""
 
     GLOBAL = "global"

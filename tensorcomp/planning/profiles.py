@@ -20,7 +20,6 @@ No tree is forced: those that a tensor is offered compete by their measured rate
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -128,10 +127,8 @@ def load_profile(name: str) -> Profile:
 
 
 def _parse(text: str, name: str) -> Profile:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    import tomllib
+
     try:
         return _from_table(tomllib.loads(text), name)
     except tomllib.TOMLDecodeError as error:
