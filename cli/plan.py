@@ -83,10 +83,8 @@ def plan(
     from tensorcomp.reports.text import printable
 
     from .output import show, show_text, stdout_width
-    from .progress import announce_compiling
 
     begun = time.perf_counter()
-    announce_compiling()
     if out is not None:
         refuse_existing(out, force=force)
     budget = budget_of(
