@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tensorcomp_cli.main
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import tensorcomp
 from tensorcomp import files
@@ -187,7 +187,7 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Sends:
     def find_spec(self, name, *_):
-        if name == "typer":
+        if name == "click":
             os.kill(os.getpid(), {int(number)})
 sys.meta_path.insert(0, Sends())
 from tensorcomp_cli.entry import run
@@ -210,7 +210,7 @@ def test_a_signal_that_a_callback_swallows_ends_the_program_all_the_same(monkeyp
         Dying()
         return 0
 
-    monkeypatch.setattr(tensorcomp_cli.main.typer.main, "get_command", lambda _: Verb(verb))
+    monkeypatch.setattr(tensorcomp_cli.main, "app", Verb(verb))
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     assert tensorcomp_cli.main.main([]) == 128 + signal.SIGTERM
     assert "stopped by SIGTERM" in capsys.readouterr().err
