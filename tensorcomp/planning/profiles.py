@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tensorcomp.planning.roles import check_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
 PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
+_FOLDER = Path(__file__).with_name("profiles")
 _PROTECTED = ("norm", "bias", "scale", "router", "step")
 _SMALLEST = 4096
 _KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
@@ -111,8 +111,7 @@ def load_profile(name: str) -> Profile:
         If there is no such profile, or it is not what the module's docstring says.
     """
     if name in PROFILES:
-        text = (files("tensorcomp.planning") / "profiles" / f"{name}.toml").read_text("utf-8")
-        return _parse(text, name)
+        return _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
     if not name.endswith(".toml"):
         raise PlanError(
             f"no profile is called {name!r}; known: {', '.join(PROFILES)}; "
