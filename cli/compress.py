@@ -44,9 +44,8 @@ def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> N
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import files
+    from tensorcomp import files, reports
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports import cost_table, pruning_line, to_json, totals
     from tensorcomp.reports.text import bytes_text, printable
 
     from .exits import say
@@ -65,16 +64,16 @@ def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> N
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     if json:
-        show_json(to_json(summary, seconds))
+        show_json(reports.to_json(summary, seconds))
         return
     speed = bytes_text(round(summary.input_bytes / seconds))
     width = stdout_width()
     show(
         [
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
-            f"{totals(summary)}, {seconds:.1f} s ({speed}/s)",
-            *pruning_line(summary),
+            f"{reports.totals(summary)}, {seconds:.1f} s ({speed}/s)",
+            *reports.pruning_line(summary),
             "",
-            *cost_table(summary, width),
+            *reports.cost_table(summary, width),
         ]
     )

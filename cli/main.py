@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Sequence
 
@@ -15,6 +14,9 @@ import tensorcomp
 
 from .exits import explain, say, signals_stop
 from .verbs import Verbs
+
+# What models and plots are made with may have to clean up when the process ends.
+_OTHERS = {"torch", "matplotlib"}
 
 
 @click.group(
@@ -69,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     except BaseException as error:  # the one place where all of them end
         if settings["debug"]:
+            import traceback
+
             traceback.print_exc()
         status, line = explain(error)
         say(line)
@@ -83,9 +87,14 @@ def run() -> None:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     status = main()
-    if status > 128:
-        os._exit(status)  # stopped: threads may still be at work, and stdout may have no reader
-    sys.exit(status)
+    if status <= 128:
+        if not _OTHERS.isdisjoint(sys.modules):
+            sys.exit(status)
+        with contextlib.suppress(AttributeError, OSError):
+            sys.stdout.flush()
+    # At once: taking NumPy and all other modules apart takes 30 ms; and where the program was
+    # stopped, threads may still be at work, and stdout may have no reader.
+    os._exit(status)
 
 
 if __name__ == "__main__":
