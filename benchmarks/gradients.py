@@ -8,7 +8,7 @@ not allowed it says why, and does the rest. All of it takes less than 12 minutes
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -40,7 +40,7 @@ OVERHEAD_WAYS = (PLAIN, DENSE, ADAPTIVE)
 BUDGET = 4.0  # seconds of a cell after which no more steps are begun
 
 
-class Part(str, Enum):
+class Part(StrEnum):
     """A part of the benchmark."""
 
     WIRE = "wire"

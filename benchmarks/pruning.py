@@ -7,7 +7,7 @@ minutes on two cores. Networks train with one thread in each of two processes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -38,7 +38,7 @@ QUICK_EPOCHS = 5
 QUICK_SEEDS = 2
 
 
-class Part(str, Enum):
+class Part(StrEnum):
     """A part of the benchmark."""
 
     METHODS = "methods"
@@ -48,7 +48,7 @@ class Part(str, Enum):
     SPEED = "speed"
 
 
-Network = Enum("Network", {name.replace("-", "_"): name for name in CASES}, type=str)  # type: ignore[misc]
+Network = StrEnum("Network", {name.replace("-", "_"): name for name in CASES})  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

@@ -4,41 +4,59 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Optional
 
-import typer
+import click
 
-from .options import Csv, Force, Input, Json, Markdown, path
+from .options import force, forms, path, refuse_two_forms, source
 
 
+@click.command()
+@source
+@click.option(
+    "--plot", type=path, metavar="FILE", help="Draw the table into a .png, .svg or .pdf file."
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Code every tensor, not a sample of 8 million weights.",
+)
+@click.option("--peers/--no-peers", default=True, help="Other libraries that are installed.")
+@click.option(
+    "--codec",
+    "codecs",
+    multiple=True,
+    metavar="TREE",
+    help="Measure this tree too; may be repeated.",
+)
+@click.option(
+    "--profile",
+    default="transformer",
+    metavar="NAME",
+    help="Says which tensors may lose something.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Tensors coded at once.",
+)
+@force
+@forms
 def bench(
-    source: Input,
+    source: Path,
     *,
-    plot: Annotated[
-        Optional[Path],  # noqa: UP045 - typer reads it at run time
-        typer.Option(
-            parser=path, metavar="FILE", help="Draw the table into a .png, .svg or .pdf file."
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Code every tensor, not a sample of 8 million weights.")
-    ] = False,
-    peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="Other libraries that are installed.")
-    ] = True,
-    codec: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="TREE", help="Measure this tree too; may be repeated."),
-    ] = None,
-    profile: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Says which tensors may lose something."),
-    ] = "transformer",
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Tensors coded at once.")] = 1,
-    force: Force = False,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Markdown = False,
+    plot: Path | None,
+    everything: bool,
+    peers: bool,
+    codecs: tuple[str, ...],
+    profile: str,
+    threads: int,
+    force: bool,
+    json: bool,
+    csv: bool,
+    markdown: bool,
 ) -> None:
     """Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).
 
@@ -55,8 +73,7 @@ def bench(
       tensorcomp bench model.safetensors --plot rates.png
       tensorcomp bench model.safetensors --codec 'affine(4, 64, codes=ans)' --no-peers
     """  # noqa: D301 - \b keeps the example's lines as they are
-    if json + csv + markdown > 1:
-        raise typer.BadParameter("--json, --csv and --markdown exclude each other")
+    refuse_two_forms(json=json, csv=csv, markdown=markdown)
     from tensorcomp import benching
     from tensorcomp.container.atomic import atomic_file, refuse_existing
     from tensorcomp.peers import PEERS
@@ -69,7 +86,7 @@ def bench(
     from .progress import progress
 
     begun = time.perf_counter()
-    own = [own_strategy(template) for template in codec or ()]
+    own = [own_strategy(template) for template in codecs]
     if plot is not None:
         check_plot(plot)
         refuse_existing(plot, force=force)

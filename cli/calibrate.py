@@ -8,75 +8,83 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from .objects import importable, load_object, made, naming, object_text
-from .options import Force, Json, path
+from .options import force, json, output, path
 
 if TYPE_CHECKING:
     from tensorcomp.pruning import Statistics
 
 
+@click.command()
+@click.option(
+    "--model",
+    type=object_text,
+    required=True,
+    metavar="MODULE:NAME",
+    help="A function that returns the model, or the model.",
+)
+@click.option(
+    "--data",
+    type=object_text,
+    required=True,
+    metavar="MODULE:NAME",
+    help="A function that returns an iterable of minibatches, or the iterable.",
+)
+@output(text="The statistics file.", required=True)
+@click.option(
+    "--checkpoint", type=path, metavar="FILE", help="Weights to load into the model first."
+)
+@click.option(
+    "--loss",
+    type=object_text,
+    metavar="MODULE:NAME",
+    help="A function of model and minibatch that returns a scalar; cross-entropy by default.",
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the first N minibatches; all by default.",
+)
+@click.option(
+    "--statistics",
+    default="snip,taylor,gradient,fisher,grasp,input_norm",
+    metavar="NAMES",
+    help="Of snip, taylor, gradient, fisher, grasp, input_norm, synflow.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="PATTERN",
+    help="Parameters to measure, by name; may be repeated. By default the weights of linear and "
+    "convolutional layers and attention.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=200.0,
+    metavar="T",
+    help="What grasp divides the logits by.",
+)
+@force
+@json
 def calibrate(
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            parser=object_text,
-            metavar="MODULE:NAME",
-            help="A function that returns the model, or the model.",
-        ),
-    ],
-    data: Annotated[
-        str,
-        typer.Option(
-            parser=object_text,
-            metavar="MODULE:NAME",
-            help="A function that returns an iterable of minibatches, or the iterable.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", parser=path, metavar="OUT", help="The statistics file."),
-    ],
-    checkpoint: Annotated[
-        Optional[Path],  # noqa: UP045 - typer reads it at run time
-        typer.Option(parser=path, metavar="FILE", help="Weights to load into the model first."),
-    ] = None,
-    loss: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            parser=object_text,
-            metavar="MODULE:NAME",
-            help="A function of model and minibatch that returns a scalar; cross-entropy by "
-            "default.",
-        ),
-    ] = None,
-    batches: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=1, metavar="N", help="Take the first N minibatches; all by default."),
-    ] = None,
-    statistics: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="Of snip, taylor, gradient, fisher, grasp, input_norm, synflow."
-        ),
-    ] = "snip,taylor,gradient,fisher,grasp,input_norm",
-    where: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            metavar="PATTERN",
-            help="Parameters to measure, by name; may be repeated. By default the weights of "
-            "linear and convolutional layers and attention.",
-        ),
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option(metavar="T", help="What grasp divides the logits by.")
-    ] = 200.0,
-    force: Force = False,
-    json: Json = False,
+    model: str,
+    data: str,
+    out: Path,
+    checkpoint: Path | None,
+    loss: str | None,
+    batches: int | None,
+    statistics: str,
+    where: tuple[str, ...],
+    temperature: float,
+    force: bool,
+    json: bool,
 ) -> None:
     """Run a model once on data and store the statistics by which its weights are scored.
 
@@ -99,7 +107,7 @@ def calibrate(
     names = [name.strip() for name in statistics.split(",")]
     for name in names:
         if name not in STATISTICS:
-            raise typer.BadParameter(f"{name!r} is none of the statistics {', '.join(STATISTICS)}")
+            raise click.BadParameter(f"{name!r} is none of the statistics {', '.join(STATISTICS)}")
     refuse_existing(out, force=force)
     begun = time.perf_counter()
     with importable(model, data, loss):

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from .options import Csv, Json, Markdown, Threads, path
+from .options import forms, path, refuse_two_forms, threads
 
 
+@click.command()
+@click.argument("a", type=path, metavar="A", help="The original: a file or a folder.")
+@click.argument("b", type=path, metavar="B", help="What is compared with it.")
+@threads
+@forms
 def compare(
-    a: Annotated[
-        Path, typer.Argument(parser=path, metavar="A", help="The original: a file or a folder.")
-    ],
-    b: Annotated[Path, typer.Argument(parser=path, metavar="B", help="What is compared with it.")],
-    *,
-    threads: Threads = None,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Markdown = False,
+    a: Path, b: Path, *, threads: int | None, json: bool, csv: bool, markdown: bool
 ) -> None:
     """Measure how far the tensors of checkpoint B are from those of A.
 
@@ -37,8 +33,7 @@ def compare(
     Example:
       tensorcomp compare model.safetensors model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    if json + csv + markdown > 1:
-        raise typer.BadParameter("--json, --csv and --markdown exclude each other")
+    refuse_two_forms(json=json, csv=csv, markdown=markdown)
     from tensorcomp import comparison
     from tensorcomp.checkpoints.naming import shown as named
     from tensorcomp.errors import VerificationError

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Optional
+from pathlib import Path
 
-import typer
+import click
 
-from .options import Force, Input, Json, Output, Threads
+from .options import force, json, output, source, threads
 
 
+@click.command()
+@source
+@output()
+@threads
+@force
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
+)
+@json
 def decompress(
-    source: Input,
+    source: Path,
+    out: Path | None,
     *,
-    out: Output = None,
-    threads: Threads = None,
-    force: Force = False,
-    max_bytes: Annotated[
-        Optional[int],  # noqa: UP045 - typer reads it at run time
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
-        ),
-    ] = None,
-    json: Json = False,
+    threads: int | None,
+    force: bool,
+    max_bytes: int | None,
+    json: bool,
 ) -> None:
     """Restore the checkpoint that was compressed.
 

@@ -1,10 +1,13 @@
-"""Where the console script begins: a signal ends it at once while there is nothing to clean up."""
+"""Where the console script begins: what needs no verb is done before anything else is imported."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
+
+import tensorcomp
 
 
 def signals() -> list[int]:
@@ -18,9 +21,16 @@ def signals() -> list[int]:
 
 def run() -> None:
     """Run the command line as the process's own job, and end the process."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"tensorcomp {tensorcomp.__version__}")
+        return
+    # A signal ends the program at once while there is nothing to clean up.
     for number in signals():
         signal.signal(number, _end)
-    from .main import run as run_verbs  # takes a third of a second, and has its own handlers
+    # The threads of NumPy's OpenBLAS wait for work in a loop: 2**26 ticks by default, 30 ms of a
+    # core for each, even if none ever comes; after 2**18 they sleep, until they are woken.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "18")
+    from .main import run as run_verbs  # imports click, and has its own handlers
 
     run_verbs()
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-import typer
+import click
 
 from tensorcomp.errors import TensorcompError, VerificationError
 from tensorcomp.reports.text import escaped
@@ -19,9 +19,6 @@ from .entry import signals
 CHECK_FAILED = 1
 BAD_USAGE = 2  # or an input that cannot be read
 READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
-
-# typer has click's exceptions or a copy of them, depending on its version; this is UsageError.
-_UsageError: type[Exception] = typer.BadParameter.mro()[1]
 
 
 class Stopped(BaseException):
@@ -76,7 +73,7 @@ def explain(error: BaseException) -> tuple[int, str]:
         return CHECK_FAILED, str(error)
     if isinstance(error, TensorcompError):
         return BAD_USAGE, str(error)
-    if isinstance(error, _UsageError):
+    if isinstance(error, click.UsageError):
         return BAD_USAGE, _usage_line(error)
     if isinstance(error, MemoryError):
         return BAD_USAGE, "not enough memory; fewer --threads need less"
@@ -89,11 +86,9 @@ def explain(error: BaseException) -> tuple[int, str]:
     )
 
 
-def _usage_line(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "tensorcomp"
-    message = getattr(error, "format_message", error.__str__)()
-    return f"{message.rstrip('.')}; see {command} --help"
+def _usage_line(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "tensorcomp"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
 
 
 def say(line: str) -> None:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Optional
 
-import typer
+import click
 
-from .options import Csv, Json, Markdown
-
-gradients = typer.Typer(
-    help="Compression of gradients in distributed training.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+from .options import forms, refuse_two_forms
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)"
 _COUNT = re.compile(rf"{_NUMBER}\s*([kmb]?)", re.IGNORECASE)
@@ -32,7 +24,7 @@ def count(text: str) -> int:
     match = _COUNT.fullmatch(text.strip())
     number = float(match[1]) * _COUNTS[match[2].lower()] if match else math.nan
     if not 1 <= number <= _MOST:
-        raise typer.BadParameter(f"{text!r} is no number of parameters, such as 25e6 or 25M")
+        raise click.BadParameter(f"{text!r} is no number of parameters, such as 25e6 or 25M")
     return round(number)
 
 
@@ -41,7 +33,7 @@ def line_rate(text: str) -> float:
     match = _LINE.fullmatch(text.strip())
     rate = float(match[1]) * _LINES[match[2].lower()] if match else math.nan
     if not 0 < rate < math.inf:
-        raise typer.BadParameter(f"{text!r} is no bandwidth, such as 100mbit or 1gbit")
+        raise click.BadParameter(f"{text!r} is no bandwidth, such as 100mbit or 1gbit")
     return rate
 
 
@@ -50,42 +42,70 @@ def duration(text: str) -> float:
     match = _TIME.fullmatch(text.strip())
     seconds = float(match[1]) * _TIMES[match[2]] if match else math.nan
     if not seconds < math.inf:
-        raise typer.BadParameter(f"{text!r} is no time, such as 0.1ms or 50us")
+        raise click.BadParameter(f"{text!r} is no time, such as 0.1ms or 50us")
     return seconds
 
 
-@gradients.callback()
-def _root() -> None:
+@click.group(no_args_is_help=False)
+def gradients() -> None:
     """Compression of gradients in distributed training."""
 
 
 @gradients.command()
+@click.option(
+    "--parameters",
+    type=count,
+    required=True,
+    metavar="N",
+    help="Parameters of the model: 25e6, 25M, 7B.",
+)
+@click.option(
+    "--world",
+    type=click.IntRange(min=2),
+    required=True,
+    metavar="W",
+    help="Ranks that train together.",
+)
+@click.option(
+    "--bandwidth",
+    type=line_rate,
+    required=True,
+    metavar="RATE",
+    help="Of each rank's line: 100mbit, 1gbit.",
+)
+@click.option(
+    "--latency",
+    type=duration,
+    default="0s",
+    metavar="TIME",
+    help="Of a message: 50us, 0.1ms.",
+)
+@click.option(
+    "--compressor",
+    "compressors",
+    multiple=True,
+    metavar="TEXT",
+    help="Estimate this one; may be repeated. A few by default.",
+)
+@click.option(
+    "--backward-ms",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    metavar="MS",
+    help="Of the backward pass, which hides exchanges.",
+)
+@forms
 def estimate(
     *,
-    parameters: Annotated[
-        int,
-        typer.Option(parser=count, metavar="N", help="Parameters of the model: 25e6, 25M, 7B."),
-    ],
-    world: Annotated[int, typer.Option(min=2, metavar="W", help="Ranks that train together.")],
-    bandwidth: Annotated[
-        float,
-        typer.Option(parser=line_rate, metavar="RATE", help="Of each rank's line: 100mbit, 1gbit."),
-    ],
-    latency: Annotated[
-        float,
-        typer.Option(parser=duration, metavar="TIME", help="Of a message: 50us, 0.1ms."),
-    ] = "0s",  # type: ignore[assignment] # typer parses it
-    compressor: Annotated[
-        Optional[list[str]],  # noqa: UP045 - typer reads it at run time
-        typer.Option(metavar="TEXT", help="Estimate this one; may be repeated. A few by default."),
-    ] = None,
-    backward_ms: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="MS", help="Of the backward pass, which hides exchanges."),
-    ] = 0.0,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Markdown = False,
+    parameters: int,
+    world: int,
+    bandwidth: float,
+    latency: float,
+    compressors: tuple[str, ...],
+    backward_ms: float,
+    json: bool,
+    csv: bool,
+    markdown: bool,
 ) -> None:
     """Say what a training step takes under each compressor, and below which bandwidth it pays.
 
@@ -99,10 +119,9 @@ def estimate(
       tensorcomp gradients estimate --parameters 11M --world 4 --bandwidth 100mbit \\
           --backward-ms 300 --compressor 'topk(0.01, values=affine(8))' --compressor int8
     """  # noqa: D301 - \b keeps the example's lines as they are
-    if json + csv + markdown > 1:
-        raise typer.BadParameter("--json, --csv and --markdown exclude each other")
+    refuse_two_forms(json=json, csv=csv, markdown=markdown)
     if not backward_ms < math.inf:
-        raise typer.BadParameter(f"--backward-ms is {backward_ms}, not a finite time")
+        raise click.BadParameter(f"--backward-ms is {backward_ms}, not a finite time")
     from tensorcomp.gradients.estimate import RECIPES
     from tensorcomp.gradients.estimate import estimate as estimated
     from tensorcomp.reports import estimate_tables as tables
@@ -117,7 +136,7 @@ def estimate(
             bandwidth,
             latency=latency,
             backward=backward_ms / 1e3,
-            compressors=compressor or RECIPES,
+            compressors=compressors or RECIPES,
         )
     if json:
         show_json(tables.estimate_json(found))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
-from .options import Input, Json
+import click
+
+from .options import json, source
 
 
-def inspect(source: Input, *, json: Json = False) -> None:
+@click.command()
+@source
+@json
+def inspect(source: Path, *, json: bool) -> None:
     """Show the tensors of a checkpoint.
 
     INPUT is a file or a folder, compressed or not; nothing is decoded. Of each tensor the table has

@@ -5,53 +5,35 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
+import click
 
 import tensorcomp
 
-from .bench import bench
-from .calibrate import calibrate
-from .compare import compare
-from .compress import compress
-from .decompress import decompress
 from .exits import explain, say, signals_stop
-from .gradients import gradients
-from .inspect import inspect
-from .plan import plan
-from .sparsity import sparsity
-from .verify import verify
+from .verbs import Verbs
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+# What models and plots are made with may have to clean up when the process ends.
+_OTHERS = {"torch", "matplotlib"}
+
+
+@click.group(
+    cls=Verbs,
+    no_args_is_help=False,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"tensorcomp {tensorcomp.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    context: typer.Context,
-    *,
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Print a traceback with an error.")
-    ] = False,
-) -> None:
+@click.version_option(
+    tensorcomp.__version__, message="tensorcomp %(version)s", help="Print the version."
+)
+@click.option("--debug", is_flag=True, help="Print a traceback with an error.")
+@click.pass_obj
+def app(settings: dict[str, bool] | None, *, debug: bool) -> None:
     """Make neural-network checkpoints small, at an error that is proved or none at all.
 
     \b
@@ -61,13 +43,8 @@ def _root(
 
     Exit status: 0 done, 1 a check failed, 2 wrong usage or unreadable input.
     """  # noqa: D301 - \b keeps the example's lines as they are
-    if isinstance(context.obj, dict):
-        context.obj["debug"] = debug
-
-
-for _verb in (compress, decompress, plan, inspect, verify, compare, bench, calibrate, sparsity):
-    app.command()(_verb)
-app.add_typer(gradients, name="gradients")
+    if settings is not None:
+        settings["debug"] = debug
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,10 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 done, 1 a check failed, 2 wrong usage or unreadable input; 128 + N after signal N.
     """
     settings = {"debug": False}
-    command = typer.main.get_command(app)
     try:
         with signals_stop():
-            status = command.main(
+            status = app.main(
                 None if arguments is None else list(arguments),
                 prog_name="tensorcomp",
                 standalone_mode=False,
@@ -95,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     except BaseException as error:  # the one place where all of them end
         if settings["debug"]:
+            import traceback
+
             traceback.print_exc()
         status, line = explain(error)
         say(line)
@@ -109,9 +87,14 @@ def run() -> None:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     status = main()
-    if status > 128:
-        os._exit(status)  # stopped: threads may still be at work, and stdout may have no reader
-    sys.exit(status)
+    if status <= 128:
+        if not _OTHERS.isdisjoint(sys.modules):
+            sys.exit(status)
+        with contextlib.suppress(AttributeError, OSError):
+            sys.stdout.flush()
+    # At once: taking NumPy and all other modules apart takes 30 ms; and where the program was
+    # stopped, threads may still be at work, and stdout may have no reader.
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import typer
+import click
 
 from tensorcomp.errors import PruningError, TensorcompError
 
@@ -20,7 +20,7 @@ def object_text(text: str) -> str:
     """Take the name of an object, as an option gives it."""
     module, _, name = text.rpartition(":")
     if not module or not all(part.isidentifier() for part in name.split(".")):
-        raise typer.BadParameter(f"{text!r} is not MODULE:NAME or path/to/file.py:NAME")
+        raise click.BadParameter(f"{text!r} is not MODULE:NAME or path/to/file.py:NAME")
     return text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -39,4 +38,6 @@ def stdout_width() -> int | None:
     """Return the columns of the terminal that stdout is; None if it is none."""
     if sys.stdout is None or not sys.stdout.isatty():
         return None
+    import shutil
+
     return shutil.get_terminal_size().columns

@@ -4,68 +4,25 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Any
 
-import typer
+import click
 
-from .lossy_options import (
-    BitsPerWeight,
-    Codec,
-    Importance,
-    MaxAbsError,
-    MaxRelL2,
-    MinSnr,
-    OptionalEffort,
-    Profile,
-    TargetRatio,
-    TargetSize,
-    budget_of,
-)
-from .options import Force, Input, Json, Threads, path
-from .prune_options import (
-    DensityFloor,
-    Granularity,
-    Prune,
-    PruneMaxRelL2,
-    PruneTargetSize,
-    PruneWhere,
-    Scope,
-    Sparsity,
-    Stats,
-    pruning_of,
-)
+from .lossy_options import budget_of, effort_option, lossy_options
+from .options import force, json, output, source, threads
+from .prune_options import prune_options, pruning_of
 
 
-def plan(
-    source: Input,
-    *,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045 - typer reads it at run time
-        typer.Option("-o", "--output", parser=path, metavar="FILE", help="Save the plan as JSON."),
-    ] = None,
-    profile: Profile = None,
-    max_rel_l2: MaxRelL2 = None,
-    min_snr: MinSnr = None,
-    max_abs_error: MaxAbsError = None,
-    bits_per_weight: BitsPerWeight = None,
-    target_ratio: TargetRatio = None,
-    target_size: TargetSize = None,
-    codec: Codec = None,
-    importance: Importance = None,
-    prune: Prune = None,
-    sparsity: Sparsity = None,
-    stats: Stats = None,
-    scope: Scope = None,
-    granularity: Granularity = None,
-    prune_where: PruneWhere = None,
-    density_floor: DensityFloor = None,
-    prune_max_rel_l2: PruneMaxRelL2 = None,
-    prune_target_size: PruneTargetSize = None,
-    effort: OptionalEffort = None,
-    threads: Threads = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
+@click.command()
+@source
+@output("FILE", "Save the plan as JSON.")
+@lossy_options
+@prune_options
+@effort_option
+@threads
+@force
+@json
+def plan(source: Path, out: Path | None, *, force: bool, json: bool, **options: Any) -> None:
     """Show what compress would do with each tensor, and save it to be edited and obeyed.
 
     Trees are tried on samples; nothing is compressed. The saved plan holds for each tensor its
@@ -83,41 +40,12 @@ def plan(
     from tensorcomp.reports.text import printable
 
     from .output import show, show_text, stdout_width
-    from .progress import announce_compiling
 
     begun = time.perf_counter()
-    announce_compiling()
     if out is not None:
         refuse_existing(out, force=force)
-    budget = budget_of(
-        max_rel_l2=max_rel_l2,
-        min_snr=min_snr,
-        max_abs_error=max_abs_error,
-        bits_per_weight=bits_per_weight,
-        target_ratio=target_ratio,
-        target_size=target_size,
-    )
-    pruning = pruning_of(
-        prune,
-        sparsity=sparsity,
-        stats=stats,
-        scope=scope,
-        granularity=granularity,
-        where=prune_where,
-        floor=density_floor,
-        max_rel_l2=prune_max_rel_l2,
-        target_size=prune_target_size,
-    )
-    forecast = forecasting.plan(
-        source,
-        profile=profile,
-        budget=budget,
-        codecs=codec or (),
-        importance=importance,
-        prune=pruning,
-        effort=None if effort is None else effort.value,
-        threads=threads,
-    )
+    budget, pruning = budget_of(options), pruning_of(options)
+    forecast = forecasting.plan(source, budget=budget, prune=pruning, **options)
     text = forecast.to_json()
     if out is not None:
         with atomic_file(out, force=force) as file:

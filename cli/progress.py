@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tensorcomp.kernels.jit import on_first_compile
 from tensorcomp.progress import Progress
-
-from .exits import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -27,20 +23,11 @@ def progress(doing: str) -> Iterator[Progress]:
     doing : str
         Such as ``compressing``.
     """
-    announce_compiling()
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Progress()
         return
     with _rich_progress() as shown:
         yield _Bar(shown, doing)
-
-
-@functools.cache
-def announce_compiling() -> None:
-    """Have a line say why the first job after an installation takes longer."""
-    on_first_compile(
-        lambda: say("compiling kernels for this kind of tensor, once (up to a minute)…")
-    )
 
 
 def _rich_progress() -> RichProgress:

@@ -6,50 +6,56 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Any
 
-import typer
+import click
 
 from .objects import importable, made, naming, object_text
-from .options import Csv, Force, Input, Json, Markdown, Threads, path
+from .options import force, forms, path, refuse_two_forms, source, threads
 
 
+@click.command()
+@source
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="List every tensor, not only weights that have zeros.",
+)
+@click.option(
+    "--model",
+    type=object_text,
+    metavar="MODULE:NAME",
+    help="The model, or a function that returns it: tells effective sparsity.",
+)
+@click.option(
+    "--input",
+    "example",
+    type=object_text,
+    metavar="MODULE:NAME",
+    help="An input of the model, minibatches, or a function that returns either.",
+)
+@click.option(
+    "--keep-indices",
+    type=path,
+    metavar="OUT",
+    help="Save which rows and columns of each tensor are left, as JSON.",
+)
+@force
+@threads
+@forms
 def sparsity(
-    source: Input,
+    source: Path,
     *,
-    every: Annotated[
-        bool, typer.Option("--all", help="List every tensor, not only weights that have zeros.")
-    ] = False,
-    model: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it at run time
-        typer.Option(
-            parser=object_text,
-            metavar="MODULE:NAME",
-            help="The model, or a function that returns it: tells effective sparsity.",
-        ),
-    ] = None,
-    example: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--input",
-            parser=object_text,
-            metavar="MODULE:NAME",
-            help="An input of the model, minibatches, or a function that returns either.",
-        ),
-    ] = None,
-    keep_indices: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            parser=path,
-            metavar="OUT",
-            help="Save which rows and columns of each tensor are left, as JSON.",
-        ),
-    ] = None,
-    force: Force = False,
-    threads: Threads = None,
-    json: Json = False,
-    csv: Csv = False,
-    markdown: Markdown = False,
+    every: bool,
+    model: str | None,
+    example: str | None,
+    keep_indices: Path | None,
+    force: bool,
+    threads: int | None,
+    json: bool,
+    csv: bool,
+    markdown: bool,
 ) -> None:
     """Show the zeros of a checkpoint, and what they save.
 
@@ -69,10 +75,9 @@ def sparsity(
       tensorcomp sparsity pruned.tc.safetensors --model net:make --input net:loader \\
           --keep-indices keep.json
     """  # noqa: D301 - \b keeps the example's lines as they are
-    if json + csv + markdown > 1:
-        raise typer.BadParameter("--json, --csv and --markdown exclude each other")
+    refuse_two_forms(json=json, csv=csv, markdown=markdown)
     if (model is None) != (example is None):
-        raise typer.BadParameter("--model and --input go together")
+        raise click.BadParameter("--model and --input go together")
     from tensorcomp.container.atomic import refuse_existing
     from tensorcomp.pruning.keep_indices import save_keep_indices
     from tensorcomp.pruning.sparsity import sparsity_report

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from .options import Input, Json, Threads, path
+from .options import json, path, source, threads
 
 if TYPE_CHECKING:
     from tensorcomp.verification import Check
 
 
-def verify(
-    source: Input,
-    *,
-    against: Annotated[
-        Optional[Path],  # noqa: UP045 - typer reads it at run time
-        typer.Option(parser=path, metavar="ORIGINAL", help="Compare with the original as well."),
-    ] = None,
-    threads: Threads = None,
-    json: Json = False,
-) -> None:
+@click.command()
+@source
+@click.option("--against", type=path, metavar="ORIGINAL", help="Compare with the original as well.")
+@threads
+@json
+def verify(source: Path, *, against: Path | None, threads: int | None, json: bool) -> None:
     """Decode everything and check every digest; write nothing.
 
     INPUT is a compressed file or folder. The exit status is 0 if it is sound, 1 if a tensor is

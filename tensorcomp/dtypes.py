@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-import ml_dtypes
 import numpy as np
 
 _NUMPY: dict[str, np.dtype] = {
@@ -26,14 +25,19 @@ _NUMPY: dict[str, np.dtype] = {
     "F64": np.dtype("<f8"),
     "C64": np.dtype("<c8"),
     "C128": np.dtype("<c16"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
-    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _NAMES = {dtype: name for name, dtype in _NUMPY.items()}
+
+# Those of `ml-dtypes`, which is imported when one of them is met.
+_ML = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+_ML_NAMES = {ml: name for name, ml in _ML.items()}
 
 # Types of less than a byte: several elements share one, so NumPy sees their bytes only.
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
@@ -41,7 +45,15 @@ _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 
 def numpy_dtype(name: str) -> np.dtype | None:
     """Return the NumPy dtype of a safetensors dtype name, or None where its bits stay opaque."""
-    return _NUMPY.get(name)
+    return _ml_dtype(_ML[name]) if name in _ML else _NUMPY.get(name)
+
+
+@functools.cache
+def _ml_dtype(name: str) -> np.dtype:
+    import ml_dtypes
+
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 @functools.cache
@@ -53,13 +65,15 @@ def dtype_name(dtype: np.dtype) -> str:
     TypeError
         If no safetensors dtype has these values (strings, objects, long double, …).
     """
-    name = _NAMES.get(np.dtype(dtype).newbyteorder("<"))
+    dtype = np.dtype(dtype)
+    name = _NAMES.get(dtype.newbyteorder("<")) or _ML_NAMES.get(dtype.name)
     if name is None:
-        raise TypeError(f"dtype {dtype} has no safetensors equal; use one of {', '.join(_NUMPY)}")
+        known = ", ".join((*_NUMPY, *_ML))
+        raise TypeError(f"dtype {dtype} has no safetensors equal; use one of {known}")
     return name
 
 
 def dtype_bits(name: str) -> int | None:
     """Return the bits of one element of a safetensors dtype, or None if the name is unknown."""
-    dtype = _NUMPY.get(name)
+    dtype = numpy_dtype(name)
     return dtype.itemsize * 8 if dtype is not None else _BITS.get(name)

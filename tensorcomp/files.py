@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
-from tensorcomp.checkpoints import (
-    copy_others,
-    scan_folder,
-)
+from tensorcomp import checkpoints
 from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.atomic import atomic_file, atomic_folder, refuse_existing
@@ -30,19 +28,18 @@ from tensorcomp.locations import (
 from tensorcomp.model_files import Opener, draft_files, sources_of, tensor_keys
 from tensorcomp.pipeline import Pipeline
 from tensorcomp.planning import (
-    Budget,
     CheckpointPlan,
-    Profile,
-    Rule,
     check_names,
-    make_planner,
     plan_from_json,
 )
 from tensorcomp.progress import Progress
-from tensorcomp.pruning.request import Pruning
 from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import available_threads
+
+if TYPE_CHECKING:
+    from tensorcomp.planning import Budget, Profile, Rule
+    from tensorcomp.pruning import Pruning
 
 
 @dataclass(frozen=True)
@@ -136,15 +133,16 @@ def compress(
             )
         pipeline = Pipeline(effort or obeyed.effort, threads or available_threads(), prune=prune)
     else:
-        planner = make_planner(
+        pipeline = Pipeline.asked(
+            threads,
+            prune,
+            effort=effort,
             profile=profile,
             budget=budget,
             codecs=codecs,
             bounds=bounds,
             importance=importance,
-            effort=effort,
         )
-        pipeline = Pipeline.of(planner, threads, prune)
     target = Path(out) if out is not None else default_output(source)
     if source.is_dir():
         return _compress_folder(source, target, pipeline, progress, obeyed, force=force)
@@ -195,14 +193,14 @@ def _compress_folder(
     *,
     force: bool,
 ) -> Compressed:
-    folder = scan_folder(source)
+    folder = checkpoints.scan_folder(source)
     refuse_overlap(source, target)
     paths = {weights: source / weights for weights in folder.weights}
     written = (weights.with_name(compressed_name(weights.name)) for weights in folder.weights)
     names = {PurePath(name) for name in (*folder.others, *written)}
     with contextlib.ExitStack() as stack:
         partial = stack.enter_context(atomic_folder(target, names, force=force))
-        copy_others(folder, partial)
+        checkpoints.copy_others(folder, partial)
         keys = tensor_keys(source, paths.values())
         opened = stack.enter_context(sources_of(keys, pipeline))
         pipeline = replace(pipeline, prune=None)

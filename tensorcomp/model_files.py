@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tensorcomp.checkpoints.checkpoint import Source
 from tensorcomp.locations import open_original
 from tensorcomp.pipeline import Pipeline
-from tensorcomp.planning import Draft, Planner
+
+if TYPE_CHECKING:
+    from tensorcomp.planning import Draft, Planner
 
 Opener: TypeAlias = "Callable[[Path], AbstractContextManager[Source]]"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from tensorcomp.bundling import bundled
 from tensorcomp.checkpoints.checkpoint import Source
@@ -15,20 +16,19 @@ from tensorcomp.jobs import are_equal, copied_bytes
 from tensorcomp.planning import (
     EFFORTS,
     CheckpointPlan,
-    Draft,
-    Planner,
-    Tensor,
     TensorPlan,
     check_names,
 )
 from tensorcomp.progress import Progress
-from tensorcomp.pruning.request import Pruning
 from tensorcomp.pruning.stored import PrunedSource
-from tensorcomp.pruning.stored_selection import pruned_sources
 from tensorcomp.reports.outcome import Report
 from tensorcomp.sizing import write_obeying, write_within
 from tensorcomp.threads import Workers, available_threads
 from tensorcomp.writing import write_file
+
+if TYPE_CHECKING:
+    from tensorcomp.planning import Draft, Planner
+    from tensorcomp.pruning import Pruning
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,20 @@ class Pipeline:
         """Return the pipeline of a planner, on all available processors by default."""
         return cls(planner.effort, threads or available_threads(), planner, prune=prune)
 
+    @classmethod
+    def asked(
+        cls, threads: int | None, prune: Pruning | None, *, effort: str | None, **asked: Any
+    ) -> Pipeline:
+        """Return the pipeline of what a user asks for, as `make_planner` takes it.
+
+        Where that is nothing it has no planner, of which the modules need not be imported either.
+        """
+        if all(value in (None, ()) for value in asked.values()):
+            return cls(effort or "balanced", threads or available_threads(), prune=prune)
+        from tensorcomp.planning import make_planner
+
+        return cls.of(make_planner(effort=effort, **asked), threads, prune)
+
     def pruned(self, source: Source) -> Source:
         """Return a source as it is after pruning, if there is any."""
         return source if isinstance(source, PrunedSource) else self.pruned_together([source])[0]
@@ -100,6 +114,8 @@ class Pipeline:
             return sources
         if self.prune.target_size is not None and self.planner and self.planner.budget.is_size:
             raise PruningError("a size is the target of pruning or the budget; give one of them")
+        from tensorcomp.pruning.stored_selection import pruned_sources  # and all scores
+
         alone = replace(self, prune=None)
 
         def file_size(pruned: list[PrunedSource]) -> int:
@@ -128,6 +144,8 @@ class Pipeline:
     def draft(self, source: Source) -> Draft:
         """Return the plan of a source as far as it does not depend on a size."""
         assert self.planner is not None
+        from tensorcomp.planning import Tensor
+
         source = self.pruned(source)
         manifest = draft_manifest(source, tensor_records(source), self.chunk_elements)
 

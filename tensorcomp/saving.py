@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from tensorcomp.container.atomic import atomic_file
 from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline import Pipeline
-from tensorcomp.planning import Budget, Profile, Rule, make_planner
-from tensorcomp.pruning.request import Pruning
-from tensorcomp.reports.outcome import Report
+
+if TYPE_CHECKING:
+    from tensorcomp.planning import Budget, Profile, Rule
+    from tensorcomp.pruning import Pruning
+    from tensorcomp.reports.outcome import Report
 
 
 class MemorySource:
@@ -132,15 +134,17 @@ def save(
     """
     source = MemorySource(tensors, metadata)
     file = MemoryFile(source.nbytes)
-    planner = make_planner(
+    pipeline = Pipeline.asked(
+        threads,
+        prune,
+        effort=effort,
         profile=profile,
         budget=budget,
         codecs=codecs,
         bounds=bounds,
         importance=importance,
-        effort=effort,
     )
-    Pipeline.of(planner, threads, prune).write(source, file)
+    pipeline.write(source, file)
     return file.to_bytes()
 
 
@@ -182,13 +186,15 @@ def save_file(
         If the file cannot be written.
     """
     source = MemorySource(tensors, metadata)
-    planner = make_planner(
+    pipeline = Pipeline.asked(
+        threads,
+        prune,
+        effort=effort,
         profile=profile,
         budget=budget,
         codecs=codecs,
         bounds=bounds,
         importance=importance,
-        effort=effort,
     )
     with atomic_file(Path(filename), force=True) as file:
-        return Pipeline.of(planner, threads, prune).write(source, file)
+        return pipeline.write(source, file)

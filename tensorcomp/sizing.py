@@ -6,13 +6,16 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import CheckpointPlan, Draft, TensorPlan
+from tensorcomp.planning import CheckpointPlan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.reports.outcome import Report, TensorReport
+
+if TYPE_CHECKING:
+    from tensorcomp.planning import Draft
 
 _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tensorcomp import checkpoints
 from tensorcomp.checkpoints.checkpoint import Checkpoint, Recipe, TensorSource
-from tensorcomp.checkpoints.npz_file import NpzFile, restore_npz
-from tensorcomp.checkpoints.safetensors_file import SafetensorsFile, restore_safetensors
 from tensorcomp.checkpoints.sniff import sniff
-from tensorcomp.checkpoints.torch_file import TorchFile
-from tensorcomp.checkpoints.torch_restore import restore_torch
 from tensorcomp.errors import FormatError
 
-_OPENERS: Mapping[str, Callable[[Path], Checkpoint]] = {
-    "safetensors": SafetensorsFile,
-    "torch": TorchFile,
-    "npz": NpzFile,
-}
-_RESTORERS = {"safetensors": restore_safetensors, "torch": restore_torch, "npz": restore_npz}
+# Names in `checkpoints`, which imports what a format needs when such a file is met.
+_OPENERS = {"safetensors": "SafetensorsFile", "torch": "TorchFile", "npz": "NpzFile"}
+_RESTORERS = {"safetensors": "restore_safetensors", "torch": "restore_torch", "npz": "restore_npz"}
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -42,7 +35,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     ...         data = checkpoint.read(info.name)
     """
     path = Path(path)
-    return _OPENERS[sniff(path)](path)
+    checkpoint: Checkpoint = getattr(checkpoints, _OPENERS[sniff(path)])(path)
+    return checkpoint
 
 
 def restore(recipe: Recipe, source: TensorSource, out_path: str | os.PathLike[str]) -> None:
@@ -71,4 +65,4 @@ def restore(recipe: Recipe, source: TensorSource, out_path: str | os.PathLike[st
         raise FormatError(
             f"cannot write a checkpoint of kind {recipe.kind!r}; known are {', '.join(_RESTORERS)}"
         )
-    _RESTORERS[recipe.kind](recipe, source, Path(out_path))
+    getattr(checkpoints, _RESTORERS[recipe.kind])(recipe, source, Path(out_path))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tensorcomp.checkpoints.access import file_size, reading
 from tensorcomp.checkpoints.naming import shown
 from tensorcomp.checkpoints.safetensors_header import MAX_HEADER_BYTES
 from tensorcomp.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import zipfile
 
 Kind = Literal["safetensors", "torch", "npz"]
 
@@ -86,6 +88,8 @@ def sniff(path: Path) -> Kind:
 
 def open_zip(path: Path) -> zipfile.ZipFile:
     """Open a zip archive; a damaged one is a `CheckpointError`."""
+    import zipfile  # with all its compressors
+
     try:
         with reading(path):
             return zipfile.ZipFile(path)

@@ -7,23 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.words import as_words, word_dtype
 from tensorcomp.kernels import native
 
-# Exponent bits of each float; the others have one sign bit and the mantissa.
+# Exponent bits of each float, by name; the others have one sign bit and the mantissa.
 _EXPONENT_BITS = {
-    np.dtype(np.float64): 11,
-    np.dtype(np.float32): 8,
-    np.dtype(np.float16): 5,
-    np.dtype(ml_dtypes.bfloat16): 8,
-    np.dtype(ml_dtypes.float8_e4m3fn): 4,
-    np.dtype(ml_dtypes.float8_e4m3fnuz): 4,
-    np.dtype(ml_dtypes.float8_e5m2): 5,
-    np.dtype(ml_dtypes.float8_e5m2fnuz): 5,
+    "float64": 11,
+    "float32": 8,
+    "float16": 5,
+    "bfloat16": 8,
+    "float8_e4m3fn": 4,
+    "float8_e4m3fnuz": 4,
+    "float8_e5m2": 5,
+    "float8_e5m2fnuz": 5,
 }
 _USUAL_EXPONENT_BITS = {1: 4, 2: 5, 4: 8, 8: 11}  # what is no float is cut like one of its size
 
@@ -106,7 +105,7 @@ class Cut:
 @functools.cache
 def _cut(dtype: np.dtype, mantissa_bits: int) -> Cut:
     total = 8 * word_dtype(dtype).itemsize - 1
-    exponent = _EXPONENT_BITS.get(dtype, _USUAL_EXPONENT_BITS[dtype.itemsize])
+    exponent = _EXPONENT_BITS.get(dtype.name, _USUAL_EXPONENT_BITS[dtype.itemsize])
     bits = min(exponent + mantissa_bits, total)
     low = total - bits
     return Cut(low, (1 << bits) - 1, _narrowest(bits), _narrowest(low + 1))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
@@ -27,13 +27,11 @@ class _Format(NamedTuple):
     largest: float
 
 
-_FORMATS = {
-    np.dtype(dtype): _Format(
-        int(ml_dtypes.finfo(dtype).nmant),
-        int(ml_dtypes.finfo(dtype).minexp),
-        float(ml_dtypes.finfo(dtype).max),
-    )
-    for dtype in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
+_FORMATS = {  # by the dtype's name
+    "float64": _Format(52, -1022, sys.float_info.max),
+    "float32": _Format(23, -126, (2 - 2.0**-23) * 2.0**127),
+    "float16": _Format(10, -14, 65504.0),
+    "bfloat16": _Format(7, -126, (2 - 2.0**-7) * 2.0**127),
 }
 
 
@@ -153,9 +151,9 @@ class Grid(Transform):
 
 
 def _format_of(dtype: np.dtype) -> _Format:
-    form = _FORMATS.get(dtype)
+    form = _FORMATS.get(dtype.name) if dtype.isnative else None
     if form is None:
-        raise NotRepresentable(f"grid: {dtype} is not among {', '.join(map(str, _FORMATS))}")
+        raise NotRepresentable(f"grid: {dtype} is not among {', '.join(_FORMATS)}")
     return form
 
 

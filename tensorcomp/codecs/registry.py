@@ -7,20 +7,61 @@ class; the entry point's name is the codec's id. A third party's codec may not t
 from __future__ import annotations
 
 import functools
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
+from tensorcomp import codecs
 from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
 from tensorcomp.errors import PlanError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
 GROUP = "tensorcomp.codecs"
 
+# Our own, by id: the name of each class in `tensorcomp.codecs`, which imports it when it is asked.
+_OWN = {
+    "affine": "Affine",
+    "ans": "Ans",
+    "bitpack": "Bitpack",
+    "block": "Block",
+    "cast": "Cast",
+    "channel": "Channel",
+    "constant": "Constant",
+    "fields": "Fields",
+    "filter": "FilterRows",
+    "floats": "Floats",
+    "gaps": "Gaps",
+    "grid": "Grid",
+    "groupfloats": "GroupFloats",
+    "huffman": "Huffman",
+    "kmeans": "Kmeans",
+    "live": "Live",
+    "magnitude": "Magnitude",
+    "nf4": "Nf4",
+    "nm": "NM",
+    "packed": "Packed",
+    "palette": "Palette",
+    "pq": "Pq",
+    "randomk": "RandomK",
+    "raw": "Raw",
+    "rotate": "Rotate",
+    "runlength": "Runlength",
+    "sign": "Sign",
+    "sparse": "Sparse",
+    "svd": "Svd",
+    "ternary": "Ternary",
+    "threshold": "Threshold",
+    "topk": "TopK",
+    "trellis": "Trellis",
+    "uniform": "Uniform",
+    "zeros": "Zeros",
+    "zstd": "Zstd",
+}
 
-@functools.cache
+
 def own_codecs() -> dict[str, type[Codec]]:
-    """Return tensorcomp's own codec classes by id."""
-    from tensorcomp.codecs import OWN_CODECS
-
-    return {codec.id: codec for codec in OWN_CODECS}
+    """Return tensorcomp's own codec classes by id; imports all of them."""
+    return {name: codec_class(name) for name in _OWN}
 
 
 @functools.cache
@@ -33,9 +74,10 @@ def codec_class(name: str) -> type[Codec]:
         If neither tensorcomp nor an installed package has such a codec, several packages have, or
         the package's object cannot be imported or is not a codec of that id.
     """
-    if name in own_codecs():
-        return own_codecs()[name]
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if name in _OWN:
+        own: type[Codec] = getattr(codecs, _OWN[name])
+        return own
+    found = [entry for entry in _announced() if entry.name == name]
     if len({entry.value for entry in found}) > 1:
         homes = ", ".join(sorted(entry.value for entry in found))
         raise PlanError(f"several packages have a codec {name!r} ({homes}); keep one of them")
@@ -49,7 +91,13 @@ def codec_class(name: str) -> type[Codec]:
 
 def codec_ids() -> list[str]:
     """Return the ids of all codecs, sorted, without importing third parties' code."""
-    return sorted({*own_codecs(), *(entry.name for entry in entry_points(group=GROUP))})
+    return sorted({*_OWN, *(entry.name for entry in _announced())})
+
+
+def _announced() -> EntryPoints:
+    from importlib.metadata import entry_points  # which imports packages for mail
+
+    return entry_points(group=GROUP)
 
 
 def _loaded(entry: EntryPoint) -> object:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-import ml_dtypes
 import numpy as np
 
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -43,13 +42,15 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
 @functools.cache
 def is_float(dtype: np.dtype) -> bool:
     """Return whether a dtype is a float type of NumPy or of ml_dtypes."""
-    if dtype.kind == "f":
-        return True
+    if dtype.kind != "V":
+        return dtype.kind == "f"
+    import ml_dtypes  # not for NumPy's own types
+
     try:
         ml_dtypes.finfo(dtype)
     except ValueError:
         return False
-    return dtype.kind == "V"
+    return True
 
 
 @functools.cache
@@ -96,6 +97,8 @@ def work_dtype(dtype: np.dtype) -> np.dtype:
 @functools.cache
 def largest(dtype: np.dtype) -> float:
     """Return the largest finite number of a float dtype."""
+    import ml_dtypes
+
     return float(ml_dtypes.finfo(dtype).max)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath
 
@@ -128,7 +127,7 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
     with writing(path), _folder_alone(partial, path):
         if replaced.exists() and not path.exists():
             replaced.rename(path)  # a run was killed between the two renames below
-        shutil.rmtree(replaced, ignore_errors=True)
+        _remove_folder(replaced, ignore_errors=True)
         for leftover in partial.iterdir():
             _remove(leftover)
         try:
@@ -138,11 +137,11 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
                 path.rename(replaced)
             partial.rename(path)
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            _remove_folder(partial, ignore_errors=True)
             if replaced.exists() and not path.exists():
                 replaced.rename(path)
             raise
-        shutil.rmtree(replaced, ignore_errors=True)
+        _remove_folder(replaced, ignore_errors=True)
 
 
 def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
@@ -192,6 +191,12 @@ def _folder_alone(partial: Path, path: Path) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        _remove_folder(path)
     else:
         path.unlink()
+
+
+def _remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
+    import shutil  # and all compressors of archives, which a file needs no more than this
+
+    shutil.rmtree(path, ignore_errors=ignore_errors)

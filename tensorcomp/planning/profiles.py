@@ -20,10 +20,8 @@ No tree is forced: those that a tensor is offered compete by their measured rate
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from tensorcomp.planning.roles import check_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
 PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
+_FOLDER = Path(__file__).with_name("profiles")
 _PROTECTED = ("norm", "bias", "scale", "router", "step")
 _SMALLEST = 4096
 _KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
@@ -112,8 +111,7 @@ def load_profile(name: str) -> Profile:
         If there is no such profile, or it is not what the module's docstring says.
     """
     if name in PROFILES:
-        text = (files("tensorcomp.planning") / "profiles" / f"{name}.toml").read_text("utf-8")
-        return _parse(text, name)
+        return _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
     if not name.endswith(".toml"):
         raise PlanError(
             f"no profile is called {name!r}; known: {', '.join(PROFILES)}; "
@@ -128,10 +126,8 @@ def load_profile(name: str) -> Profile:
 
 
 def _parse(text: str, name: str) -> Profile:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    import tomllib
+
     try:
         return _from_table(tomllib.loads(text), name)
     except tomllib.TOMLDecodeError as error:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tensorcomp.pruning.adaptive import pruned, select_within_error, select_within_size
+from tensorcomp.pruning.adaptive import select_within_error, select_within_size
 from tensorcomp.pruning.granularity import Element, Granularity
+from tensorcomp.pruning.mask_checks import pruned
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.pruning.scores import Score, parse_score

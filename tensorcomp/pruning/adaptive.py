@@ -13,11 +13,11 @@ from numbers import Real
 
 import numpy as np
 
-from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.granularity import NM, Element, Granularity, parse_granularity
 from tensorcomp.pruning.groups import Limits, limits_of
 from tensorcomp.pruning.harm import ErrorCurve, most_within
+from tensorcomp.pruning.mask_checks import pruned
 from tensorcomp.pruning.scored import Scores
 from tensorcomp.pruning.selection import USUAL_FLOOR, Selection, select
 from tensorcomp.reports.errors import measure
@@ -242,11 +242,3 @@ class Room:
 def _measured(scores: Scores, selection: Selection, name: str) -> float:
     weights = np.ascontiguousarray(scores.weights[name])
     return measure(weights, pruned(weights, selection.mask(name))).rel_l2
-
-
-def pruned(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return an array with +0.0 where a mask is false; all other bits are as they were."""
-    words = as_words(np.asarray(weights, order="C"))
-    left = np.empty_like(words)
-    np.multiply(words, mask, out=left)  # a tenth of the time of where
-    return left.view(weights.dtype)

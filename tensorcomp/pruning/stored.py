@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from tensorcomp.checkpoints.naming import shown
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.adaptive import pruned
-from tensorcomp.pruning.selection import Selection
+from tensorcomp.pruning.mask_checks import pruned
 from tensorcomp.reports.errors import ErrorSums, measure
+
+if TYPE_CHECKING:
+    from tensorcomp.pruning.selection import Selection
 
 _LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all their digits
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tensorcomp_cli import progress
 from tensorcomp_cli.main import main
 
 
@@ -35,9 +34,8 @@ Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Return a function that runs the command line in this process, as a pipe would see it."""
-    monkeypatch.setattr(progress, "announce_compiling", lambda: None)
 
     def run(*arguments: object) -> Outcome:
         capsys.readouterr()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tensorcomp_cli.main
 import torch
+from click.testing import CliRunner
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 from tensorcomp.pruning import Statistics, calibrate
 

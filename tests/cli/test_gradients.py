@@ -3,9 +3,9 @@ from __future__ import annotations
 import csv
 import json
 
+import click
 import pytest
 import tensorcomp_cli.gradients as verb
-import typer
 
 ASKED = ("gradients", "estimate", "--parameters", "2e6", "--world", 8, "--bandwidth", "100mbit")
 ONE = ("--compressor", "topk(0.01, values=affine(8))")
@@ -119,7 +119,7 @@ def test_quantities(parse, text, value):
 
 @pytest.mark.parametrize("text", ["", "bit", "1 gbyte", "1GB/s", "--1gbit", "1gbit/ms"])
 def test_what_is_no_bandwidth(text):
-    with pytest.raises(typer.BadParameter, match="is no bandwidth"):
+    with pytest.raises(click.BadParameter, match="is no bandwidth"):
         verb.line_rate(text)
 
 

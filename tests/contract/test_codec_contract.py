@@ -8,7 +8,8 @@ import pytest
 from contract_trees import OWN_TREES, TREES
 
 import tensorcomp.codecs
-from tensorcomp.codecs import OWN_CODECS, Codec, Filter, Serializer, Transform, parse_tree
+from tensorcomp.codecs import Codec, Filter, Serializer, Transform, parse_tree
+from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.testing import CodecCheck, codec_checks, nasty_arrays
 
 
@@ -23,9 +24,9 @@ def test_every_codec_class_is_registered_and_has_a_sample_tree() -> None:
         names = vars(importlib.import_module(f"tensorcomp.codecs.{module.name}")).values()
         found |= {kind for kind in names if inspect.isclass(kind) and issubclass(kind, Codec)}
     found -= {Codec, Transform, Serializer, Filter}
-    assert found == set(OWN_CODECS)
-    assert len({codec.id for codec in OWN_CODECS}) == len(OWN_CODECS)
-    assert {codec.id for codec in OWN_CODECS} == set(TREES)
+    assert {codec.id: codec for codec in found} == own_codecs()
+    assert len({codec.id for codec in found}) == len(found)
+    assert own_codecs().keys() == TREES.keys()
 
 
 @pytest.mark.parametrize("tree", OWN_TREES)
