@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from tensorcomp.codecs.alphabet import (
-    Alphabet,
-    count_indices,
-    indices_of,
-    pack_symbols,
-    symbol_bits,
-    symbols_of,
-    unpack_symbols,
-)
+from tensorcomp.codecs.alphabet import pack_symbols, symbols_of, unpack_symbols
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bypass import join_low, low_bytes, split_low
 from tensorcomp.codecs.contexts import (
     SUMS,
+    ContextModel,
     learn_columns,
     learn_model,
     pack_model,
     shares_columns,
     unpack_model,
 )
-from tensorcomp.codecs.escapes import NO_ESCAPE, pack_escaped, restore_escaped, unpack_escaped
+from tensorcomp.codecs.escapes import unpack_escaped
 from tensorcomp.codecs.frequencies import Frequencies, cheapest_frequencies
 from tensorcomp.codecs.machines import MACHINES
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
-from tensorcomp.codecs.streams import PADDING, compact, split_side, stream_starts
+from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
 from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
 
 _HEAD = struct.Struct("<12Q")
 _STREAMS = 4
+Levels: TypeAlias = "tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]"
 
 
 @dataclass(frozen=True)
@@ -112,30 +107,30 @@ class Ans(Serializer):
         low_bits, packed_low = 0, np.empty(0, np.uint8)
         if self.bypass and _is_folded(array):
             low_bits, array, packed_low = split_low(array)
-        symbols = _fold(array)
-        bits = symbol_bits(symbols)
+        bits = _bits_of(array)
         most = 1 << (16 - max(bits, self.states))
         quantizers = 2 if self._is_apart(array.dtype, low_bits) and most > 1 else 1
         wanted = min(self.contexts, most // quantizers)
         model = learn_model(array, wanted if array.itemsize <= 2 else 1, shared)
-        indices = indices_of(symbols, model, bits)
-        contexts = wanted if model else 1
-        if quantizers > 1:
-            indices = self._apart(symbols, indices, _is_folded(array), contexts << bits)
-        counted = count_indices(indices, bits, quantizers * contexts)
+        contexts = quantizers * (wanted if model else 1)
+        words = symbols_of(array)
+        indices = np.empty(words.size, np.uint16)
+        counts = np.empty(contexts << bits, np.int64)
+        machine = self.trellis if quantizers > 1 else 0
+        levels = _levels_of(model, bits)
+        native.ans_index(words, _is_folded(array), bits, *levels, machine, indices, counts)
         rows = model.row_levels.size if model else 0
-        chosen = cheapest_frequencies(counted, self.states, rows, quantizers)
+        chosen = cheapest_frequencies(counts.reshape(contexts, -1), self.states, rows, quantizers)
         number = len(chosen.table)
-        step = len(counted.counts) // number
-        streams, used, first = self._encode_streams(indices, counted, chosen)
-        escape = NO_ESCAPE if chosen.escape is None else chosen.escape
-        head = number, escape, chosen.escapes, bits | low_bits << 8, *used, *first
+        streams, heads, escaped = self._encode_streams(indices, contexts, bits, chosen)
+        head = number, chosen.escape, chosen.escapes, bits | low_bits << 8, *heads
+        step = contexts // number
         side = pack_sections(
             [
                 _HEAD.pack(*head),
                 pack_symbols(chosen.symbols),
                 chosen.packed.tobytes(),
-                pack_escaped(symbols, indices, counted, chosen),
+                escaped,
                 *pack_model(model.joined(step) if model and number > quantizers else None),
             ]
         )
@@ -149,41 +144,29 @@ class Ans(Serializer):
         return self.trellis > 0 and dtype.itemsize <= 2 and low_bits == 0
 
     def _encode_streams(
-        self, indices: np.ndarray, counted: Alphabet, chosen: Frequencies
-    ) -> tuple[np.ndarray, list[int], list[int]]:
-        """Return the four streams, the bits of each and the first state of each."""
-        from tensorcomp.kernels import ans as kernel
-
-        entries, successors = _encoder_tables(counted, chosen, self.states)
-        step = len(counted.counts) // len(chosen.table)
+        self, indices: np.ndarray, contexts: int, bits: int, chosen: Frequencies
+    ) -> tuple[np.ndarray, list[int], bytes]:
+        """Return the four streams, the bits and then the first state of each, escaped values."""
         room = (indices.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
-        out = np.empty(_STREAMS * room, np.uint8)
-        stops = np.arange(1, _STREAMS + 1) * room
-        used, first = np.empty((2, _STREAMS), np.int64)
-        table = entries.repeat(step, 0).reshape(-1)
-        kernel.encode(indices, table, successors, self.states, out, stops, used, first)
-        lengths = (used + 7) // 8
-        return compact(out, stops - lengths, lengths), used.tolist(), first.tolist()
-
-    def _apart(
-        self, symbols: np.ndarray, indices: np.ndarray, folded: bool, offset: int
-    ) -> np.ndarray:
-        """Return the indices, those of quantizer 1 moved up by `offset`."""
-        from tensorcomp.kernels import trellis as kernel
-
-        machine = MACHINES[self.trellis]
-        quantizers = np.empty(symbols.size, np.uint8)
-        fold = 1 if folded else 16
-        kernel.fill_quantizers(symbols, fold, machine.feedback, machine.forward, quantizers)
-        moved = np.empty(symbols.size, np.uint16)
-        kernel.add_offsets(indices, quantizers, offset, moved)
-        return moved
+        streams = np.empty(_STREAMS * room, np.uint8)
+        heads = np.empty(2 * _STREAMS, np.int64)
+        escaped = np.zeros((chosen.escapes * bits + 7) // 8 + PADDING, np.uint8)
+        used = native.ans_encode(
+            indices,
+            chosen.table,
+            chosen.symbols,
+            contexts,
+            bits,
+            self.states,
+            chosen.escape,
+            streams,
+            heads,
+            escaped,
+        )
+        return streams[:used], heads.tolist(), escaped[:-PADDING].tobytes()
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        from tensorcomp.kernels import ans as kernel
-        from tensorcomp.kernels import trellis_ans as trellis_kernel
-
         if out.size == 0:
             return
         symbols = symbols_of(out)
@@ -198,94 +181,62 @@ class Ans(Serializer):
         if low_bits and not (self.bypass and _is_folded(out)):
             raise CodecError(f"ans: {low_bits} low bits stored apart")
         low, stream = np.split(stream, [low_bytes(low_bits, out.size, stream.size)])
-        bits, states = rest[:_STREAMS], np.array(rest[_STREAMS:], np.uint64)
+        bits, states = np.array(rest[:_STREAMS]), rest[_STREAMS:]
         alphabet = unpack_symbols(present, symbols.itemsize)
         if not 1 <= number <= 1 << (16 - self.states):
             raise CodecError(f"ans: {number} contexts of 2**{self.states} states")
-        if states.max() >= 1 << self.states:
-            raise CodecError(f"ans: state {states.max()} of {1 << self.states}")
-        frequencies = _unpack_frequencies(packed, number, alphabet.size, self.states)
+        if max(states) >= 1 << self.states:
+            raise CodecError(f"ans: state {max(states)} of {1 << self.states}")
+        if number * alphabet.size > 8 * len(packed):  # checked before so many are allocated
+            raise CodecError("ans: the table of frequencies is cut short")
         quantizers = 2 if self._is_apart(out.dtype, low_bits) and number > 1 else 1
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
         model = unpack_model(packed_model, number // quantizers, out, shared)
-        starts = 8 * stream_starts(bits, stream.size)
-        stops = starts + [(b + 7) // 8 * 8 for b in bits]
-        table = np.empty(number << self.states, np.uint32)
-        kernel.fill_decoder(frequencies, self.states, alphabet, table)
-        bases = None if model is None else model.expand(self.states).reshape(-1)
-        ends = np.empty(_STREAMS, np.int64)
-        escaped = unpack_escaped(symbols, escape, escapes, values, width)
-        if quantizers > 1:
-            offset = (number // 2) << self.states
-            fold = 1 if _is_folded(out) else 16
-            machine = MACHINES[self.trellis]
-            found = trellis_kernel.decode(
-                stream,
-                stops - bits,
-                table,
-                bases,
-                offset,
-                fold,
-                machine.feedback,
-                machine.forward,
-                escape,
-                escaped,
-                symbols,
-                ends,
-                states,
-            )
-            if found != escaped.size:
-                raise CodecError(f"ans: {found} escape symbols for {escaped.size} values")
-        else:
-            kernel.decode(stream, stops - bits, table, bases, symbols, ends, states)
-            if escape != NO_ESCAPE:
-                restore_escaped(symbols, escape, escaped)
-        if (ends != stops).any() or states.any():
+        starts = 8 * stream_starts(rest[:_STREAMS], stream.size)
+        stops = starts + (bits + 7) // 8 * 8
+        heads = np.array([*(stops - bits), *states])
+        folded = _is_folded(out)
+        escaped = unpack_escaped(symbols, escape, escapes, values, width, folded)
+        found = native.ans_decode(
+            stream,
+            heads,
+            packed + bytes(PADDING),
+            alphabet,
+            number,
+            self.states,
+            folded,
+            *_levels_of(model, self.states),
+            self.trellis if quantizers > 1 else 0,
+            escape,
+            escaped,
+            symbols,
+        )
+        if found < 0:
+            raise CodecError("ans: the frequencies do not fit their table")
+        if found != escaped.size:
+            raise CodecError(f"ans: {found} escape symbols for {escaped.size} values")
+        if (heads[:_STREAMS] != stops).any() or heads[_STREAMS:].any():
             raise CodecError("ans: a stream does not end where it should")
-        if _is_folded(out):
-            symbols[:] = (symbols >> 1) ^ -(symbols & 1)
-            if low_bits:
-                join_low(out, low_bits, low)
+        if low_bits:
+            join_low(out, low_bits, low)
 
 
 def _is_folded(array: np.ndarray) -> bool:
     return array.dtype.kind == "i" and array.itemsize <= 2
 
 
-def _fold(array: np.ndarray) -> np.ndarray:
-    """Return the symbols of an array: of signed integers, small ones for small magnitudes."""
+def _bits_of(array: np.ndarray) -> int:
+    """Return the bits that every symbol fits in; 8 for those of one byte."""
+    if array.itemsize != 2:
+        return 8
     if _is_folded(array):
-        array = (array << 1) ^ (array >> (8 * array.itemsize - 1))
-    return symbols_of(array)
+        return max(2 * int(array.max()), -2 * int(array.min()) - 1, 1).bit_length()
+    return max(int(symbols_of(array).max()), 1).bit_length()
 
 
-def _encoder_tables(
-    counted: Alphabet, chosen: Frequencies, states: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the encoder's entries, (contexts, 2**bits of a symbol), and successors."""
-    from tensorcomp.kernels import ans as kernel
-
-    number = len(chosen.table)
-    entries = np.zeros((number, 1 << counted.shift), np.uint64)
-    successors = np.empty((number + 1) << states, np.uint16)
-    kernel.fill_encoder(
-        chosen.table, states, chosen.symbols, counted.shift, entries.reshape(-1), successors
-    )
-    if chosen.rare is not None:
-        contexts, rare = np.nonzero(chosen.rare)
-        entries[contexts, counted.symbols[rare]] = entries[contexts, chosen.escape]
-    return entries, successors
-
-
-def _unpack_frequencies(packed: bytes, number: int, size: int, states: int) -> np.ndarray:
-    from tensorcomp.kernels import frequencies as kernel
-
-    if number * size > 8 * len(packed):  # checked before so many are allocated
-        raise CodecError("ans: the table of frequencies is cut short")
-    table = np.empty((number, size), np.int64)
-    read = kernel.unpack(np.frombuffer(packed + bytes(8), np.uint8), 1 << states, table)
-    sums = table.sum(axis=1)
-    if (read + 7) // 8 != len(packed) or not ((sums == 0) | (sums == 1 << states)).all():
-        raise CodecError("ans: the frequencies do not fit their table")
-    return table
+def _levels_of(model: ContextModel | None, shift: int) -> Levels:
+    """Return levels of rows and of columns, and context << shift of each sum of two of them."""
+    if model is None:
+        return None, None, None
+    return model.row_levels, model.column_levels, model.context_of.astype(np.uint16) << shift

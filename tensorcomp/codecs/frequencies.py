@@ -13,14 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.codecs.alphabet import Alphabet
+from tensorcomp.kernels import native
 
+NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
 _FRACTION = 20  # costs are counted in units of 2**-20 bit
-_LEVEL_BITS = 3  # what a row's level costs, about
-_SLOT = (
-    92  # what a state more costs a full table: 1.44 bit for each time it is gone through, in 1/64
-)
-_ENTRY = 192  # what an entry of the stored table costs, in 1/64 bit
+_LONGEST_CODE = 30  # bits of a frequency in the packed table at most
 
 
 @functools.cache
@@ -53,10 +50,8 @@ class Frequencies:
         (K, A) int64: each row adds up to 2**states, or to 0 where its context is empty.
     packed : numpy.ndarray
         uint8: the table in few bits.
-    escape : int or None
-        The symbol that stands for the rare ones.
-    rare : numpy.ndarray or None
-        (K, all symbols) bool: those that a context has no code for; None where there are none.
+    escape : int
+        The symbol that stands for those that a context has no code for; `NO_ESCAPE` if all have.
     escapes : int
         How many elements have such a symbol.
     """
@@ -64,20 +59,20 @@ class Frequencies:
     symbols: np.ndarray
     table: np.ndarray
     packed: np.ndarray
-    escape: int | None = None
-    rare: np.ndarray | None = None
-    escapes: int = 0
+    escape: int
+    escapes: int
 
 
 def cheapest_frequencies(
-    counted: Alphabet, states: int, rows: int, without: int = 1
+    counts: np.ndarray, states: int, rows: int, without: int = 1
 ) -> Frequencies:
     """Return the frequencies, of all contexts or of contexts joined two by two, that cost least.
 
     Parameters
     ----------
-    counted : Alphabet
-        With K contexts, a power of two; fewer are tried as well, until they cost more.
+    counts : numpy.ndarray
+        (K, 2**bits of a symbol) int64, overwritten. K is a power of two; fewer contexts are tried
+        as well, until they cost more.
     states : int
         Bits of a state: frequencies of a context add up to 2**states.
     rows : int
@@ -85,67 +80,13 @@ def cheapest_frequencies(
     without : int
         So many, that is.
     """
-    best: tuple[int, Frequencies] | None = None
-    alphabet, falling = counted, True
-    while True:
-        number = alphabet.counts.shape[0]
-        if falling or number <= without:  # the last ones need no levels, and so may be cheaper yet
-            levels = _LEVEL_BITS * rows if number > without else 0
-            falling = False
-            for candidate in (_plain(alphabet, states), _with_escape(alphabet, states)):
-                if candidate is not None:
-                    cost = candidate[0] + (levels << _FRACTION)
-                    if best is None or cost < best[0]:
-                        best, falling = (cost, candidate[1]), True
-            falling |= best is None
-        if number == 1:
-            assert best is not None
-            return best[1]
-        alphabet = alphabet.merged()
-
-
-def _plain(alphabet: Alphabet, states: int) -> tuple[int, Frequencies] | None:
-    """Return frequencies of all symbols and what they cost, or None if they are too many."""
-    if alphabet.symbols.size > 1 << (states - 1):
-        return None
-    cost, table, packed = _normalize(alphabet.counts, states)
-    return cost, Frequencies(alphabet.symbols, table, packed)
-
-
-def _with_escape(alphabet: Alphabet, states: int) -> tuple[int, Frequencies] | None:
-    """Return frequencies of the symbols that are not rare, and what they cost."""
-    counts = alphabet.counts
-    if counts.shape[1] == 1:
-        return None
-    # Escaping a symbol costs its bits each time, keeping it an entry and a state that is too many.
-    most = (_SLOT * counts.sum(axis=1, keepdims=True) + (_ENTRY << states)) >> states
-    rare = counts * (64 * alphabet.shift + _SLOT) < most
-    largest = 1 << (states - 1)
-    if counts.shape[1] > largest:
-        by_count = np.argsort(-counts, axis=1, kind="stable")
-        np.put_along_axis(rare, by_count[:, largest:], values=True, axis=1)
-    rare &= counts > 0
-    if not rare.any():
-        return None
-    escape = int(counts.sum(axis=0).argmin())
-    rare[:, escape] = counts[:, escape] > 0
-    kept = np.where(rare, 0, counts)
-    kept[:, escape] = counts.sum(axis=1) - kept.sum(axis=1)
-    escapes = int(kept[:, escape].sum())
-    coded = np.flatnonzero(kept.any(axis=0))
-    cost, table, packed = _normalize(kept[:, coded], states)
-    cost += escapes * alphabet.shift << _FRACTION
-    symbol = int(alphabet.symbols[escape])
-    return cost, Frequencies(alphabet.symbols[coded], table, packed, symbol, rare, escapes)
-
-
-def _normalize(counts: np.ndarray, states: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return what symbols and table cost, the table of frequencies, and its packed bytes."""
-    from tensorcomp.kernels import frequencies as kernel
-
-    counts = np.ascontiguousarray(counts)
-    table = np.empty_like(counts)
-    cost = int(kernel.normalize(counts, states, log2_table(states), table))
-    packed = np.zeros(table.size * kernel.LONGEST_CODE // 8 + 9, np.uint8)
-    bits = int(kernel.pack(table, packed))
-    return cost + (bits << _FRACTION), table, packed[: (bits + 7) // 8]
+    symbols = np.empty(counts.shape[1], np.uint16)
+    table = np.empty(counts.size, np.int64)
+    packed = np.zeros(counts.size * _LONGEST_CODE // 8 + 9, np.uint8)
+    info = np.empty(4, np.int64)
+    number = native.ans_frequencies(
+        counts, states, rows, without, log2_table(states), symbols, table, packed, info
+    )
+    size, escape, escapes, bits = info.tolist()
+    table = table[: number * size].reshape(number, size)
+    return Frequencies(symbols[:size], table, packed[: (bits + 7) // 8], escape, escapes)

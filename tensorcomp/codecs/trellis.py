@@ -9,13 +9,16 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.machines import MACHINES, Machine
-from tensorcomp.codecs.rounding import check_float, widened
+from tensorcomp.codecs.machines import MACHINES
+from tensorcomp.codecs.rounding import check_float, is_real, widened, work_dtype
 from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of, to_centroids
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 MOST_CENTROIDS = 16
+_ROW = 64  # machines, and so elements that are coded side by side
+_PARTS = 1 << 15  # of a step, in which kernels count
 _FEWEST = 256  # elements that pay for centroids
 _SAMPLE = 1 << 15  # elements that centroids are learned from, about
 
@@ -86,70 +89,34 @@ class Trellis(Transform):
         NotRepresentable
             If the array holds no finite floats, or too large ones.
         """
-        values = widened(array, "trellis").reshape(-1)
-        positions = _positions(values, self.step)
-        codes = _best_codes(positions, MACHINES[self.states])
-        centroids = np.empty(0, np.int8)
-        if array.size >= _FEWEST:
-            centroids = self._learn_centroids(positions, codes[: array.size])
-        return {"codes": codes[: array.size].reshape(array.shape), "centroids": centroids}
-
-    def _learn_centroids(self, positions: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        from tensorcomp.kernels import trellis as kernel
-
-        quantizers = _quantizers(codes, MACHINES[self.states])
-        sums, counts = np.zeros((2, MOST_CENTROIDS + 1), np.int64)
-        stride = kernel.LANES * max(codes.size // _SAMPLE, 1)
-        kernel.sum_residuals(positions, codes, quantizers, stride, sums, counts)
-        return to_centroids(sums, counts, kernel.STEP)
+        if not is_real(array.dtype):
+            raise NotRepresentable(f"trellis: {array.dtype} is no float type with a zero")
+        values = array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
+        scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
+        codes = np.empty(-(-array.size // _ROW) * _ROW, np.dtype("<i2"))
+        sums, counts = np.zeros((2, MOST_CENTROIDS + 2), np.int64)
+        every = max(array.size // _SAMPLE, 1) if array.size >= _FEWEST else 0
+        if not native.trellis_encode(values, scale, self.states, every, codes, sums, counts):
+            widened(array, "trellis")  # NaN and infinity have a message of their own
+            raise NotRepresentable(
+                f"trellis: an element has more than 32,766 steps of {self.step:g}"
+            )
+        return {
+            "codes": codes[: array.size].reshape(array.shape),
+            "centroids": to_centroids(sums[:-1], counts[:-1], _PARTS),
+        }
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Find the quantizer of each code, and look its value up."""
-        from tensorcomp.kernels import trellis as kernel
-
         codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
         check_float(out.dtype, "trellis")
         if centroids.size > MOST_CENTROIDS:
             raise CodecError(f"trellis: {centroids.size} centroids, at most {MOST_CENTROIDS}")
         if codes.size == 0:
             return
-        quantizers = _quantizers(codes, MACHINES[self.states])
         lowest = 2 * int(codes.min()) - 1
         points = np.arange(lowest, 2 * int(codes.max()) + 1)
         table = np.empty(points.size, out.dtype)
         fill_values(points, 2, self.step, centroids, table)
-        kernel.look_up(codes, quantizers, lowest, as_words(table), as_words(out).reshape(-1))
-
-
-def _positions(values: np.ndarray, step: float) -> np.ndarray:
-    """Return the elements in units of a small part of the step, zeros up to a whole row."""
-    from tensorcomp.kernels import trellis as kernel
-
-    positions = np.zeros(-(-values.size // kernel.LANES) * kernel.LANES, np.int32)
-    scale = inverse_of(step / kernel.STEP, values.dtype, "trellis")
-    if not kernel.to_positions(values, scale, positions[: values.size]):
-        raise NotRepresentable(f"trellis: an element has more than 32,766 steps of {step:g}")
-    return positions
-
-
-def _best_codes(positions: np.ndarray, machine: Machine) -> np.ndarray:
-    """Return the codes of least squared error, of each machine by itself."""
-    from tensorcomp.kernels import trellis as kernel
-
-    rows = positions.reshape(-1, kernel.LANES)
-    decisions = np.empty(rows.shape, np.uint16 if machine.states <= 16 else np.uint32)
-    last = np.empty(kernel.LANES, np.uint32)
-    codes = np.empty(rows.shape, np.dtype("<i2"))
-    kernel.search(rows, machine.feedback, machine.forward, decisions, last)
-    kernel.trace(rows, machine.feedback, machine.forward, decisions, last, codes)
-    return codes.reshape(-1)
-
-
-def _quantizers(codes: np.ndarray, machine: Machine) -> np.ndarray:
-    """Return the quantizer of each element, uint8."""
-    from tensorcomp.kernels import trellis as kernel
-
-    quantizers = np.empty(codes.size, np.uint8)
-    width = 8 * codes.itemsize
-    kernel.fill_quantizers(as_words(codes), width, machine.feedback, machine.forward, quantizers)
-    return quantizers
+        words = as_words(out).reshape(-1)
+        native.trellis_decode(codes, self.states, lowest, as_words(table), words)

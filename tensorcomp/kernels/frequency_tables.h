@@ -49,8 +49,8 @@ INLINE i64 predict(const i64 *table, i64 n, i64 k, i64 a, i64 *activity) {
     return left + above - corner;
 }
 
-/* Code a table (contexts, n) into `out`, zeros with 8 bytes to spare; return the bits. */
-static i64 pack_table(const i64 *table, i64 contexts, i64 n, u8 *out) {
+/* The bits of a table (contexts, n), coded into `out`, zeros with 8 bytes to spare, or only counted if it is NULL. */
+INLINE i64 code_table(const i64 *table, i64 contexts, i64 n, u8 *out) {
     Means m = new_means();
     i64 position = 0, activity;
     for (i64 a = 0; a < n; a++)
@@ -58,17 +58,20 @@ static i64 pack_table(const i64 *table, i64 contexts, i64 n, u8 *out) {
             i64 expected = predict(table, n, k, a, &activity), error = table[k * n + a] - expected;
             i64 value = llabs(error) > expected ? error + expected : error >= 0 ? 2 * error : -2 * error - 1;
             i64 bits = rice_bits(&m, activity), ones = value >> bits;
-            if (ones < UNARY) {
-                position = put_bits(out, position, ((i64)1 << ones) - 1, ones + 1);
-                position = put_bits(out, position, value & (((i64)1 << bits) - 1), bits);
-            } else {
-                position = put_bits(out, position, ((i64)1 << UNARY) - 1, UNARY);
-                position = put_bits(out, position, value, PLAIN);
+            i64 unary = min64(ones + 1, UNARY), plain = ones < UNARY ? bits : PLAIN;
+            if (out) {
+                put_bits(out, position, ((i64)1 << min64(ones, UNARY)) - 1, unary);
+                put_bits(out, position + unary, ones < UNARY ? value & (((i64)1 << bits) - 1) : value, plain);
             }
+            position += unary + plain;
             learn(&m, activity, value);
         }
     return position;
 }
+static i64 pack_table(const i64 *table, i64 contexts, i64 n, u8 *out) {
+    return code_table(table, contexts, n, out);
+}
+static i64 table_bits(const i64 *table, i64 contexts, i64 n) { return code_table(table, contexts, n, NULL); }
 
 /* Read a table; return the bits read, or -1 if the data end too early or a value is not in 0 … total. */
 static i64 unpack_table(Bytes in, i64 total, i64 *table, i64 contexts, i64 n) {

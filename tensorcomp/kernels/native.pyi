@@ -56,23 +56,6 @@ def contexts_find(
     context_of (31,) uint8 is set to which of so many contexts each sum of two levels has.
     """
 
-def contexts_fill(
-    row_levels: Array,
-    column_levels: Array,
-    context_of: Array,
-    shift: int,
-    symbols: Array | None,
-    out: Array,
-    /,
-) -> int:
-    """Set out (R, C) uint16 to each element's context << shift, with its symbol in the low bits.
-
-    Levels below 16, (R,) and (C,) uint8; context_of (31,) uint8; symbols (R, C) of 1 or 2 bytes.
-    """
-
-def contexts_count(words: Array, counts: Array, /) -> int:
-    """Set counts (S,) int64 to how often each word occurs: (n,) of 1 or 2 bytes, below S."""
-
 # huffman.c
 
 def huffman_encode(
@@ -91,8 +74,8 @@ def huffman_encode(
 ) -> int:
     """Encode symbols (R, C) below 2**bits in the number of contexts that costs least.
 
-    Symbols have 1 or 2 bytes, those of 1 have 8 bits; contexts as for `contexts_fill`, or None for
-    a single one; level_bits is what more than one context needs besides. Set are code lengths
+    Symbols have 1 or 2 bytes, those of 1 have 8 bits; levels of rows and columns below 16, uint8, and the context of each sum of two, (31,)
+    uint8, or None for a single context; level_bits is what more than one context needs besides. Set are code lengths
     (K, A) uint8 and symbols (A,) uint16, each at the front of its array, and numbers (11,) int64:
     K, A, the longest code allowed, the bits of each of eight streams. K is 0 if there are too many
     symbols. Returns the bytes of the streams, each from a whole byte on. These have room for eight
@@ -178,6 +161,118 @@ def fields_split(words: Array, low: int, mask: int, symbols: Array, rest: Array,
 
 def fields_merge(symbols: Array, rest: Array, low: int, words: Array, /) -> int:
     """Undo `fields_split`; bits beyond the fields' widths are dropped."""
+# ans.c
+
+def ans_index(
+    words: Array,
+    folded: bool,
+    bits: int,
+    row_levels: Array | None,
+    column_levels: Array | None,
+    value_of: Array | None,
+    states: int,
+    indices: Array,
+    counts: Array,
+    /,
+) -> None:
+    """Set indices (n,) uint16 to context << bits | symbol, and counts (S,) int64 of each index.
+
+    words (n,) uint8 or uint16: of signed integers if folded, whose symbols then are 0, 1, 2, 3 …
+    for 0, -1, 1, -2 …. value_of (31,) uint16 is context << bits of the sum of a row's level and a
+    column's. With a machine of so many states (0: none), the upper half of the contexts is that of
+    quantizer 1.
+    """
+
+def ans_encode(
+    indices: Array,
+    table: Array,
+    symbols: Array,
+    contexts: int,
+    bits: int,
+    states: int,
+    escape: int,
+    streams: Array,
+    heads: Array,
+    escaped: Array,
+    /,
+) -> int:
+    """Write four streams of bits, one behind the other, and return their bytes.
+
+    indices (n,) uint16, context << bits | symbol, the symbols (A,) uint16 of frequencies, `table`
+    (K, A) int64, where neighbours of the contexts are one. Sets heads (8,) int64 to the streams'
+    bits and the decoder's first states. `escape`, if it is below 65,536, stands for all symbols
+    that a context has no frequency for; they and itself are put into `escaped`, uint8 zeros with 8
+    bytes to spare. streams: 4 × ((n // 4 + 1) × states // 8 + 9) bytes.
+    """
+
+def ans_decode(
+    stream: Array,
+    heads: Array,
+    packed: bytes,
+    symbols: Array,
+    contexts: int,
+    states: int,
+    folded: bool,
+    row_levels: Array | None,
+    column_levels: Array | None,
+    value_of: Array | None,
+    machine: int,
+    escape: int,
+    escaped: Array,
+    out: Array,
+    /,
+) -> int:
+    """Decode (n,) uint8 or uint16; return how often `escape` came, or -1 if the table is damaged.
+
+    heads (8,) int64 are the streams' first bits and states, and then those reached. packed: the
+    frequencies of the symbols (A,) uint16, with 8 bytes to spare. value_of (31,) uint16 is context
+    << states of the sum of two levels. machine, folded: as in `ans_index`. escaped (E,) like `out`:
+    the values that take the place of `escape`.
+    """
+
+def ans_unpack_escaped(packed: bytes, width: int, folded: bool, values: Array, /) -> None:
+    """Read values of `width` bits, one behind the other; `packed` has 8 bytes to spare."""
+
+# frequencies.c
+
+def ans_frequencies(
+    counts: Array,
+    states: int,
+    rows: int,
+    without: int,
+    log2: Array,
+    symbols: Array,
+    table: Array,
+    packed: Array,
+    info: Array,
+    /,
+) -> int:
+    """Choose frequencies that cost least, and return the number of their contexts, K.
+
+    counts (contexts, symbols) int64, overwritten; log2 (2**states + 1,) int64: of 0 … 2**states in
+    2**-20 bit. Sets symbols (A,) uint16, table (K, A), packed (uint8 zeros, 30 bits an entry and 9
+    bytes), each with room for all counts, and info (4,): A, the escape symbol, how often it stands
+    for a symbol, bits packed. `rows` levels need not be stored for `without` contexts or fewer.
+    """
+
+# trellis.c
+
+def trellis_encode(
+    values: Array, scale: float, states: int, every: int, codes: Array, sums: Array, counts: Array, /
+) -> bool:
+    """Set `codes` to those of least squared error of values (n,) float32 or float64, finite.
+
+    scale is 32,768 / step; states those of the machine. codes int16, n rounded up to a multiple of
+    64. Of each `every` rows of 64 elements, one is added to sums and counts (M,) int64, or none
+    where it is 0: how far magnitudes lie above that of their points 0 … M - 1 half steps from 0,
+    in 1/32,768 step. Returns whether no element is NaN or has more than 32,766 steps.
+    """
+
+def trellis_decode(
+    codes: Array, states: int, lowest: int, table: Array, out: Array, /
+) -> None:
+    """Set out[i] = table[2 codes[i] - quantizer of i - lowest]: the table has every such place."""
+
 # gradients.c
 
 def is_finite(values: NDArray[np.float32], /) -> bool:

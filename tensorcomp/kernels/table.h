@@ -11,8 +11,6 @@ KERNEL(bitpack_pack_low, "u8[n] int &u8[p]")
 KERNEL(sum_magnitudes, "W[n]")
 /* contexts.c */
 KERNEL(contexts_find, "W[r,c] int int int &u8[r] &u8[c] &u8[31]?")
-KERNEL(contexts_fill, "u8[r] u8[c] u8[31] int W[r,c]? &u16[r,c]")
-KERNEL(contexts_count, "W[n] &i64[s]")
 /* huffman.c */
 KERNEL(huffman_encode, "W[r,c] u8[r]? u8[c]? u8[31]? int int int &u8[16384] &u16[4096] &i64[11] &u8[s]")
 KERNEL(huffman_decode, "u8[s] &i64[8] u8[k,a] int u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
@@ -25,7 +23,15 @@ KERNEL(floats_decode, "u8[b] int u8[c]? &W[r,c]")
 KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
 KERNEL(fields_merge, "R[n] S[n] int &W[n]")
 /* ans.c */
+KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
+KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int &u8[o] &i64[8] &u8[v]")
+KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")
+KERNEL(ans_unpack_escaped, "u8[n] int int &W[e]")
+/* frequencies.c */
+KERNEL(ans_frequencies, "&i64[k,s] int int int i64[l] &u16[s] &i64[t] &u8[p] &i64[4]")
 /* trellis.c */
+KERNEL(trellis_encode, "F[n] float int int &i16[m] &i64[k] &i64[k]")
+KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
 /* quantizers.c */
 /* sparse.c */
 /* gradients.c */

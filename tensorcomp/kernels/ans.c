@@ -1,0 +1,347 @@
+/* Tabled asymmetric numeral systems (tANS): tables, and four interleaved streams.
+
+   A table has 2**states states. A symbol of frequency f owns f of them; coding it from state x puts out the low bits
+   of x that bring x into f … 2 f - 1, and moves to the state that this number stands for. The encoder goes backwards
+   over the symbols and writes each stream backwards, so that the decoder reads forwards. Symbol i goes to stream
+   i % 4, so that four table look-ups are in flight at once. Each symbol is coded by the table of its context. */
+#include "bits.h"
+#include "context_rows.h"
+#include "frequency_tables.h"
+#include "machines.h"
+
+enum { STREAMS = 4, UNROLL = 4, BATCH = STREAMS * UNROLL }; /* a word holds 4 symbols: 7 + 4 × 12 bits */
+enum { CONTEXT_BLOCK = 1024 };                              /* elements whose contexts are found at once */
+enum { MOST_STATE_BITS = 12 };
+
+/* ---- indices --------------------------------------------------------------------------------------- */
+
+/* Signed integers 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that small ones stand for small magnitudes. */
+INLINE u16 fold16(i16 value) { return (u16)(value << 1) ^ (u16)(value >> 15); }
+INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16) - (symbol & 1); }
+
+/* Set the symbols of integers of 1 or 2 bytes. */
+static void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
+    const u16 *words = data;
+    const u8 *bytes = data;
+    if (itemsize == 2)
+        for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i16)words[i]) : words[i];
+    else
+        for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i8)bytes[i]) : bytes[i];
+}
+
+/* Add `offset` where the element belongs to quantizer 1. Where symbols are folded, their elements' parities are those
+   of bits 0 and 1 together. */
+static void tell_quantizers(Machine m, u8 *states, int folded, u16 offset, u16 symbol_mask, i64 n,
+                            u16 *indices) {
+    u8 parities[MACHINES] = {0}, quantizers[MACHINES];
+    for (i64 start = 0; start < n; start += MACHINES) {
+        u16 *restrict some = indices + start;
+        i64 count = min64(n - start, MACHINES);
+        for (i64 l = 0; l < count; l++) {
+            u16 symbol = some[l] & symbol_mask;
+            parities[l] = (symbol ^ (folded ? symbol >> 1 : 0)) & 1;
+        }
+        advance_machines(m, states, parities, quantizers);
+        for (i64 l = 0; l < count; l++) some[l] += offset & (u16)-quantizers[l];
+    }
+}
+
+/* Two tables in turn, because an increment of a counter that was just written has to wait; more would not stay in the
+   nearest cache. */
+static void count_indices(const u16 *indices, i64 n, u32 *even, u32 *odd) {
+    for (i64 i = 0; i + 1 < n; i += 2) {
+        even[indices[i]]++;
+        odd[indices[i + 1]]++;
+    }
+    if (n & 1) even[indices[n - 1]]++;
+}
+
+ENTRY(ans_index) {
+    const u8 *data = arg[0].data;
+    i64 n = arg[0].size, folded = arg[1].i, bits = arg[2].i, size = arg[8].size;
+    Machine m = machine_of(arg[6].i);
+    u16 *indices = arg[7].data, offset = (u16)(size / 2);
+    u8 states[MACHINES] = {0};
+    ContextRows rows = {arg[3].data, arg[4].data, arg[5].data, arg[3].size, arg[4].size, NULL, {NULL}, 0, 0};
+    if (rows.row_levels && rows.rows * rows.columns != n) return BAD_SIZES;
+    TAKE(u16, patterns, pattern_room(&rows));
+    TAKE(u32, counters, 2 * size);
+    u16 bases[CONTEXT_BLOCK];
+    rows.patterns = patterns;
+    memset(counters, 0, (size_t)size * 2 * sizeof *counters);
+    for (i64 start = 0; start < n; start += CONTEXT_BLOCK) {
+        i64 count = min64(n - start, CONTEXT_BLOCK);
+        u16 *restrict some = indices + start;
+        find_symbols(data + start * arg[0].itemsize, arg[0].itemsize, (int)folded, count, some);
+        if (rows.row_levels) {
+            next_bases(&rows, count, bases);
+            for (i64 i = 0; i < count; i++) some[i] |= bases[i];
+        }
+        if (m.width) tell_quantizers(m, states, (int)folded, offset, (u16)((1 << bits) - 1), count, some);
+        count_indices(some, count, counters, counters + size);
+    }
+    for (i64 i = 0; i < size; i++) ((i64 *)arg[8].data)[i] = (i64)counters[i] + counters[size + i];
+    return 0;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------- */
+
+static i64 sum_of(const i64 *row, i64 n) {
+    i64 total = 0;
+    for (i64 a = 0; a < n; a++) total += row[a];
+    return total;
+}
+
+/* Set owners[state] to the index of the symbol that owns it, each one's states far apart. */
+static void spread(const i64 *frequencies, i64 n, i64 states, u16 *owners) {
+    i64 total = (i64)1 << states, step = (total >> 1) + (total >> 3) + 3,
+        state = 0; /* odd: meets each state once */
+    for (i64 a = 0; a < n; a++)
+        for (i64 k = 0; k < frequencies[a]; k++, state = (state + step) & (total - 1)) owners[state] = (u16)a;
+}
+
+/* A decoder's entry: value << 16 | base << 4 | bits. The next state is base + the next `bits` bits of the stream, below
+   2**states if a context's frequencies add up to that; where they add up to 0, its entries are. */
+static void fill_decoder(const i64 *frequencies, i64 n, i64 states, const u16 *values, u16 *owners,
+                         i64 *following, u32 *table) {
+    i64 total = (i64)1 << states;
+    if (sum_of(frequencies, n) != total) {
+        memset(table, 0, (size_t)total * sizeof *table);
+        return;
+    }
+    memcpy(following, frequencies, (size_t)n * sizeof *following);
+    spread(frequencies, n, states, owners);
+    for (i64 state = 0; state < total; state++) {
+        i64 a = owners[state], number = following[a]++, bits = states + 1 - bit_length((u64)number);
+        i64 base = (number << bits) - total;
+        table[state] = (u32)values[a] << 16 | (u32)(base << 4 | bits);
+    }
+}
+
+/* An encoder's tables. entries[context << bits | symbol] = find << 32 | delta: from state x, 2**states and up,
+   (x + delta) >> 16 bits are put out, and the next state is successors[(x >> bits) + find]. */
+typedef struct {
+    i64 states, bits, step; /* step: contexts of the indices that are one context of the table */
+    u64 *entries;
+    u16 *successors; /* (contexts + 1, 2**states): one more, so that no `find` is negative */
+} Encoder;
+
+static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 context, const u16 *symbols,
+                         u64 none, u16 *owners, i64 *following) {
+    i64 total = (i64)1 << e->states, below = (context + 1) << e->states, size = (i64)1 << e->bits;
+    u64 *entries = e->entries + (context * e->step << e->bits);
+    memset(entries, 0, (size_t)(size * e->step) * sizeof *entries);
+    if (sum_of(frequencies, n) != total) return;
+    for (i64 a = 0; a < n; a++) {
+        following[a] = below;
+        if (!frequencies[a]) continue;
+        i64 most = e->states + 1 - bit_length((u64)frequencies[a] - 1);
+        u64 delta = (u64)((most << 16) - (frequencies[a] << most));
+        entries[symbols[a]] = (u64)(below - frequencies[a]) << 32 | delta;
+        below += frequencies[a];
+    }
+    if (none < NO_ESCAPE)
+        for (i64 symbol = 0; symbol < size; symbol++)
+            if (!entries[symbol]) entries[symbol] = entries[none];
+    for (i64 k = 1; k < e->step; k++) memcpy(entries + k * size, entries, (size_t)size * sizeof *entries);
+    spread(frequencies, n, e->states, owners);
+    for (i64 state = 0; state < total; state++)
+        e->successors[following[owners[state]]++] = (u16)(total + state);
+}
+
+/* ---- encoder --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    u64 word, used, position, x;
+} Writer;
+
+INLINE void put_symbol(Writer *w, u64 entry, const u16 *successors) {
+    u64 bits = ((w->x + (u32)entry) >> 16) & 63;
+    w->word = (w->word << bits) | (w->x & (((u64)1 << bits) - 1));
+    w->used += bits;
+    w->x = successors[(w->x >> bits) + (entry >> 32)];
+}
+
+/* Store the upper whole bytes of the bits of the word below the position. */
+INLINE void flush_below(Writer *w, u8 *out) {
+    store64(out + w->position - 8, (w->word << (63 - w->used)) << 1);
+    w->position -= w->used >> 3;
+    w->used &= 7;
+}
+
+static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out, Writer *writers) {
+    const u64 *entries = e->entries;
+    const u16 *successors = e->successors;
+    i64 stop = n - n % BATCH;
+    for (i64 i = n - 1; i >= stop; i--) {
+        put_symbol(&writers[i % STREAMS], entries[indices[i]], successors);
+        flush_below(&writers[i % STREAMS], out);
+    }
+    Writer w[STREAMS];
+    memcpy(w, writers, sizeof w);
+    for (const u16 *batch = indices + stop - BATCH; batch >= indices; batch -= BATCH) {
+#pragma GCC unroll 16
+        for (int i = BATCH - 1; i >= 0; i--) put_symbol(&w[i % STREAMS], entries[batch[i]], successors);
+#pragma GCC unroll 4
+        for (int j = 0; j < STREAMS; j++) flush_below(&w[j], out);
+    }
+    memcpy(writers, w, sizeof w);
+}
+
+/* Put the symbols that have no code, and the escape symbol, as they are; return the bits, or -1 if `room` is less. */
+static i64 put_escaped(const Encoder *e, const u8 *escaped, const u16 *indices, i64 n, u8 *out, i64 room) {
+    i64 position = 0;
+    for (i64 i = 0; i < n; i++)
+        if (escaped[indices[i]]) {
+            if (position + e->bits > room) return -1;
+            position = put_bits(out, position, indices[i] & (((i64)1 << e->bits) - 1), e->bits);
+        }
+    return position;
+}
+
+/* Set escaped[index] to whether such an element is. */
+static void find_escaped(const Encoder *e, i64 contexts, u64 escape, u8 *escaped) {
+    i64 size = (i64)1 << e->bits;
+    for (i64 k = 0; k < contexts; k++)
+        for (i64 symbol = 0; symbol < size; symbol++)
+            escaped[k * size + symbol] = e->entries[k * size + symbol] == e->entries[k * size + (i64)escape];
+}
+
+ENTRY(ans_encode) {
+    const u16 *indices = arg[0].data, *symbols = arg[2].data;
+    const i64 *frequencies = arg[1].data;
+    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i,
+        *head = arg[8].data;
+    u64 escape = (u64)arg[6].i;
+    Encoder e = {.bits = arg[4].i, .states = arg[5].i};
+    i64 room = (n / STREAMS + 1) * e.states / 8 + 9, written = 0;
+    u8 *out = arg[7].data;
+    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[7].size < STREAMS * room)
+        return BAD_SIZES;
+    e.step = contexts / number;
+    TAKE(u64, entries, contexts << e.bits);
+    TAKE(u16, successors, (number + 1) << e.states);
+    TAKE(u16, owners, (i64)1 << e.states);
+    TAKE(i64, following, size);
+    e.entries = entries;
+    e.successors = successors;
+    for (i64 k = 0; k < number; k++)
+        fill_encoder(&e, frequencies + k * size, size, k, symbols, escape, owners, following);
+    Writer writers[STREAMS];
+    for (int j = 0; j < STREAMS; j++) writers[j] = (Writer){0, 0, (u64)((j + 1) * room), (u64)1 << e.states};
+    encode_streams(&e, indices, n, out, writers);
+    for (int j = 0; j < STREAMS; j++) {
+        i64 stop = (j + 1) * room;
+        head[j] = (stop - (i64)writers[j].position) * 8 + (i64)writers[j].used;
+        head[STREAMS + j] = (i64)(writers[j].x - ((u64)1 << e.states));
+        flush_below(&writers[j], out);
+        i64 bytes = (head[j] + 7) / 8;
+        memmove(out + written, out + stop - bytes, (size_t)bytes);
+        written += bytes;
+    }
+    if (escape < NO_ESCAPE) {
+        TAKE(u8, escaped, contexts << e.bits);
+        find_escaped(&e, contexts, escape, escaped);
+        i64 left = 8 * (arg[9].size - 8);
+        if (put_escaped(&e, escaped, indices, n, arg[9].data, left) < 0) return BAD_SIZES;
+    }
+    return written;
+}
+
+/* ---- decoder --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const u8 *stream;
+    u64 limit;                   /* of a byte that a word is loaded from */
+    u64 at[STREAMS], x[STREAMS]; /* bits read, states */
+    const u32 *table;
+    i64 escape; /* the value that stands for rare ones, or NO_ESCAPE */
+    Machine machine;
+    u64 planes[5],
+        offset; /* the machines' states, a word for each bit; where the table of quantizer 1 starts */
+} Reader;
+
+/* Move all machines on, whose quantizers are the lowest plane. */
+static void advance_planes(Machine m, u64 *planes, u64 parities) {
+    u64 quantizers = planes[0];
+    for (int b = 0; b < m.width; b++) {
+        u64 bit = b + 1 < m.width ? planes[b + 1] : 0;
+        planes[b] =
+            bit ^ (m.feedback >> (b + 1) & 1 ? quantizers : 0) ^ (m.forward >> (b + 1) & 1 ? parities : 0);
+    }
+}
+
+/* Decode a symbol: return the entry, drop its bits from the word, and move to the next state. */
+INLINE u32 take_symbol(const u32 *table, u64 *word, u64 *x) {
+    u32 entry = table[*x], bits = entry & 15;
+    *x = (entry >> 4 & 0xFFF) + (*word & (((u64)1 << bits) - 1));
+    *word >>= bits;
+    return entry;
+}
+
+#define W u8
+#define NAME(x) x##_8
+#include "ans_decoder.inc"
+#define W u16
+#define NAME(x) x##_16
+#include "ans_decoder.inc"
+
+static void unfold_all(u16 *values, i64 n) {
+    for (i64 i = 0; i < n; i++) values[i] = unfold16(values[i]);
+}
+
+/* Read values of `width` bits, one behind the other. */
+ENTRY(ans_unpack_escaped) {
+    Bytes in = {arg[0].data, arg[0].size};
+    i64 width = arg[1].i, position = 0;
+    (void)scratch;
+    if (in.size < 8 || width < 0 || width > 16) return BAD_SIZES;
+    for (i64 i = 0; i < arg[3].size; i++, position += width) {
+        u16 value = (u16)get_bits(in, position, width);
+        if (arg[2].i) value = unfold16(value);
+        if (arg[3].itemsize == 1) ((u8 *)arg[3].data)[i] = (u8)value;
+        else ((u16 *)arg[3].data)[i] = value;
+    }
+    return 0;
+}
+
+ENTRY(ans_decode) {
+    i64 *heads = arg[1].data, number = arg[4].i, size = arg[3].size, states = arg[5].i, folded = arg[6].i;
+    i64 entries = number << states;
+    Bytes packed = {arg[2].data, arg[2].size};
+    ContextRows rows = {arg[7].data, arg[8].data, arg[9].data, arg[7].size, arg[8].size, NULL, {NULL}, 0, 0};
+    Reader r = {.stream = arg[0].data, .limit = (u64)arg[0].size - 8, .escape = arg[11].i};
+    if (arg[0].size < 8 || packed.size < 8 || number < 1 || entries > 1 << 16 || states > MOST_STATE_BITS ||
+        (rows.row_levels && rows.rows * rows.columns != arg[13].size))
+        return BAD_SIZES;
+    TAKE(i64, frequencies, number * size + size);
+    TAKE(u16, values, size + ((i64)1 << states));
+    TAKE(u32, table, entries);
+    TAKE(u16, patterns, pattern_room(&rows));
+    i64 read = unpack_table(packed, (i64)1 << states, frequencies, number, size);
+    if ((read + 7) / 8 != packed.size - 8) return -1;
+    memcpy(values, arg[3].data, (size_t)size * sizeof *values);
+    if (folded) unfold_all(values, size);
+    for (i64 k = 0; k < number; k++) {
+        i64 total = sum_of(frequencies + k * size, size);
+        if (total != 0 && total != (i64)1 << states) return -1;
+        fill_decoder(frequencies + k * size, size, states, values, values + size, frequencies + number * size,
+                     table + (k << states));
+    }
+    rows.patterns = patterns;
+    r.table = table;
+    r.machine = machine_of(arg[10].i);
+    r.offset = (u64)entries / 2;
+    if (folded && r.escape < NO_ESCAPE) r.escape = unfold16((u16)r.escape);
+    for (int j = 0; j < STREAMS; j++) {
+        r.at[j] = (u64)heads[j];
+        r.x[j] = (u64)heads[STREAMS + j] & (((u64)1 << states) - 1);
+    }
+    i64 taken = arg[13].itemsize == 1 ? decode_all_8(&r, &rows, &arg[12], arg[13].data, arg[13].size)
+                                      : decode_all_16(&r, &rows, &arg[12], arg[13].data, arg[13].size);
+    for (int j = 0; j < STREAMS; j++) {
+        heads[j] = (i64)r.at[j];
+        heads[STREAMS + j] = (i64)r.x[j];
+    }
+    return taken;
+}

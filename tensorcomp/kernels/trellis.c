@@ -1,0 +1,254 @@
+/* Trellis-coded quantization: the best path by the Viterbi algorithm, and what codes stand for.
+
+   Element i belongs to machine i % 64, so that each loop over machines runs in vector registers. Everything that
+   decides a code is integer arithmetic on positions: elements in 1/32,768 step. Modulo two steps, which is their low
+   16 bits, a position tells how far the nearest points of the four subsets are. */
+#include <math.h>
+
+#include "machines.h"
+
+enum { POSITION_STEP = 1 << 15, LARGEST_POSITION = 32766 * POSITION_STEP };
+enum { COST_BITS = 19 }; /* a cost is a squared distance of at most a step, shifted by this: 11 bits */
+enum {
+    UNREACHED = 10241
+}; /* above five branches' costs: by then a path from state 0 has reached every state */
+enum { BETWEEN = 8 }; /* rows between two looks at a metric, so that none leaves 16 bits */
+enum { MOST_STATES = 32 };
+
+/* Elements, float32 or float64, in units of a small part of a step. */
+typedef struct {
+    const u8 *data;
+    i64 size, itemsize;
+    double scale;
+} Elements;
+
+#define ELEMENTS(F, magnitude, rounded)                                                            \
+    static int within_##F(const F *restrict values, F scale, i64 n) {                              \
+        int beyond = 0;                                                                            \
+        for (i64 i = 0; i < n; i++) beyond |= !(magnitude(values[i] * scale) <= LARGEST_POSITION); \
+        return !beyond;                                                                            \
+    }                                                                                              \
+    static void place_##F(const F *restrict values, F scale, i32 *restrict positions) {            \
+        for (int l = 0; l < MACHINES; l++) positions[l] = (i32)rounded(values[l] * scale);         \
+    }
+ELEMENTS(float, fabsf, rintf)
+ELEMENTS(double, fabs, rint)
+#undef ELEMENTS
+
+/* Whether no element is NaN or farther away than a position can tell. */
+static int all_within(const Elements *e) {
+    return e->itemsize == 4 ? within_float((const float *)e->data, (float)e->scale, e->size)
+                            : within_double((const double *)e->data, e->scale, e->size);
+}
+
+/* Set positions (64,) of a row of elements, zeros behind the last one. */
+static void place_row(const Elements *e, i64 row, i32 *positions) {
+    i64 left = e->size - row * MACHINES;
+    const void *from = e->data + row * MACHINES * e->itemsize;
+    double padded[MACHINES];
+    if (left < MACHINES) {
+        memset(padded, 0, sizeof padded);
+        from = memcpy(padded, from, (size_t)(left * e->itemsize));
+    }
+    if (e->itemsize == 4) place_float(from, (float)e->scale, positions);
+    else place_double(from, e->scale, positions);
+}
+
+/* ---- search ---------------------------------------------------------------------------------------- */
+
+/* Bytes that hold a bit for each state. */
+INLINE int decision_bytes(Machine m) { return m.width > 3 ? 1 << (m.width - 3) : 1; }
+
+INLINE u16 magnitude_of(u16 position) {
+    u16 negative = (u16)-position;
+    return position < negative ? position : negative;
+}
+INLINE i16 cost_of(u16 distance) {
+    return (i16)((u16)(((u32)distance * distance) >> 16) >> (COST_BITS - 16));
+}
+
+/* Extend all paths by a row of elements. Two states lead to the same two: the first one, by an even code, to `upper`
+   and by an odd one to `lower`, its partner the other way round. A decision is the parity by which the better path
+   gets to a state; decided (states / 8, 64) has a bit for each. */
+INLINE void extend_paths(Machine m, const i32 *restrict positions, i16 (*restrict metrics)[MACHINES],
+                         u8 *restrict decided) {
+    u16 odds[MOST_STATES / 16][MACHINES];
+    for (int l = 0; l < MACHINES; l++) {
+        u16 whole = magnitude_of((u16)positions[l]);
+        u16 half = magnitude_of((u16)(positions[l] - POSITION_STEP / 2));
+        i16 costs[2][2] = {{cost_of(whole), cost_of((u16)(POSITION_STEP - whole))},
+                           {cost_of((u16)(POSITION_STEP - half)), cost_of(half)}};
+        i16 next[MOST_STATES];
+        u16 odd[MOST_STATES / 16] = {0};
+#pragma GCC unroll 32
+        for (int state = 0; state < 1 << m.width; state++) {
+            int partner = state ^ m.forward, quantizer = state & 1;
+            if (partner < state) continue;
+            int upper = (state >> 1) ^ (quantizer * (m.feedback >> 1)), lower = upper ^ (m.forward >> 1);
+            i16 first = metrics[state][l], second = metrics[partner][l];
+            i16 even_cost = costs[quantizer][0], odd_cost = costs[quantizer][1];
+            i16 a = (i16)(first + even_cost), b = (i16)(second + odd_cost);
+            i16 c = (i16)(second + even_cost), d = (i16)(first + odd_cost);
+            next[upper] = b < a ? b : a;
+            next[lower] = d < c ? d : c;
+            odd[upper / 16] |= (u16)(b < a ? 1 << upper % 16 : 0);
+            odd[lower / 16] |= (u16)(d < c ? 1 << lower % 16 : 0);
+        }
+#pragma GCC unroll 32
+        for (int state = 0; state < 1 << m.width; state++) metrics[state][l] = next[state];
+        odds[0][l] = odd[0];
+        if (m.width > 4) odds[1][l] = odd[1];
+    }
+    for (int byte = 0; byte < decision_bytes(m);
+         byte++) /* by itself: the loop above stays in words of 16 bits */
+        for (int l = 0; l < MACHINES; l++)
+            decided[byte * MACHINES + l] = (u8)(odds[byte / 2][l] >> byte % 2 * 8);
+}
+
+static void extend_4(const i32 *positions, i16 (*metrics)[MACHINES], u8 *decided) {
+    extend_paths(machine_of(4), positions, metrics, decided);
+}
+static void extend_8(const i32 *positions, i16 (*metrics)[MACHINES], u8 *decided) {
+    extend_paths(machine_of(8), positions, metrics, decided);
+}
+static void extend_16(const i32 *positions, i16 (*metrics)[MACHINES], u8 *decided) {
+    extend_paths(machine_of(16), positions, metrics, decided);
+}
+static void extend_32(const i32 *positions, i16 (*metrics)[MACHINES], u8 *decided) {
+    extend_paths(machine_of(32), positions, metrics, decided);
+}
+
+static void level_metrics(int states, i16 (*metrics)[MACHINES]) {
+    i16 base[MACHINES];
+    memcpy(base, metrics[0], sizeof base);
+    for (int state = 0; state < states; state++)
+        for (int l = 0; l < MACHINES; l++) metrics[state][l] = (i16)(metrics[state][l] - base[l]);
+}
+
+/* Find the path of least squared error for each machine, forwards. Sets decisions (rows, states / 8, 64), and
+   last (64,), the best state in the end. */
+static void search_paths(Machine m, const Elements *elements, i64 rows, u8 *decisions, u32 *last) {
+    int states = 1 << m.width;
+    i16 metrics[MOST_STATES][MACHINES]; /* what the best path to each state costs */
+    i32 positions[MACHINES];
+    for (int state = 0; state < states; state++)
+        for (int l = 0; l < MACHINES; l++) metrics[state][l] = state ? UNREACHED : 0;
+    for (i64 row = 0; row < rows; row++, decisions += decision_bytes(m) * MACHINES) {
+        place_row(elements, row, positions);
+        switch (states) {
+        case 4: extend_4(positions, metrics, decisions); break;
+        case 8: extend_8(positions, metrics, decisions); break;
+        case 16: extend_16(positions, metrics, decisions); break;
+        default: extend_32(positions, metrics, decisions);
+        }
+        if (row % BETWEEN == BETWEEN - 1) level_metrics(states, metrics);
+    }
+    for (int l = 0; l < MACHINES; l++) {
+        last[l] = 0;
+        for (int state = 1; state < states; state++)
+            if (metrics[state][l] < metrics[last[l]][l]) last[l] = (u32)state;
+    }
+}
+
+/* ---- trace ----------------------------------------------------------------------------------------- */
+
+enum { LANES = 8 };
+typedef u32 Lanes __attribute__((vector_size(4 * LANES)));
+
+/* Move `states` to those before a row; their low bits are then the row's quantizers. Sets its parities, too.
+   Written as vectors since clang makes none of a loop that shifts each lane by another number. */
+INLINE void step_back(Machine m, const u32 *decided, u32 *states, u32 *parities) {
+    u32 top = (u32)m.width - 1, mask = (2u << top) - 1;
+    u32 by_quantizer = (u32)m.feedback >> 1, by_parity = (u32)m.forward >> 1;
+    for (int l = 0; l < MACHINES; l += LANES) {
+        Lanes state, parity;
+        memcpy(&state, states + l, sizeof state);
+        memcpy(&parity, decided + l, sizeof parity);
+        parity = (parity >> state) & 1;
+        Lanes quantizer = state >> top;
+        Lanes before = state ^ (by_quantizer & -quantizer) ^ (by_parity & -parity);
+        state = ((before << 1) & mask) | quantizer;
+        memcpy(states + l, &state, sizeof state);
+        memcpy(parities + l, &parity, sizeof parity);
+    }
+}
+
+/* Set the codes of a row, and move `states` as `step_back` does. */
+static void trace_row(Machine m, const i32 *restrict positions, const u8 *restrict bytes,
+                      u32 *restrict states, i16 *restrict codes) {
+    u32 decided[MACHINES], parities[MACHINES];
+    for (int l = 0; l < MACHINES; l++) decided[l] = bytes[l];
+    for (int byte = 1; byte < decision_bytes(m); byte++)
+        for (int l = 0; l < MACHINES; l++) decided[l] |= (u32)bytes[byte * MACHINES + l] << 8 * byte;
+    step_back(m, decided, states, parities);
+    for (int l = 0; l < MACHINES; l++) {
+        i32 parity = (i32)parities[l], quantizer = states[l] & 1;
+        i32 place = positions[l] + (quantizer << 14) - (parity << 15) + POSITION_STEP;
+        codes[l] = (i16)(2 * (place >> 16) + parity);
+    }
+}
+
+/* Add up how far magnitudes lie above that of their points, 0 … `most` half steps or more from 0. */
+static void sum_residuals(const i32 *restrict positions, const i16 *restrict codes,
+                          const u32 *restrict states, i64 n, i32 most, i64 *sums, i64 *counts) {
+    i32 magnitudes[MACHINES], residuals[MACHINES];
+    for (int l = 0; l < MACHINES; l++) {
+        i32 point = 2 * codes[l] - (i32)(states[l] & 1), above = positions[l] - point * (POSITION_STEP / 2);
+        i32 magnitude = point < 0 ? -point : point;
+        magnitudes[l] = magnitude < most ? magnitude : most;
+        residuals[l] = point < 0 ? -above : above;
+    }
+    for (i64 l = 0; l < n; l++) {
+        sums[magnitudes[l]] += residuals[l];
+        counts[magnitudes[l]]++;
+    }
+}
+
+ENTRY(trellis_encode) {
+    Elements elements = {arg[0].data, arg[0].size, arg[0].itemsize, arg[1].f};
+    Machine m = machine_of(arg[2].i);
+    i64 rows = (elements.size + MACHINES - 1) / MACHINES, every = arg[3].i, most = arg[5].size - 1;
+    i16 *codes = arg[4].data;
+    if (!m.width || arg[4].size != rows * MACHINES || most < 0) return BAD_SIZES;
+    if (!all_within(&elements)) return 0;
+    TAKE(u8, decisions, rows * decision_bytes(m) * MACHINES);
+    u32 states[MACHINES];
+    i32 positions[MACHINES];
+    search_paths(m, &elements, rows, decisions, states);
+    for (i64 row = rows - 1; row >= 0; row--) {
+        i16 *some = codes + row * MACHINES;
+        place_row(&elements, row, positions);
+        trace_row(m, positions, decisions + row * decision_bytes(m) * MACHINES, states, some);
+        if (every && row % every == 0)
+            sum_residuals(positions, some, states, min64(elements.size - row * MACHINES, MACHINES), (i32)most,
+                          arg[5].data, arg[6].data);
+    }
+    return 1;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------- */
+
+#define LOOK_UP(W) \
+    for (i64 l = 0; l < n; l++) ((W *)arg[4].data)[start + l] = ((const W *)arg[3].data)[places[l]]
+
+ENTRY(trellis_decode) {
+    const i16 *codes = arg[0].data;
+    Machine m = machine_of(arg[1].i);
+    i32 lowest = (i32)arg[2].i, places[MACHINES];
+    u8 states[MACHINES] = {0}, parities[MACHINES] = {0}, quantizers[MACHINES];
+    (void)scratch;
+    if (!m.width) return BAD_SIZES;
+    for (i64 start = 0; start < arg[0].size; start += MACHINES) {
+        i64 n = min64(arg[0].size - start, MACHINES);
+        for (i64 l = 0; l < n; l++) parities[l] = codes[start + l] & 1;
+        advance_machines(m, states, parities, quantizers);
+        for (i64 l = 0; l < n; l++) places[l] = 2 * codes[start + l] - quantizers[l] - lowest;
+        switch (arg[4].itemsize) {
+        case 1: LOOK_UP(u8); break;
+        case 2: LOOK_UP(u16); break;
+        case 4: LOOK_UP(u32); break;
+        default: LOOK_UP(u64);
+        }
+    }
+    return 0;
+}
