@@ -47,64 +47,107 @@ INLINE void set_span(u64 word, u8 *span) {
 
 #define REPEAT(byte) (0x0101010101010101u * (u64)(byte))
 
-/* plane byte i = the words i, i + size, i + 2 size ... of `left`, `bits` of each above `used` */
-INLINE void pack_lanes(const u8 *restrict left, i64 size, int bits, int used, u8 *restrict plane) {
-    const u64 mask = REPEAT((1 << bits) - 1);
-    i64 i = 0;
-    for (; i + 8 <= size; i += 8) {
-        u64 word = 0;
-#pragma GCC unroll 8
-        for (int l = 0; l < 8 / bits; l++)
-            word |= ((load64(left + l * size + i) >> used) & mask) << (l * bits);
-        store64(plane + i, word);
+typedef u64 Vector __attribute__((vector_size(32)));
+#define V u8
+#define NAME(x) x##_by_1
+#include "bit_lanes.inc"
+#define V u64
+#define NAME(x) x##_by_8
+#include "bit_lanes.inc"
+#define V Vector
+#define NAME(x) x##_by_32
+#include "bit_lanes.inc"
+
+/* Pack the lowest `width` bits, fewer than 8, of the bytes `left`, which have 8 more of room; return the byte behind
+   their planes. */
+static u8 *pack_left(u8 *left, i64 columns, int width, u8 *out) {
+    memset(left + columns, 0, 8);
+    for (int bits = 4, used = 0; bits; used += width & bits, bits >>= 1) {
+        if (!(width & bits)) continue;
+        i64 size = (columns * bits + 7) / 8;
+#define PACK(by)                                                          \
+    do {                                                                  \
+        if (bits == 4) pack_lanes_by_##by(left, size, 4, used, out);      \
+        else if (bits == 2) pack_lanes_by_##by(left, size, 2, used, out); \
+        else pack_lanes_by_##by(left, size, 1, used, out);                \
+    } while (0)
+        if (size >= 32) PACK(32);
+        else if (size >= 8) PACK(8);
+        else PACK(1);
+#undef PACK
+        out += size;
     }
-    for (; i < size; i++) {
-        unsigned byte = 0;
-        for (int l = 0; l < 8 / bits; l++)
-            byte |= ((left[l * size + i] >> used) & ((1u << bits) - 1)) << (l * bits);
-        plane[i] = (u8)byte;
-    }
+    return out;
 }
-static void pack_plane(u8 *left, i64 columns, int bits, int used, u8 *plane, i64 size) {
-    memset(left + columns, 0, (size_t)(size * (8 / bits) - columns));
-    if (bits == 4) pack_lanes(left, size, 4, used, plane);
-    else if (bits == 2) pack_lanes(left, size, 2, used, plane);
-    else pack_lanes(left, size, 1, used, plane);
-}
-INLINE void unpack_lanes(const u8 *restrict plane, i64 size, int bits, int used, u8 *restrict left) {
-    const u64 mask = REPEAT((1 << bits) - 1);
-    i64 i = 0;
-    for (; i + 8 <= size; i += 8) {
-        u64 word = load64(plane + i);
-#pragma GCC unroll 8
-        for (int l = 0; l < 8 / bits; l++) {
-            u64 field = ((word >> (l * bits)) & mask) << used;
-            store64(left + l * size + i, used ? load64(left + l * size + i) | field : field);
-        }
-    }
-    for (; i < size; i++)
-        for (int l = 0; l < 8 / bits; l++) {
-            unsigned field = (((unsigned)plane[i] >> (l * bits)) & ((1u << bits) - 1)) << used;
-            left[l * size + i] = (u8)(used ? left[l * size + i] | field : field);
-        }
-}
+/* Undo `pack_left`. */
 static void unpack_left(const u8 *data, i64 columns, int width, u8 *left) {
-    int used = 0;
-    for (int bits = 4; bits; bits >>= 1)
-        if (width & bits) {
-            i64 size = (columns * bits + 7) / 8;
-            if (bits == 4) unpack_lanes(data, size, 4, used, left);
-            else if (bits == 2) {
-                if (used) unpack_lanes(data, size, 2, used, left);
-                else unpack_lanes(data, size, 2, 0, left);
-            } else {
-                if (used) unpack_lanes(data, size, 1, used, left);
-                else unpack_lanes(data, size, 1, 0, left);
-            }
-            used += bits;
-            data += size;
-        }
+    for (int bits = 4, used = 0; bits; used += width & bits, bits >>= 1) {
+        if (!(width & bits)) continue;
+        i64 size = (columns * bits + 7) / 8;
+#define UNPACK(by)                                                                   \
+    do {                                                                             \
+        if (bits == 4) unpack_lanes_by_##by(data, size, 4, 0, left);                 \
+        else if (bits == 2 && used) unpack_lanes_by_##by(data, size, 2, used, left); \
+        else if (bits == 2) unpack_lanes_by_##by(data, size, 2, 0, left);            \
+        else if (used) unpack_lanes_by_##by(data, size, 1, used, left);              \
+        else unpack_lanes_by_##by(data, size, 1, 0, left);                           \
+    } while (0)
+        if (size >= 32) UNPACK(32);
+        else if (size >= 8) UNPACK(8);
+        else UNPACK(1);
+#undef UNPACK
+        data += size;
+    }
 }
+
+/* Where the bytes of words are: whole planes, and at last what these leave; and which bit each begins with. */
+typedef struct {
+    u8 *bytes[8];
+    int shifts[8], count;
+} Parts;
+
+INLINE Parts parts_of(u8 *planes, i64 n, int shift, int width, u8 *left) {
+    Parts p = {.count = (width + 7) / 8};
+    for (int k = 0; k < p.count; k++) {
+        p.bytes[k] = k < width / 8 ? planes + k * n : left;
+        p.shifts[k] = shift + 8 * k;
+    }
+    return p;
+}
+
+/* Vectors of words of each width, and of as many bytes. Compilers turn a conversion to half or twice the width into few
+   instructions, but no other. */
+#define VECTORS(bits, count)                                                     \
+    typedef u##bits Words_##bits __attribute__((vector_size(count * bits / 8))); \
+    typedef u8 Bytes_##bits __attribute__((vector_size(count)))
+VECTORS(8, 32);
+VECTORS(16, 16);
+VECTORS(32, 16);
+VECTORS(64, 16);
+#define TO_BYTES_8(words) (words)
+#define TO_WORDS_8(bytes) (bytes)
+#define TO_BYTES_16(words) __builtin_convertvector(words, Bytes_16)
+#define TO_WORDS_16(bytes) __builtin_convertvector(bytes, Words_16)
+#define TO_BYTES_32(words) TO_BYTES_16(__builtin_convertvector(words, Words_16))
+#define TO_WORDS_32(bytes) __builtin_convertvector(TO_WORDS_16(bytes), Words_32)
+#define TO_BYTES_64(words) TO_BYTES_32(__builtin_convertvector(words, Words_32))
+#define TO_WORDS_64(bytes) __builtin_convertvector(TO_WORDS_32(bytes), Words_64)
+
+/* DO(at, count, parts) for n words, `lanes` at a time and then the last ones; with numbers that the compiler knows. */
+#define FOR_LANES(DO, n, lanes, parts)                             \
+    do {                                                           \
+        i64 at = 0;                                                \
+        for (; at + lanes <= n; at += lanes) DO(at, lanes, parts); \
+        if (at < n) DO(at, n - at, parts);                         \
+    } while (0)
+#define FOR_PARTS(DO, n, lanes, parts)                   \
+    do {                                                 \
+        if (parts == 0) FOR_LANES(DO, n, lanes, 0);      \
+        else if (parts == 1) FOR_LANES(DO, n, lanes, 1); \
+        else if (parts == 2) FOR_LANES(DO, n, lanes, 2); \
+        else if (parts == 3) FOR_LANES(DO, n, lanes, 3); \
+        else FOR_LANES(DO, n, lanes, parts);             \
+    } while (0)
 
 #define W u8
 #define NAME(x) x##_8

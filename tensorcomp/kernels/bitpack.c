@@ -59,8 +59,18 @@ ENTRY(bitpack_pack_low) {
 ENTRY(sum_magnitudes) {
     (void)scratch;
     i64 total = 0;
-#define ADD(bits) \
-    for (i64 i = 0; i < arg[0].size; i++) total += llabs(((const i##bits *)arg[0].data)[i])
-    FOR_WORDS(arg[0].itemsize, ADD);
+    for (i64 begin = 0, stop; begin < arg[0].size; begin = stop) { /* a sum of 32 bits holds so many */
+        u32 sum = 0;
+        stop = min64(begin + (1 << 16), arg[0].size);
+#define ADD(T, U)                                                                              \
+    do {                                                                                       \
+        const T *values = arg[0].data;                                                         \
+        for (i64 i = begin; i < stop; i++) sum += (U)(values[i] < 0 ? -values[i] : values[i]); \
+    } while (0)
+        if (arg[0].itemsize == 1) ADD(i8, u8);
+        else if (arg[0].itemsize == 2) ADD(i16, u16);
+        else return BAD_SIZES;
+        total += sum;
+    }
     return total;
 }

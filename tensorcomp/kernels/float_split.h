@@ -45,42 +45,30 @@ typedef struct {
     i64 n, block;
     const u8 *spans;
     int span_step;
-    u8 *left;   /* block + 64 bytes of room */
-    void *rest; /* and a block of words */
+    u8 *left; /* block + 64 bytes of room */
 } Blocks;
 
+/* The same behind so many words. */
+INLINE Parts skip(Parts p, i64 count) {
+    for (int k = 0; k < p.count; k++) p.bytes[k] += count;
+    return p;
+}
+
 #define W u8
-#define R u8
-#define LANES 32
 #define SUM u32
-#define NAME(x) x##_8_8
-#define PLANES(x) x##_8
+#define NAME(x) x##_8
 #include "float_split.inc"
 #define W u16
-#define R u8
-#define LANES 16
 #define SUM u32
-#define NAME(x) x##_16_8
-#define PLANES(x) x##_8
-#include "float_split.inc"
-#define W u16
-#define R u16
-#define LANES 16
-#define SUM u32
-#define NAME(x) x##_16_16
-#define PLANES(x) x##_16
+#define NAME(x) x##_16
 #include "float_split.inc"
 #define W u32
-#define R u32
-#define LANES 8
 #define SUM u64
-#define NAME(x) x##_32_32
-#define PLANES(x) x##_32
+#define NAME(x) x##_32
 #include "float_split.inc"
 
-/* The functions for words of one width and the rests of their floats. */
+/* The functions for words of one width. */
 typedef struct {
-    i64 itemsize, rest_size; /* bytes */
     Extremes (*look_at_rows)(const void *words, i64 rows, i64 columns, i64 *sums, u32 *used);
     void (*split)(const void *words, Cut cut, Walk symbols, Blocks blocks, u8 *planes);
     void (*merge)(const u8 *planes, Cut cut, Walk symbols, Blocks blocks, void *words);
@@ -88,13 +76,11 @@ typedef struct {
 
 /* NULL for what is no such float. */
 static const FloatKind *float_kind(i64 itemsize, i64 mantissa) {
-#define KIND(w, r) \
-    { w / 8, r / 8, look_at_rows_##w##_##r, split_blocks_##w##_##r, merge_blocks_##w##_##r }
-    static const FloatKind kinds[] = {KIND(8, 8), KIND(16, 8), KIND(16, 16), KIND(32, 32)};
+#define KIND(w) \
+    { look_at_rows_##w, split_blocks_##w, merge_blocks_##w }
+    static const FloatKind kinds[] = {KIND(8), KIND(16), KIND(32)};
 #undef KIND
     if (mantissa < 0 || mantissa > 8 * itemsize - 2) return NULL;
-    for (int k = 0; k < LENGTH(kinds); k++)
-        if (kinds[k].itemsize == itemsize && mantissa < 8 * kinds[k].rest_size) return &kinds[k];
-    return NULL;
+    return itemsize <= 4 ? &kinds[itemsize / 2] : NULL;
 }
 #endif

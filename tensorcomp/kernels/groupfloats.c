@@ -61,11 +61,10 @@ static Walk walk_of(const Lines *l, int in_order) {
     return (Walk){l->symbols, l->places, l->length, 0, 0};
 }
 
-static i64 take_blocks(Blocks *b, const Planes *p, i64 n, i64 columns, i64 rest_size, Scratch *scratch) {
+static i64 take_blocks(Blocks *b, const Planes *p, i64 n, i64 columns, Scratch *scratch) {
     i64 block = p->apart ? columns : min64(BLOCK, n);
     TAKE(u8, left, block + 64);
-    TAKE(u8, rest, block * rest_size);
-    *b = (Blocks){n, block, p->spans, p->apart ? 2 : 0, left, rest};
+    *b = (Blocks){n, block, p->spans, p->apart ? 2 : 0, left};
     return 0;
 }
 
@@ -214,16 +213,16 @@ static i64 turn_to_columns(Lines *l, i64 groups, Scratch *scratch) {
     return 0;
 }
 
-/* How a chunk of words (rows, columns) is coded: how many of the `mantissa` bits of its floats at most belong to
+/* How a chunk of words (rows, columns), of so many bytes each, is coded: how many of the `mantissa` bits of its floats at most belong to
    symbols; in how many groups, a power of two, of rows or of columns; whether planes may tell rows apart. */
 typedef struct {
-    i64 rows, columns, mantissa, wanted, groups;
+    i64 rows, columns, itemsize, mantissa, wanted, groups;
     int by_columns, told_apart;
 } FloatChunk;
 
 /* Bytes that `encode_floats` needs to write to. */
-INLINE i64 float_chunk_room(const FloatKind *kind, i64 rows, i64 columns) {
-    return rows * columns * kind->itemsize +
+INLINE i64 float_chunk_room(i64 rows, i64 columns, i64 itemsize) {
+    return rows * columns * itemsize +
            most_side_bytes(max64(rows, columns), MOST_GROUPS * SYMBOLS, SYMBOLS, rows) + PADDING;
 }
 
@@ -231,7 +230,7 @@ INLINE i64 float_chunk_room(const FloatKind *kind, i64 rows, i64 columns) {
    the bytes of both. Without symbols, nothing is worth coding. */
 static i64 encode_floats(const FloatKind *kind, const FloatChunk *chunk, const void *words, u8 *out, i64 room,
                          i64 *sizes, Scratch *scratch) {
-    const i64 rows = chunk->rows, columns = chunk->columns, n = rows * columns;
+    const i64 rows = chunk->rows, columns = chunk->columns, n = rows * columns, itemsize = chunk->itemsize;
     Lines l;
     Blocks blocks;
     GroupCodes codes;
@@ -244,8 +243,8 @@ static i64 encode_floats(const FloatKind *kind, const FloatChunk *chunk, const v
     codes.mantissa_bits = chunk->mantissa - cut.low;
     codes.base = cut.base;
     group_lines(&l, sums, chunk->by_columns ? 1 : chunk->groups);
-    Planes planes = plan_planes(used, rows, columns, 8 * kind->itemsize, cut, chunk->told_apart, spans);
-    if (take_blocks(&blocks, &planes, n, columns, kind->rest_size, scratch)) return NO_MEMORY;
+    Planes planes = plan_planes(used, rows, columns, 8 * itemsize, cut, chunk->told_apart, spans);
+    if (take_blocks(&blocks, &planes, n, columns, scratch)) return NO_MEMORY;
     sizes[1] = max64(planes.bytes, PADDING);
     memset(out + room - PADDING, 0, PADDING);
     kind->split(words, cut, walk_of(&l, l.groups == 1), blocks, out + room - sizes[1]);
@@ -253,19 +252,18 @@ static i64 encode_floats(const FloatKind *kind, const FloatChunk *chunk, const v
     if (chunk->by_columns && turn_to_columns(&l, chunk->groups, scratch)) return NO_MEMORY;
     i64 largest = (i64)(extremes.greatest >> cut.low);
     if (largest > 0) largest -= cut.base;
-    sizes[0] =
-        encode_lines(&l, largest, &codes, &planes, rows, n * kind->itemsize - planes.bytes, out, scratch);
+    sizes[0] = encode_lines(&l, largest, &codes, &planes, rows, n * itemsize - planes.bytes, out, scratch);
     return sizes[0];
 }
 
 ENTRY(groupfloats_encode) {
-    FloatChunk chunk = {arg[0].shape[0], arg[0].shape[1], arg[1].i,     arg[2].i,
-                        arg[3].i,        arg[4].i != 0,   arg[5].i != 0};
-    const FloatKind *kind = float_kind(arg[0].itemsize, chunk.mantissa);
+    FloatChunk chunk = {arg[0].shape[0], arg[0].shape[1], arg[0].itemsize, arg[1].i,
+                        arg[2].i,        arg[3].i,        arg[4].i != 0,   arg[5].i != 0};
+    const FloatKind *kind = float_kind(chunk.itemsize, chunk.mantissa);
     i64 groups = chunk.groups, wanted = chunk.wanted;
     if (!kind || arg[0].size == 0 || wanted < 0 || wanted > min64(chunk.mantissa, MOST_MANTISSA_BITS) ||
         groups < 1 || groups > MOST_GROUPS || (groups & (groups - 1)) ||
-        arg[6].size < float_chunk_room(kind, chunk.rows, chunk.columns))
+        arg[6].size < float_chunk_room(chunk.rows, chunk.columns, chunk.itemsize))
         return BAD_SIZES;
     return encode_floats(kind, &chunk, arg[0].data, arg[6].data, arg[6].size, arg[7].data, scratch);
 }
@@ -343,7 +341,7 @@ static i64 decode_floats(const FloatKind *kind, Bytes in, i64 mantissa, int by_c
     if (begin < 0) return begin;
     i64 wrong = decode_groups(in, &l, &codes, positions, stops);
     if (wrong) return wrong;
-    if (take_blocks(&blocks, &planes, rows * columns, columns, kind->rest_size, scratch)) return NO_MEMORY;
+    if (take_blocks(&blocks, &planes, rows * columns, columns, scratch)) return NO_MEMORY;
     if (by_columns) {
         TAKE(u8, matrix, rows * columns);
         scatter_columns(l.symbols, rows, columns, l.places, matrix);
