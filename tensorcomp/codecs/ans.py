@@ -159,6 +159,7 @@ class Ans(Serializer):
             bits,
             self.states,
             chosen.escape,
+            chosen.escapes,
             streams,
             heads,
             escaped,

@@ -118,32 +118,39 @@ static void fill_decoder(const i64 *frequencies, i64 n, i64 states, const u16 *v
     }
 }
 
-/* An encoder's tables. entries[context << bits | symbol] = find << 32 | delta: from state x, 2**states and up,
-   (x + delta) >> 16 bits are put out, and the next state is successors[(x >> bits) + find]. */
+/* An encoder's tables. entries[context << bits | symbol] = find << 40 | escaped << 32 | delta: from state x, 2**states
+   and up, (x + delta) >> 16 bits are put out, and the next state is successors[(x >> bits) + find]. */
+enum { FIND_SHIFT = 40 };
+#define ESCAPED ((u64)1 << 32)
+
 typedef struct {
     i64 states, bits, step; /* step: contexts of the indices that are one context of the table */
     u64 *entries;
     u16 *successors; /* (contexts + 1, 2**states): one more, so that no `find` is negative */
 } Encoder;
 
+/* The entry of a symbol of so many states, whose successors start at `first`. */
+INLINE u64 encoder_entry(i64 states, i64 frequency, i64 first) {
+    i64 most = states + 1 - bit_length((u64)frequency - 1);
+    return (u64)(first - frequency) << FIND_SHIFT | (u64)((most << 16) - (frequency << most));
+}
+
+/* Set the tables of a context. Where there is an escape symbol, symbols without a frequency are coded as it is. */
 static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 context, const u16 *symbols,
-                         u64 none, u16 *owners, i64 *following) {
-    i64 total = (i64)1 << e->states, below = (context + 1) << e->states, size = (i64)1 << e->bits;
-    u64 *entries = e->entries + (context * e->step << e->bits);
-    memset(entries, 0, (size_t)(size * e->step) * sizeof *entries);
-    if (sum_of(frequencies, n) != total) return;
-    for (i64 a = 0; a < n; a++) {
-        following[a] = below;
-        if (!frequencies[a]) continue;
-        i64 most = e->states + 1 - bit_length((u64)frequencies[a] - 1);
-        u64 delta = (u64)((most << 16) - (frequencies[a] << most));
-        entries[symbols[a]] = (u64)(below - frequencies[a]) << 32 | delta;
-        below += frequencies[a];
+                         i64 escape, u16 *owners, i64 *following) {
+    i64 first = (context + 1) << e->states, total = (i64)1 << e->states, size = (i64)1 << e->bits;
+    u64 *entries = e->entries + (context * e->step << e->bits), other = 0;
+    for (i64 a = 0; a < n; first += frequencies[a++]) {
+        following[a] = first;
+        if (symbols[a] == escape && frequencies[a])
+            other = encoder_entry(e->states, frequencies[a], first) | ESCAPED;
     }
-    if (none < NO_ESCAPE)
-        for (i64 symbol = 0; symbol < size; symbol++)
-            if (!entries[symbol]) entries[symbol] = entries[none];
+    for (i64 symbol = 0; symbol < size; symbol++) entries[symbol] = other;
+    for (i64 a = 0; a < n; a++)
+        if (frequencies[a] && symbols[a] != escape)
+            entries[symbols[a]] = encoder_entry(e->states, frequencies[a], following[a]);
     for (i64 k = 1; k < e->step; k++) memcpy(entries + k * size, entries, (size_t)size * sizeof *entries);
+    if (sum_of(frequencies, n) != total) return;
     spread(frequencies, n, e->states, owners);
     for (i64 state = 0; state < total; state++)
         e->successors[following[owners[state]]++] = (u16)(total + state);
@@ -152,98 +159,100 @@ static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 co
 /* ---- encoder --------------------------------------------------------------------------------------- */
 
 typedef struct {
-    u64 word, used, position, x;
+    u64 word, x, position; /* bits behind a mark, state, byte below which they go */
 } Writer;
 
+INLINE u64 used_bits(const Writer *w) { return 63 - (u64)leading_zeros(w->word); }
+
 INLINE void put_symbol(Writer *w, u64 entry, const u16 *successors) {
-    u64 bits = ((w->x + (u32)entry) >> 16) & 63;
+    u64 bits = (w->x + (u32)entry) >> 16; /* at most 12 */
     w->word = (w->word << bits) | (w->x & (((u64)1 << bits) - 1));
-    w->used += bits;
-    w->x = successors[(w->x >> bits) + (entry >> 32)];
+    w->x = successors[(w->x >> bits) + (entry >> FIND_SHIFT)];
 }
 
 /* Store the upper whole bytes of the bits of the word below the position. */
 INLINE void flush_below(Writer *w, u8 *out) {
-    store64(out + w->position - 8, (w->word << (63 - w->used)) << 1);
-    w->position -= w->used >> 3;
-    w->used &= 7;
+    u64 used = used_bits(w), mark = (u64)1 << (used & 7);
+    store64(out + w->position - 8, (w->word << (63 - used)) << 1);
+    w->position -= used >> 3;
+    w->word = (w->word & (mark - 1)) | mark;
 }
 
-static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out, Writer *writers) {
+/* The values that have no code, and that of the escape symbol, one behind the other as they are. */
+typedef struct {
+    u8 *data;     /* zeros, with 8 bytes to spare */
+    i64 position; /* bit at which the last one starts */
+} Escaped;
+
+/* Put the values of some elements, the last one first; those that find no room are left out. */
+static void put_escaped(const Encoder *e, const u16 *indices, i64 n, Escaped *to) {
+    for (i64 i = n - 1; i >= 0; i--)
+        if (e->entries[indices[i]] & ESCAPED && to->position >= e->bits) {
+            to->position -= e->bits;
+            put_bits(to->data, to->position, indices[i] & (((i64)1 << e->bits) - 1), e->bits);
+        }
+}
+
+static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out, Writer *writers,
+                           Escaped *to) {
     const u64 *entries = e->entries;
     const u16 *successors = e->successors;
     i64 stop = n - n % BATCH;
+    put_escaped(e, indices + stop, n - stop, to);
     for (i64 i = n - 1; i >= stop; i--) {
         put_symbol(&writers[i % STREAMS], entries[indices[i]], successors);
         flush_below(&writers[i % STREAMS], out);
     }
     Writer w[STREAMS];
     memcpy(w, writers, sizeof w);
-    for (const u16 *batch = indices + stop - BATCH; batch >= indices; batch -= BATCH) {
+    for (i64 start = stop - BATCH; start >= 0; start -= BATCH) {
+        const u16 *batch = indices + start;
+        u64 any = 0;
 #pragma GCC unroll 16
-        for (int i = BATCH - 1; i >= 0; i--) put_symbol(&w[i % STREAMS], entries[batch[i]], successors);
+        for (int i = BATCH - 1; i >= 0; i--) {
+            u64 entry = entries[batch[i]];
+            any |= entry;
+            put_symbol(&w[i % STREAMS], entry, successors);
+        }
 #pragma GCC unroll 4
         for (int j = 0; j < STREAMS; j++) flush_below(&w[j], out);
+        if (any & ESCAPED) put_escaped(e, batch, BATCH, to);
     }
     memcpy(writers, w, sizeof w);
-}
-
-/* Put the symbols that have no code, and the escape symbol, as they are; return the bits, or -1 if `room` is less. */
-static i64 put_escaped(const Encoder *e, const u8 *escaped, const u16 *indices, i64 n, u8 *out, i64 room) {
-    i64 position = 0;
-    for (i64 i = 0; i < n; i++)
-        if (escaped[indices[i]]) {
-            if (position + e->bits > room) return -1;
-            position = put_bits(out, position, indices[i] & (((i64)1 << e->bits) - 1), e->bits);
-        }
-    return position;
-}
-
-/* Set escaped[index] to whether such an element is. */
-static void find_escaped(const Encoder *e, i64 contexts, u64 escape, u8 *escaped) {
-    i64 size = (i64)1 << e->bits;
-    for (i64 k = 0; k < contexts; k++)
-        for (i64 symbol = 0; symbol < size; symbol++)
-            escaped[k * size + symbol] = e->entries[k * size + symbol] == e->entries[k * size + (i64)escape];
 }
 
 ENTRY(ans_encode) {
     const u16 *indices = arg[0].data, *symbols = arg[2].data;
     const i64 *frequencies = arg[1].data;
     i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i,
-        *head = arg[8].data;
-    u64 escape = (u64)arg[6].i;
+        *heads = arg[9].data;
     Encoder e = {.bits = arg[4].i, .states = arg[5].i};
-    i64 room = (n / STREAMS + 1) * e.states / 8 + 9, written = 0;
-    u8 *out = arg[7].data;
-    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[7].size < STREAMS * room)
+    i64 room = (n / STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
+    u8 *out = arg[8].data;
+    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[8].size < STREAMS * room ||
+        arg[7].i * e.bits > 8 * (arg[10].size - 8))
         return BAD_SIZES;
     e.step = contexts / number;
     TAKE(u64, entries, contexts << e.bits);
     TAKE(u16, successors, (number + 1) << e.states);
-    TAKE(u16, owners, (i64)1 << e.states);
+    TAKE(u16, owners, first);
     TAKE(i64, following, size);
     e.entries = entries;
     e.successors = successors;
     for (i64 k = 0; k < number; k++)
-        fill_encoder(&e, frequencies + k * size, size, k, symbols, escape, owners, following);
+        fill_encoder(&e, frequencies + k * size, size, k, symbols, arg[6].i, owners, following);
     Writer writers[STREAMS];
-    for (int j = 0; j < STREAMS; j++) writers[j] = (Writer){0, 0, (u64)((j + 1) * room), (u64)1 << e.states};
-    encode_streams(&e, indices, n, out, writers);
+    Escaped escaped = {arg[10].data, arg[7].i * e.bits};
+    for (int j = 0; j < STREAMS; j++) writers[j] = (Writer){1, (u64)first, (u64)((j + 1) * room)};
+    encode_streams(&e, indices, n, out, writers, &escaped);
     for (int j = 0; j < STREAMS; j++) {
         i64 stop = (j + 1) * room;
-        head[j] = (stop - (i64)writers[j].position) * 8 + (i64)writers[j].used;
-        head[STREAMS + j] = (i64)(writers[j].x - ((u64)1 << e.states));
+        heads[j] = (stop - (i64)writers[j].position) * 8 + (i64)used_bits(&writers[j]);
+        heads[STREAMS + j] = (i64)writers[j].x - first;
         flush_below(&writers[j], out);
-        i64 bytes = (head[j] + 7) / 8;
+        i64 bytes = (heads[j] + 7) / 8;
         memmove(out + written, out + stop - bytes, (size_t)bytes);
         written += bytes;
-    }
-    if (escape < NO_ESCAPE) {
-        TAKE(u8, escaped, contexts << e.bits);
-        find_escaped(&e, contexts, escape, escaped);
-        i64 left = 8 * (arg[9].size - 8);
-        if (put_escaped(&e, escaped, indices, n, arg[9].data, left) < 0) return BAD_SIZES;
     }
     return written;
 }
@@ -256,20 +265,11 @@ typedef struct {
     u64 at[STREAMS], x[STREAMS]; /* bits read, states */
     const u32 *table;
     i64 escape; /* the value that stands for rare ones, or NO_ESCAPE */
+    const Arg *escaped;
     Machine machine;
-    u64 planes[5],
-        offset; /* the machines' states, a word for each bit; where the table of quantizer 1 starts */
+    u8 machines[MACHINES]; /* states */
+    u16 offset;            /* where the table of quantizer 1 starts */
 } Reader;
-
-/* Move all machines on, whose quantizers are the lowest plane. */
-static void advance_planes(Machine m, u64 *planes, u64 parities) {
-    u64 quantizers = planes[0];
-    for (int b = 0; b < m.width; b++) {
-        u64 bit = b + 1 < m.width ? planes[b + 1] : 0;
-        planes[b] =
-            bit ^ (m.feedback >> (b + 1) & 1 ? quantizers : 0) ^ (m.forward >> (b + 1) & 1 ? parities : 0);
-    }
-}
 
 /* Decode a symbol: return the entry, drop its bits from the word, and move to the next state. */
 INLINE u32 take_symbol(const u32 *table, u64 *word, u64 *x) {
@@ -310,7 +310,8 @@ ENTRY(ans_decode) {
     i64 entries = number << states;
     Bytes packed = {arg[2].data, arg[2].size};
     ContextRows rows = {arg[7].data, arg[8].data, arg[9].data, arg[7].size, arg[8].size, NULL, {NULL}, 0, 0};
-    Reader r = {.stream = arg[0].data, .limit = (u64)arg[0].size - 8, .escape = arg[11].i};
+    Reader r = {
+        .stream = arg[0].data, .limit = (u64)arg[0].size - 8, .escape = arg[11].i, .escaped = &arg[12]};
     if (arg[0].size < 8 || packed.size < 8 || number < 1 || entries > 1 << 16 || states > MOST_STATE_BITS ||
         (rows.row_levels && rows.rows * rows.columns != arg[13].size))
         return BAD_SIZES;
@@ -331,14 +332,14 @@ ENTRY(ans_decode) {
     rows.patterns = patterns;
     r.table = table;
     r.machine = machine_of(arg[10].i);
-    r.offset = (u64)entries / 2;
+    r.offset = (u16)(entries / 2);
     if (folded && r.escape < NO_ESCAPE) r.escape = unfold16((u16)r.escape);
     for (int j = 0; j < STREAMS; j++) {
         r.at[j] = (u64)heads[j];
         r.x[j] = (u64)heads[STREAMS + j] & (((u64)1 << states) - 1);
     }
-    i64 taken = arg[13].itemsize == 1 ? decode_all_8(&r, &rows, &arg[12], arg[13].data, arg[13].size)
-                                      : decode_all_16(&r, &rows, &arg[12], arg[13].data, arg[13].size);
+    i64 taken = arg[13].itemsize == 1 ? decode_all_8(&r, &rows, arg[13].data, arg[13].size)
+                                      : decode_all_16(&r, &rows, arg[13].data, arg[13].size);
     for (int j = 0; j < STREAMS; j++) {
         heads[j] = (i64)r.at[j];
         heads[STREAMS + j] = (i64)r.x[j];

@@ -191,6 +191,7 @@ def ans_encode(
     bits: int,
     states: int,
     escape: int,
+    escapes: int,
     streams: Array,
     heads: Array,
     escaped: Array,
@@ -201,8 +202,8 @@ def ans_encode(
     indices (n,) uint16, context << bits | symbol, the symbols (A,) uint16 of frequencies, `table`
     (K, A) int64, where neighbours of the contexts are one. Sets heads (8,) int64 to the streams'
     bits and the decoder's first states. `escape`, if it is below 65,536, stands for all symbols
-    that a context has no frequency for; they and itself are put into `escaped`, uint8 zeros with 8
-    bytes to spare. streams: 4 × ((n // 4 + 1) × states // 8 + 9) bytes.
+    that a context has no frequency for; these and itself, so many, are put into `escaped`, uint8
+    zeros with 8 bytes to spare. streams: 4 × ((n // 4 + 1) × states // 8 + 9) bytes.
     """
 
 def ans_decode(

@@ -24,7 +24,7 @@ KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
 KERNEL(fields_merge, "R[n] S[n] int &W[n]")
 /* ans.c */
 KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
-KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int &u8[o] &i64[8] &u8[v]")
+KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u8[v]")
 KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")
 KERNEL(ans_unpack_escaped, "u8[n] int int &W[e]")
 /* frequencies.c */
