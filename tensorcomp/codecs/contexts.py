@@ -52,22 +52,6 @@ class ContextModel:
     context_of: np.ndarray
     own: bool
 
-    def expand(self, shift: int = 0) -> np.ndarray:
-        """Return context << shift of every element, (R, C) uint16."""
-        return self._filled(None, shift)
-
-    def indices(self, symbols: np.ndarray, bits: int) -> np.ndarray:
-        """Return context << bits | symbol of every element, flat uint16."""
-        shape = self.row_levels.size, self.column_levels.size
-        return self._filled(symbols.reshape(shape), bits).reshape(-1)
-
-    def _filled(self, symbols: np.ndarray | None, shift: int) -> np.ndarray:
-        out = np.empty((self.row_levels.size, self.column_levels.size), np.uint16)
-        native.contexts_fill(
-            self.row_levels, self.column_levels, self.context_of, shift, symbols, out
-        )
-        return out
-
     def joined(self, step: int) -> ContextModel:
         """Return the model in which each `step` neighbouring contexts are one."""
         return replace(self, context_of=self.context_of // step)

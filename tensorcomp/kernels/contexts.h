@@ -1,7 +1,7 @@
-/* Contexts from row and column scale: levels of rows and columns, the context of each sum of two levels, and what
-   it is along a row. Everything is integer arithmetic, so that equal inputs give equal contexts on every machine. */
+/* Contexts from row and column scale: levels of rows and columns, and the context of each sum of two levels. Everything is integer arithmetic, so that equal inputs give equal contexts on every machine. */
 #ifndef TC_CONTEXTS_H
 #define TC_CONTEXTS_H
+#include "context_rows.h"
 #include "native.h"
 
 enum { LEVELS = 16, LEVEL_SUMS = 2 * LEVELS - 1 };
@@ -88,13 +88,11 @@ static void to_means(i64 *sums, i64 n, i64 count, int logarithms) {
 
 /* The value of so low a rank, counted from 0, among values times `sign`. */
 static i64 least_of_rank(const i64 *values, i64 n, i64 step, i64 rank, i64 sign) {
-    i64 least[MOST_RANKED / TAIL + 1], found = 0;
+    i64 least[MOST_RANKED / TAIL + 1];
+    for (i64 j = 0; j < LENGTH(least); j++) least[j] = INT64_MAX;
     for (i64 i = 0; i < n; i += step) {
-        i64 value = sign * values[i], j = found;
-        if (found > rank) {
-            if (value >= least[rank]) continue;
-            j = rank;
-        } else found++;
+        i64 value = sign * values[i], j = rank;
+        if (value >= least[rank]) continue;
         for (; j > 0 && least[j - 1] > value; j--) least[j] = least[j - 1];
         least[j] = value;
     }
@@ -156,55 +154,28 @@ static void fill_steps(Steps steps, i64 contexts, u8 *context_of) {
         context_of[i] = (u8)min64(max64((i - steps.lowest) * contexts / steps.span, 0), contexts - 1);
 }
 
-/* ---- contexts along rows ------------------------------------------------------------------------------- */
+/* ---- contexts of elements ------------------------------------------------------------------------------ */
 
-/* context << shift of each column, for each level that rows have: no more than the chunk. */
-typedef struct {
-    const u8 *row_levels;
-    i64 columns;
-    u16 *rows_of[LEVELS];
-} Patterns;
-
-enum { PATTERN_ROOM = 16 }; /* words behind patterns, and behind what they are copied to */
-
-static i64 new_patterns(Patterns *p, const u8 *row_levels, i64 rows, const u8 *column_levels, i64 columns,
-                        const u8 *context_of, i64 shift, Scratch *scratch) {
-    TAKE(u16, room, min64(rows, LEVELS) * columns + PATTERN_ROOM);
-    *p = (Patterns){row_levels, columns, {NULL}};
-    for (i64 r = 0; r < rows; r++) {
-        u16 **row = &p->rows_of[row_levels[r]];
-        if (*row) continue;
-        for (i64 c = 0; c < columns; c++)
-            room[c] = (u16)(context_of[row_levels[r] + column_levels[c]] << shift);
-        *row = room;
-        room += columns;
-    }
+/* A walk through the contexts << shift of a chunk's elements; `value_of` has to outlive it. */
+static i64 new_context_rows(ContextRows *c, u16 value_of[LEVEL_SUMS], const u8 *row_levels, i64 rows,
+                            const u8 *column_levels, i64 columns, const u8 *context_of, i64 shift,
+                            Scratch *scratch) {
+    *c = (ContextRows){row_levels, column_levels, value_of, rows, columns, NULL, {NULL}, 0, 0};
+    TAKE(u16, patterns, pattern_room(c));
+    c->patterns = patterns;
+    for (int i = 0; i < LEVEL_SUMS; i++) value_of[i] = (u16)(context_of[i] << shift);
     return 0;
 }
 
-/* Set bases to the `n` patterns' values from row `*r`, column `*c` on, and move these; room behind is overwritten. */
-static void copy_patterns(const Patterns *p, i64 *r, i64 *c, u16 *bases, i64 n) {
-    while (n > 0) {
-        i64 count = min64(p->columns - *c, n);
-        const u16 *pattern = p->rows_of[p->row_levels[*r]] + *c;
-        for (i64 i = 0; i < count; i += PATTERN_ROOM)
-            memcpy(bases + i, pattern + i, PATTERN_ROOM * sizeof *bases);
-        bases += count;
-        n -= count;
-        *c += count;
-        if (*c == p->columns) ++*r, *c = 0;
-    }
-}
-
-/* out[i] = pattern[i] | (symbols[i] - least), of words of 1 or 2 bytes; out may be the symbols. */
-static void put_pattern(const u16 *restrict pattern, const void *symbols, i64 itemsize, u16 least, u16 *out,
-                        i64 n) {
-    const u8 *narrow = symbols;
-    const u16 *wide = symbols;
+/* out[i] = bases[i] | (symbols[i] - least), of words of 1 or 2 bytes. */
+static void put_bases(const u16 *restrict bases, const void *symbols, i64 itemsize, u16 least,
+                      u16 *restrict out, i64 n) {
+    const u8 *restrict narrow = symbols;
+    const u16 *restrict wide = symbols;
     if (itemsize == 1)
-        for (i64 i = 0; i < n; i++) out[i] = pattern[i] | (u16)(narrow[i] - least);
+        for (i64 i = 0; i < n; i++) out[i] = bases[i] | (u16)(narrow[i] - least);
     else
-        for (i64 i = 0; i < n; i++) out[i] = pattern[i] | (u16)(wide[i] - least);
+        for (i64 i = 0; i < n; i++) out[i] = bases[i] | (u16)(wide[i] - least);
 }
 
 /* ---- histograms ---------------------------------------------------------------------------------------- */

@@ -47,53 +47,62 @@ static const WordLoops word_loops[9] = {
 enum { SUM_BITS = 5, COUNT_BITS = 3 };
 enum { LEVEL_COST = 3 }; /* bits that the level of a row or column costs, about */
 
-/* A chunk and its parts. */
+/* A chunk: its words, and what its side information tells of them. */
 typedef struct {
     void *words;
     i64 rows, columns, n, itemsize;
     FieldCut cut;
     const WordLoops *loops;
-    const u8 *shared;    /* levels of columns that chunks share, or NULL */
-    i64 least, greatest; /* symbols */
-    int apart;           /* whether rows have spans of their own */
-    u8 *spans;           /* (rows or 1, 2) */
+    i64 contexts; /* at first; neighbours are joined where that pays */
+    Steps steps;
+    const u8 *shared; /* levels of columns that chunks share, or NULL */
     u8 *row_levels, *column_levels, context_of[LEVEL_SUMS];
+    u16 value_of[LEVEL_SUMS]; /* context << shift of each sum of two levels */
+    int apart;                /* whether rows have spans of their own */
+    u8 *spans;                /* (rows or 1, 2) */
+    u8 *left;                 /* room for words that go to bit planes together */
+    void *rest;
 } Chunk;
 
-static i64 new_chunk(Chunk *k, const Arg *words, const Arg *low, const Arg *mask, const Arg *shared,
-                     Scratch *scratch) {
+static i64 new_chunk(Chunk *k, const Arg *words, i64 low, const Arg *shared, Scratch *scratch) {
     i64 rows = words->shape[0], columns = words->shape[1];
-    TAKE(u8, spans, 2 * rows);
     TAKE(u8, row_levels, rows);
     TAKE(u8, column_levels, columns);
-    *k = (Chunk){.words = words->data,
-                 .rows = rows,
-                 .columns = columns,
-                 .n = words->size,
-                 .itemsize = words->itemsize,
-                 .cut = {low->i & (8 * words->itemsize - 1), (u64)mask->i},
-                 .loops = &word_loops[words->itemsize],
-                 .shared = shared->data,
-                 .spans = spans,
-                 .row_levels = row_levels,
-                 .column_levels = column_levels};
+    TAKE(u8, spans, 2 * rows);
+    *k = (Chunk){.words = words->data, .rows = rows, .columns = columns, .n = words->size};
+    k->itemsize = words->itemsize;
+    k->cut.low = low & (8 * k->itemsize - 1);
+    k->loops = &word_loops[k->itemsize];
+    k->shared = shared->data;
+    k->row_levels = row_levels;
+    k->column_levels = column_levels;
+    k->spans = spans;
     if (k->shared) memcpy(column_levels, k->shared, (size_t)columns);
     return 0;
 }
 
+/* Words that go to bit planes together. */
+static i64 plane_step(const Chunk *k) { return k->apart ? k->columns : BLOCK; }
+static i64 new_room(Chunk *k, Scratch *scratch) {
+    TAKE(u8, left, plane_step(k) + 64);
+    TAKE(u8, rest, plane_step(k) * k->itemsize);
+    k->left = left;
+    k->rest = rest;
+    return 0;
+}
 static i64 span_count(const Chunk *k) { return k->apart ? k->rows : 1; }
 static i64 bytes_of_planes(const Chunk *k) { return plane_bytes(k->spans, k->apart, k->rows, k->columns); }
+static i64 new_contexts(ContextRows *rows, Chunk *k, i64 shift, Scratch *scratch) {
+    return new_context_rows(rows, k->value_of, k->row_levels, k->rows, k->column_levels, k->columns,
+                            k->context_of, shift, scratch);
+}
 
 /* ---- side information ---------------------------------------------------------------------------------- */
 
-static i64 most_bytes(const Chunk *k, const Codes *c) {
-    return most_side_bytes(k->rows + k->columns, c->number * c->size, c->size, span_count(k));
-}
-
-static i64 put_contexts(u8 *out, i64 at, Steps steps, i64 contexts, const Chunk *k) {
-    at = put_bits(out, at, steps.lowest, SUM_BITS);
-    at = put_bits(out, at, steps.span, SUM_BITS);
-    at = put_bits(out, at, bit_length((u64)contexts) - 1, COUNT_BITS);
+static i64 put_contexts(u8 *out, i64 at, const Chunk *k) {
+    at = put_bits(out, at, k->steps.lowest, SUM_BITS);
+    at = put_bits(out, at, k->steps.span, SUM_BITS);
+    at = put_bits(out, at, bit_length((u64)k->contexts) - 1, COUNT_BITS);
     at = put_levels(out, at, k->row_levels, k->rows);
     return k->shared ? at : put_levels(out, at, k->column_levels, k->columns);
 }
@@ -109,17 +118,18 @@ static i64 get_contexts(Bytes in, i64 at, i64 number, Chunk *k) {
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
-/* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up symbols if asked for. */
-static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
-    u16 tile[BLOCK], least = UINT16_MAX, greatest = 0;
+/* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up symbols if asked
+   for. */
+static void look_at_words(Chunk *k, Sums *sums, i64 *least, i64 *greatest, u8 *all) {
+    u16 tile[BLOCK], low = UINT16_MAX, high = 0;
     u64 of_row = 0, of_all = 0, mask = ((u64)1 << k->cut.low) - 1;
     i64 down = 8 * k->itemsize - 1 - k->cut.low, r = 0, c = 0;
     for (i64 first = 0; first < k->n; first += BLOCK) {
         i64 count = min64(BLOCK, k->n - first);
         k->loops->cut_symbols(k->words, first, count, k->cut, tile);
         for (i64 i = 0; i < count; i++) {
-            least = tile[i] < least ? tile[i] : least;
-            greatest = tile[i] > greatest ? tile[i] : greatest;
+            low = tile[i] < low ? tile[i] : low;
+            high = tile[i] > high ? tile[i] : high;
         }
         for (i64 done = 0, run; done < count; done += run) {
             run = min64(k->columns - c, count - done);
@@ -133,161 +143,171 @@ static void look_at_words(Chunk *k, Sums *sums, u8 *all) {
         }
     }
     set_span(of_all, all);
-    k->least = least;
-    k->greatest = greatest;
+    *least = low;
+    *greatest = high;
 }
 
 /* Set indices to context << bits | symbol - least, and count them. */
-static void fill_indices(const Chunk *k, const Patterns *patterns, u16 *indices, u32 *counters, i64 size) {
-    u16 tile[BLOCK], bases[BLOCK + PATTERN_ROOM] = {0};
-    i64 r = 0, c = 0;
+static void fill_indices(const Chunk *k, ContextRows *rows, i64 bits, i64 least, u16 *indices,
+                         u32 *counters) {
+    u16 tile[BLOCK], bases[BLOCK] = {0};
     for (i64 first = 0; first < k->n; first += BLOCK) {
         i64 count = min64(BLOCK, k->n - first);
         k->loops->cut_symbols(k->words, first, count, k->cut, tile);
-        if (patterns) copy_patterns(patterns, &r, &c, bases, count);
-        put_pattern(bases, tile, 2, (u16)k->least, indices + first, count);
-        count_words(indices + first, 2, count, counters, size);
+        if (k->contexts > 1) next_bases(rows, count, bases);
+        put_bases(bases, tile, 2, (u16)least, indices + first, count);
+        count_words(indices + first, 2, count, counters, k->contexts << bits);
     }
 }
 
-static u8 *put_planes(const Chunk *k, void *rest, u8 *left, u8 *out) {
-    i64 step = k->apart ? k->columns : BLOCK;
+static u8 *put_planes(const Chunk *k, u8 *out) {
+    i64 step = plane_step(k);
     const u8 *span = k->spans;
     for (i64 first = 0; first < k->n; first += step, span += 2 * k->apart) {
         i64 count = min64(step, k->n - first);
-        k->loops->cut_rest(k->words, first, count, k->cut, rest);
-        out = k->loops->pack_rest(rest, count, span, left, out);
+        k->loops->cut_rest(k->words, first, count, k->cut, k->rest);
+        out = k->loops->pack_rest(k->rest, count, span, k->left, out);
     }
     return out;
+}
+
+/* Encode indices, and put everything together; return the bytes. */
+static i64 put_chunk(Chunk *k, const Codes *c, const u16 *indices, i64 least, Arg out, Scratch *scratch) {
+    i64 room = room_of_one(k->n, c->longest), used[EIGHT];
+    i64 side = most_side_bytes(k->rows + k->columns, c->number * c->size, c->size, span_count(k));
+    u8 *data = out.data;
+    if (out.size < side + k->n * k->itemsize + EIGHT + PADDING) return BAD_SIZES;
+    if (new_room(k, scratch)) return NO_MEMORY;
+    TAKE(u8, streams, EIGHT * room);
+    TAKE(i64, table, c->number * c->size);
+    encode_eight(indices, 2, k->n, c->codes, streams, room, used);
+    memset(data, 0, (size_t)side);
+    i64 at = put_head(data, c->number, c->longest, k->apart);
+    at = put_alphabet(data, at, c->alphabet, c->size, least);
+    if (c->number > 1) at = put_contexts(data, at, k);
+    at = put_sizes(data, at, used, EIGHT);
+    at = put_spans(data, at, k->spans, span_count(k));
+    at = put_lengths(data, at, c->lengths, c->number, c->size, table);
+    u8 *planes = data + (at + 7) / 8;
+    planes += join_eight(streams, room, used, planes);
+    u8 *end = put_planes(k, planes);
+    for (; end < planes + PADDING; end++) *end = 0;
+    return end - data;
 }
 
 /* (words, bits below the symbol, mask of the symbol, whether rows may be told apart, contexts, width of a level,
    levels of columns or None, out) -> bytes, 0 if they would not be fewer than the words' or symbols are too many */
 ENTRY(floats_encode) {
     Chunk k;
-    Sums sums;
-    Steps steps = {0, 1};
-    Patterns patterns;
     Codes c;
-    u8 all[2], *out = arg[7].data;
+    Sums sums, *summed = arg[4].i > 1 ? &sums : NULL;
+    ContextRows rows;
+    i64 least, greatest;
+    u8 all[2];
     if (!arg[0].size || arg[4].i < 1) return BAD_SIZES;
-    if (new_chunk(&k, &arg[0], &arg[1], &arg[2], &arg[6], scratch)) return NO_MEMORY;
-    if (arg[4].i > 1 && new_sums(&sums, k.rows, k.columns, scratch)) return NO_MEMORY;
-    look_at_words(&k, arg[4].i > 1 ? &sums : NULL, all);
+    if (new_chunk(&k, &arg[0], arg[1].i, &arg[6], scratch)) return NO_MEMORY;
+    if (summed && new_sums(summed, k.rows, k.columns, scratch)) return NO_MEMORY;
+    k.cut.mask = (u64)arg[2].i;
+    look_at_words(&k, summed, &least, &greatest, all);
     k.apart = choose_spans(k.spans, all, k.rows, k.columns, arg[3].i != 0);
 
-    i64 bits = max64(bit_length((u64)(k.greatest - k.least)), 1),
-        contexts = min64(arg[4].i, 1 << (16 - bits));
-    if (contexts > 1) {
+    i64 bits = max64(bit_length((u64)(greatest - least)), 1);
+    k.contexts = min64(arg[4].i, 1 << (16 - bits));
+    if (k.contexts > 1) {
         find_levels(&sums, 0, arg[5].i, k.row_levels, k.column_levels);
-        steps = find_steps(k.row_levels, k.rows, k.column_levels, k.columns);
-        fill_steps(steps, contexts, k.context_of);
-        if (new_patterns(&patterns, k.row_levels, k.rows, k.column_levels, k.columns, k.context_of, bits,
-                         scratch))
-            return NO_MEMORY;
+        k.steps = find_steps(k.row_levels, k.rows, k.column_levels, k.columns);
+        fill_steps(k.steps, k.contexts, k.context_of);
+        if (new_contexts(&rows, &k, bits, scratch)) return NO_MEMORY;
     }
     TAKE(u16, indices, k.n);
-    TAKE(u32, counters, 2 * contexts << bits);
-    memset(counters, 0, sizeof *counters * 2 * (size_t)contexts << bits);
-    fill_indices(&k, contexts > 1 ? &patterns : NULL, indices, counters, contexts << bits);
+    TAKE(u32, counters, 2 * k.contexts << bits);
+    memset(counters, 0, sizeof *counters * 2 * (size_t)k.contexts << bits);
+    fill_indices(&k, &rows, bits, least, indices, counters);
     i64 level_bits = LEVEL_COST * (k.rows + (k.shared ? 0 : k.columns));
-    if (choose_context_codes(counters, contexts, bits, NARROW, level_bits, &c, scratch)) return NO_MEMORY;
+    if (choose_context_codes(counters, k.contexts, bits, NARROW, level_bits, &c, scratch)) return NO_MEMORY;
     if (!c.number || c.bits / 8 > k.n * k.itemsize - bytes_of_planes(&k)) return 0;
-
-    i64 room = room_of_one(k.n, c.longest), used[EIGHT], step = max64(k.columns, BLOCK);
-    if (arg[7].size < most_bytes(&k, &c) + k.n * k.itemsize + EIGHT + PADDING) return BAD_SIZES;
-    TAKE(u8, streams, EIGHT * room);
-    TAKE(i64, table, c.number * c.size);
-    TAKE(u64, rest, (step * k.itemsize + 7) / 8);
-    TAKE(u8, left, step + 64);
-    encode_streams(indices, 2, k.n, c.codes, streams, room, used);
-    memset(out, 0, (size_t)most_bytes(&k, &c));
-    i64 at = put_head(out, c.number, c.longest, k.apart);
-    at = put_alphabet(out, at, c.alphabet, c.size, k.least);
-    if (c.number > 1) at = put_contexts(out, at, steps, contexts, &k);
-    at = put_sizes(out, at, used, EIGHT);
-    at = put_spans(out, at, k.spans, span_count(&k));
-    at = put_lengths(out, at, c.lengths, c.number, c.size, table);
-    u8 *planes = out + (at + 7) / 8, *end;
-    planes += join_streams(streams, room, used, planes);
-    end = put_planes(&k, rest, left, planes);
-    for (; end < planes + PADDING; end++) *end = 0;
-    return end - out;
+    return put_chunk(&k, &c, indices, least, arg[7], scratch);
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
 
-/* Read the side information into the chunk and the decoder; return the byte where planes begin, or what is wrong. */
-static i64 read_side(Bytes in, Chunk *k, Decoder *d, i64 *number, i64 *used, u16 *values, int *far,
-                     u16 *alphabet, Scratch *scratch) {
-    i64 size, at = get_head(in, number, &d->longest, &k->apart);
-    at = get_alphabet(in, at, min64(NARROW, k->n), alphabet, &size);
-    if (at < 0 || d->longest == 0 || d->longest > LONGEST || *number << d->longest > 1 << TABLE_BITS)
-        return DAMAGED_SIDE;
-    TAKE(i64, table, *number * size);
-    TAKE(u8, lengths, *number * size);
-    if (*number > 1) at = get_contexts(in, at, *number, k);
-    if (at >= 0) at = get_sizes(in, at, used, EIGHT);
-    if (at >= 0) at = get_spans(in, at, k->spans, span_count(k), k->cut.low + 1);
-    if (at >= 0) at = get_lengths(in, at, d->longest, lengths, *number, size, table);
-    if (at < 0) return DAMAGED_SIDE;
-    if (!valid_lengths(lengths, *number, size, d->longest)) return NO_PREFIX_CODE;
-    *far = alphabet[size - 1] >= NARROW; /* the table gives places in the alphabet then */
-    for (i64 a = 0; a < size; a++) values[a] = *far ? (u16)a : alphabet[a];
-    if (new_tables(d, lengths, *number, size, values, scratch)) return NO_MEMORY;
-    i64 byte = (at + 7) / 8;
+/* What follows side information: streams, then planes. */
+typedef struct {
+    Decoder decoder;
+    i64 contexts;
+    u64 stops[EIGHT]; /* bits where streams end */
+    int by_place;     /* whether the tables give places in the alphabet, as this is too wide */
+    u16 alphabet[NARROW];
+    const u8 *planes;
+} Coded;
+
+/* Make tables, and find where streams and planes are; return 0, or what is wrong. */
+static i64 lay_out(const Chunk *k, Coded *f, i64 begin, const i64 *used, const u8 *lengths, i64 size,
+                   Scratch *scratch) {
+    Decoder *d = &f->decoder;
+    u16 places[NARROW];
+    for (i64 a = 0; a < size; a++) places[a] = (u16)a;
+    f->by_place = f->alphabet[size - 1] >= NARROW;
+    if (!valid_lengths(lengths, f->contexts, size, d->longest)) return NO_PREFIX_CODE;
+    if (new_tables(d, lengths, f->contexts, size, f->by_place ? places : f->alphabet, scratch))
+        return NO_MEMORY;
     for (int j = 0; j < EIGHT; j++) {
-        d->positions[j] = 8 * (u64)byte;
-        byte += (used[j] + 7) / 8;
+        d->positions[j] = 8 * (u64)begin;
+        f->stops[j] = d->positions[j] + (u64)used[j];
+        begin += (used[j] + 7) / 8;
     }
-    return byte + max64(bytes_of_planes(k), PADDING) == in.size ? byte : WRONG_SIZE;
+    f->planes = d->stream.data + begin;
+    return begin + max64(bytes_of_planes(k), PADDING) == d->stream.size ? 0 : WRONG_SIZE;
 }
 
-/* Unpack `count` rests from the element `first` on and put them together with symbols; return where the next ones are. */
-static const u8 *take_planes(const Chunk *k, const u16 *symbols, i64 first, i64 count, const u8 *span,
-                             const u8 *planes, u64 *rest, u8 *left) {
-    k->loops->unpack_rest(planes, count, span, left, rest);
-    k->loops->put_together(symbols, rest, k->cut, k->words, first, count);
-    return planes + packed_size(count, span[1]);
+/* Read side information; return 0, or what is wrong. */
+static i64 read_side(Chunk *k, Coded *f, Scratch *scratch) {
+    Bytes in = f->decoder.stream;
+    i64 used[EIGHT], size, longest, at = get_head(in, &f->contexts, &longest, &k->apart);
+    at = get_alphabet(in, at, min64(NARROW, k->n), f->alphabet, &size);
+    if (at < 0 || longest == 0 || longest > LONGEST || f->contexts << longest > 1 << TABLE_BITS)
+        return DAMAGED_SIDE;
+    TAKE(i64, table, f->contexts * size);
+    TAKE(u8, lengths, f->contexts * size);
+    if (f->contexts > 1) at = get_contexts(in, at, f->contexts, k);
+    if (at >= 0) at = get_sizes(in, at, used, EIGHT);
+    if (at >= 0) at = get_spans(in, at, k->spans, span_count(k), k->cut.low + 1);
+    if (at >= 0) at = get_lengths(in, at, longest, lengths, f->contexts, size, table);
+    f->decoder.longest = longest;
+    return at < 0 ? DAMAGED_SIDE : lay_out(k, f, (at + 7) / 8, used, lengths, size, scratch);
+}
+
+/* Put `count` symbols together with the next planes as words from the element `first` on. */
+static void take_planes(const Chunk *k, Coded *f, const u16 *symbols, i64 first, i64 count, const u8 *span) {
+    k->loops->unpack_rest(f->planes, count, span, k->left, k->rest);
+    k->loops->put_together(symbols, k->rest, k->cut, k->words, first, count);
+    f->planes += packed_size(count, span[1]);
 }
 
 /* (bytes, bits below the symbol, levels of columns or None, words) -> 0, or what is wrong */
 ENTRY(floats_decode) {
     Chunk k;
-    Decoder d = {.stream = {arg[0].data, arg[0].size}};
-    Patterns patterns;
-    u16 alphabet[NARROW], values[NARROW], bases[BLOCK + PATTERN_ROOM];
-    i64 number, used[EIGHT], r = 0, c = 0;
-    int far;
-    u64 stops[EIGHT];
-    Arg mask = {.i = 0};
-    if (arg[0].size < 8 || !arg[3].size) return BAD_SIZES;
-    if (new_chunk(&k, &arg[3], &arg[1], &mask, &arg[2], scratch)) return NO_MEMORY;
-    i64 byte = read_side(d.stream, &k, &d, &number, used, values, &far, alphabet, scratch);
-    if (byte < 0) return byte;
-    if (number > 1 && new_patterns(&patterns, k.row_levels, k.rows, k.column_levels, k.columns, k.context_of,
-                                   d.longest, scratch))
-        return NO_MEMORY;
-    i64 step = max64(k.columns, BLOCK);
-    TAKE(u16, symbols, k.apart ? k.n : BLOCK);
-    TAKE(u64, rest, (step * k.itemsize + 7) / 8);
-    TAKE(u8, left, step + 64);
-    for (int j = 0; j < EIGHT; j++) stops[j] = d.positions[j] + (u64)used[j];
-    const u8 *planes = d.stream.data + byte;
+    Coded f = {.decoder.stream = {arg[0].data, arg[0].size}};
+    ContextRows rows;
+    u16 bases[BLOCK];
+    if (arg[0].size < PADDING || !arg[3].size) return BAD_SIZES;
+    if (new_chunk(&k, &arg[3], arg[1].i, &arg[2], scratch)) return NO_MEMORY;
+    i64 wrong = read_side(&k, &f, scratch);
+    if (wrong) return wrong;
+    if (new_room(&k, scratch)) return NO_MEMORY;
+    if (f.contexts > 1 && new_contexts(&rows, &k, f.decoder.longest, scratch)) return NO_MEMORY;
+    TAKE(u16, symbols, k.apart ? k.n : BLOCK); /* rows with spans of their own seldom end where blocks do */
     for (i64 first = 0; first < k.n; first += BLOCK) {
         i64 count = min64(BLOCK, k.n - first);
         u16 *tile = symbols + (k.apart ? first : 0);
-        if (number > 1) copy_patterns(&patterns, &r, &c, bases, count);
-        decode_words(&d, number > 1 ? bases : NULL, tile, count);
-        if (far)
-            for (i64 i = 0; i < count; i++) tile[i] = alphabet[tile[i]];
-        if (!k.apart) planes = take_planes(&k, tile, first, count, k.spans, planes, rest, left);
+        if (f.contexts > 1) next_bases(&rows, count, bases);
+        decode_words(&f.decoder, f.contexts > 1 ? bases : NULL, tile, count);
+        for (i64 i = 0; f.by_place && i < count; i++) tile[i] = f.alphabet[tile[i]];
+        if (!k.apart) take_planes(&k, &f, tile, first, count, k.spans);
     }
-    if (memcmp(stops, d.positions, sizeof stops)) return WRONG_END;
-    for (i64 row = 0; k.apart && row < k.rows; row++) {
-        i64 first = row * k.columns;
-        planes = take_planes(&k, symbols + first, first, k.columns, k.spans + 2 * row, planes, rest, left);
-    }
+    if (memcmp(f.stops, f.decoder.positions, sizeof f.stops)) return WRONG_END;
+    for (i64 r = 0, first = 0; k.apart && r < k.rows; r++, first += k.columns)
+        take_planes(&k, &f, symbols + first, first, k.columns, k.spans + 2 * r);
     return 0;
 }
 

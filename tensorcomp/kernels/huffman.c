@@ -10,8 +10,8 @@
 #include "huffman_codes.h"
 
 enum { EIGHT = 8 };                /* streams */
-enum { LONGEST = 14, UNROLL = 4 }; /* codes a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit */
-enum { BATCH = EIGHT * UNROLL };   /* symbols */
+enum { LONGEST = 14, CODES_A_WORD = 4 }; /* codes a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit */
+enum { EIGHT_BATCH = EIGHT * CODES_A_WORD };   /* symbols */
 enum { MOST_LENGTHS = 1 << 14 };   /* contexts × symbols: a code is 2 bits longer than equal shares ask for */
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
@@ -82,9 +82,9 @@ INLINE void flush(BitWriter *w, u8 *out) { flush_codes(out, &w->position, &w->wo
 INLINE void write_four(const void *indices, int wide, i64 n, const u32 *codes, u8 *out, i64 first,
                        BitWriter *writers) {
     BitWriter a = writers[first], b = writers[first + 1], c = writers[first + 2], d = writers[first + 3];
-    for (i64 i = first, stop = n - n % BATCH; i < stop; i += BATCH) {
+    for (i64 i = first, stop = n - n % EIGHT_BATCH; i < stop; i += EIGHT_BATCH) {
 #pragma GCC unroll 4
-        for (int k = 0; k < BATCH; k += EIGHT) {
+        for (int k = 0; k < EIGHT_BATCH; k += EIGHT) {
             write_code(&a, codes, indices, wide, i + k);
             write_code(&b, codes, indices, wide, i + k + 1);
             write_code(&c, codes, indices, wide, i + k + 2);
@@ -103,7 +103,7 @@ INLINE void write_four(const void *indices, int wide, i64 n, const u32 *codes, u
 INLINE void write_eight(const void *indices, int wide, i64 n, const u32 *codes, u8 *out, BitWriter *writers) {
     write_four(indices, wide, n, codes, out, 0, writers);
     write_four(indices, wide, n, codes, out, 4, writers);
-    for (i64 i = n - n % BATCH; i < n; i++) {
+    for (i64 i = n - n % EIGHT_BATCH; i < n; i++) {
         write_code(&writers[i % EIGHT], codes, indices, wide, i);
         flush(&writers[i % EIGHT], out);
     }
@@ -113,7 +113,7 @@ INLINE void write_eight(const void *indices, int wide, i64 n, const u32 *codes, 
 INLINE i64 room_of_one(i64 n, i64 longest) { return (n / EIGHT + 1) * longest / 8 + 9; }
 
 /* Write indices of 1 or 2 bytes in eight streams, `room` bytes from one to the next; set the bits of each. */
-static void encode_streams(const void *indices, i64 itemsize, i64 n, const u32 *codes, u8 *out, i64 room,
+static void encode_eight(const void *indices, i64 itemsize, i64 n, const u32 *codes, u8 *out, i64 room,
                            i64 *used) {
     BitWriter writers[EIGHT];
     for (i64 j = 0; j < EIGHT; j++) writers[j] = (BitWriter){(u64)(j * room), 0, 0};
@@ -123,7 +123,7 @@ static void encode_streams(const void *indices, i64 itemsize, i64 n, const u32 *
 }
 
 /* Move eight streams, each in whole bytes, together; return their bytes. `out` may begin where they do. */
-static i64 join_streams(const u8 *streams, i64 room, const i64 *used, u8 *out) {
+static i64 join_eight(const u8 *streams, i64 room, const i64 *used, u8 *out) {
     i64 size = 0;
     for (i64 j = 0; j < EIGHT; j++) {
         i64 count = (used[j] + 7) / 8;
@@ -147,16 +147,17 @@ ENTRY(huffman_encode) {
     const void *indices = symbols;
     if (contexts == 1) count_words(symbols, itemsize, n, counters, (i64)1 << bits);
     else {
-        Patterns patterns;
+        ContextRows walk;
+        u16 bases[BLOCK], value_of[LEVEL_SUMS];
         TAKE(u16, in_contexts, n);
         if (!arg[1].data || !arg[2].data || !arg[3].data) return BAD_SIZES;
-        if (new_patterns(&patterns, arg[1].data, rows, arg[2].data, columns, arg[3].data, bits, scratch))
+        if (new_context_rows(&walk, value_of, arg[1].data, rows, arg[2].data, columns, arg[3].data, bits,
+                             scratch))
             return NO_MEMORY;
-        u16 bases[BLOCK + PATTERN_ROOM];
-        for (i64 first = 0, r = 0, c = 0; first < n; first += BLOCK) {
+        for (i64 first = 0; first < n; first += BLOCK) {
             i64 count = min64(BLOCK, n - first);
-            copy_patterns(&patterns, &r, &c, bases, count);
-            put_pattern(bases, symbols + first * itemsize, itemsize, 0, in_contexts + first, count);
+            next_bases(&walk, count, bases);
+            put_bases(bases, symbols + first * itemsize, itemsize, 0, in_contexts + first, count);
             count_words(in_contexts + first, 2, count, counters, contexts << bits);
         }
         indices = in_contexts;
@@ -171,8 +172,8 @@ ENTRY(huffman_encode) {
     if (!codes.number) return 0;
     memcpy(arg[7].data, codes.lengths, (size_t)(codes.number * codes.size));
     memcpy(arg[8].data, codes.alphabet, (size_t)codes.size * sizeof *codes.alphabet);
-    encode_streams(indices, itemsize, n, codes.codes, arg[10].data, room, numbers + 3);
-    return join_streams(arg[10].data, room, numbers + 3, arg[10].data);
+    encode_eight(indices, itemsize, n, codes.codes, arg[10].data, room, numbers + 3);
+    return join_eight(arg[10].data, room, numbers + 3, arg[10].data);
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */
@@ -202,12 +203,12 @@ INLINE void decode_symbols(Decoder *d, int wide, const u16 *restrict bases, void
     const u64 mask = ((u64)1 << d->longest) - 1, limit = (u64)d->stream.size - 8;
     u64 p[EIGHT], w[EIGHT];
     memcpy(p, d->positions, sizeof p);
-    i64 stop = n - n % BATCH;
-    for (i64 i = 0; i < stop; i += BATCH) {
+    i64 stop = n - n % EIGHT_BATCH;
+    for (i64 i = 0; i < stop; i += EIGHT_BATCH) {
 #pragma GCC unroll 8
         for (int j = 0; j < EIGHT; j++) w[j] = refill(stream, p[j], limit);
 #pragma GCC unroll 4
-        for (int k = 0; k < BATCH; k += EIGHT)
+        for (int k = 0; k < EIGHT_BATCH; k += EIGHT)
 #pragma GCC unroll 8
             for (int j = 0; j < EIGHT; j++) {
                 u64 bits = w[j] & mask;
@@ -252,25 +253,25 @@ static i64 new_tables(Decoder *d, const u8 *lengths, i64 number, i64 size, const
 /* (stream, bit positions, lengths, longest, alphabet, row levels, column levels, context of each sum, out) */
 ENTRY(huffman_decode) {
     i64 number = arg[2].shape[0], size = arg[2].shape[1], itemsize = arg[8].itemsize, n = arg[8].size;
-    i64 longest = arg[3].i, *positions = arg[1].data, r = 0, c = 0;
+    i64 longest = arg[3].i, *positions = arg[1].data;
     u8 *out = arg[8].data;
     Decoder d = {.stream = {arg[0].data, arg[0].size}, .longest = longest};
-    Patterns patterns;
+    ContextRows walk;
+    u16 room[BLOCK], value_of[LEVEL_SUMS], *bases = number > 1 ? room : NULL;
     if (arg[0].size < 8 || itemsize > 2 || !size || longest < 1 || longest > LONGEST ||
-        number << longest > 1 << 16 || (number > 1 && !arg[7].data))
+        number << longest > 1 << TABLE_BITS || (bases && !(arg[5].data && arg[6].data && arg[7].data)))
         return BAD_SIZES;
     if (!valid_lengths(arg[2].data, number, size, longest)) return NO_PREFIX_CODE;
     if (new_tables(&d, arg[2].data, number, size, arg[4].data, scratch)) return NO_MEMORY;
-    if (number > 1 && new_patterns(&patterns, arg[5].data, arg[8].shape[0], arg[6].data, arg[8].shape[1],
-                                   arg[7].data, longest, scratch))
+    if (bases && new_context_rows(&walk, value_of, arg[5].data, arg[8].shape[0], arg[6].data, arg[8].shape[1],
+                                  arg[7].data, longest, scratch))
         return NO_MEMORY;
     for (i64 j = 0; j < EIGHT; j++) d.positions[j] = (u64)positions[j];
-    u16 bases[BLOCK + PATTERN_ROOM];
     for (i64 done = 0; done < n; done += BLOCK) {
         i64 count = min64(BLOCK, n - done);
-        if (number > 1) copy_patterns(&patterns, &r, &c, bases, count);
-        if (itemsize == 1) decode_bytes(&d, number > 1 ? bases : NULL, out + done, count);
-        else decode_words(&d, number > 1 ? bases : NULL, (u16 *)out + done, count);
+        if (bases) next_bases(&walk, count, bases);
+        if (itemsize == 1) decode_bytes(&d, bases, out + done, count);
+        else decode_words(&d, bases, (u16 *)out + done, count);
     }
     for (i64 j = 0; j < EIGHT; j++) positions[j] = (i64)d.positions[j];
     return 0;

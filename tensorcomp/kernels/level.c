@@ -26,6 +26,11 @@
 #include "floats.c"
 #include "gradients.c"
 #include "groupfloats.c"
+#include "frequencies.c"
+#include "trellis.c"
+#define STREAMS ANS_STREAMS /* until it has a name of its own */
+#include "ans.c"
+#undef STREAMS
 
 #define KERNEL(name, arguments) {#name, arguments, name},
 const Kernel TC_TABLE[] = {

@@ -518,23 +518,6 @@ def contexts_find(
     context_of (31,) uint8 is set to which of so many contexts each sum of two levels has.
     """
 
-def contexts_fill(
-    row_levels: Array,
-    column_levels: Array,
-    context_of: Array,
-    shift: int,
-    symbols: Array | None,
-    out: Array,
-    /,
-) -> int:
-    """Set out (R, C) uint16 to each element's context << shift, with its symbol in the low bits.
-
-    Levels below 16, (R,) and (C,) uint8; context_of (31,) uint8; symbols (R, C) of 1 or 2 bytes.
-    """
-
-def contexts_count(words: Array, counts: Array, /) -> int:
-    """Set counts (S,) int64 to how often each word occurs: (n,) of 1 or 2 bytes, below S."""
-
 # huffman.c
 
 def huffman_encode(
@@ -553,8 +536,8 @@ def huffman_encode(
 ) -> int:
     """Encode symbols (R, C) below 2**bits in the number of contexts that costs least.
 
-    Symbols have 1 or 2 bytes, those of 1 have 8 bits; contexts as for `contexts_fill`, or None for
-    a single one; level_bits is what more than one context needs besides. Set are code lengths
+    Symbols have 1 or 2 bytes, those of 1 have 8 bits; levels of rows and columns below 16, uint8, and the context of each sum of two, (31,)
+    uint8, or None for a single context; level_bits is what more than one context needs besides. Set are code lengths
     (K, A) uint8 and symbols (A,) uint16, each at the front of its array, and numbers (11,) int64:
     K, A, the longest code allowed, the bits of each of eight streams. K is 0 if there are too many
     symbols. Returns the bytes of the streams, each from a whole byte on. These have room for eight

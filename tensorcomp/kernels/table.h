@@ -11,8 +11,6 @@ KERNEL(bitpack_pack_low, "u8[n] int &u8[p]")
 KERNEL(sum_magnitudes, "W[n]")
 /* contexts.c */
 KERNEL(contexts_find, "W[r,c] int int int &u8[r] &u8[c] &u8[31]?")
-KERNEL(contexts_fill, "u8[r] u8[c] u8[31] int W[r,c]? &u16[r,c]")
-KERNEL(contexts_count, "W[n] &i64[s]")
 /* huffman.c */
 KERNEL(huffman_encode, "W[r,c] u8[r]? u8[c]? u8[31]? int int int &u8[16384] &u16[4096] &i64[11] &u8[s]")
 KERNEL(huffman_decode, "u8[s] &i64[8] u8[k,a] int u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
