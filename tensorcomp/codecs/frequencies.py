@@ -22,7 +22,7 @@ _LONGEST_CODE = 30  # bits of a frequency in the packed table at most
 
 @functools.cache
 def log2_table(states: int) -> np.ndarray:
-    """Return log2 of 0 .. 2**states in units of 2**-20, int64, by integer arithmetic; 0 of 0."""
+    """Return log2 of 0 .. 2**states in units of 2**-20, int32, by integer arithmetic; 0 of 0."""
     numbers = np.arange(1, (1 << states) + 1, dtype=np.uint64)
     whole = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64) - np.uint64(1)  # exact
     mantissas = numbers << (np.uint64(31) - whole)
@@ -32,8 +32,8 @@ def log2_table(states: int) -> np.ndarray:
         bit = mantissas >> np.uint64(32)
         mantissas >>= bit
         fraction = (fraction << np.uint64(1)) | bit
-    table = ((whole << np.uint64(_FRACTION)) | fraction).astype(np.int64)
-    table = np.concatenate([np.zeros(1, np.int64), table])
+    table = ((whole << np.uint64(_FRACTION)) | fraction).astype(np.int32)
+    table = np.concatenate([np.zeros(1, np.int32), table])
     table.flags.writeable = False
     return table
 

@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.machines import MACHINES
 from tensorcomp.codecs.rounding import check_float, is_real, widened, work_dtype
-from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of, to_centroids
+from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
@@ -94,17 +94,15 @@ class Trellis(Transform):
         values = array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
         scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
         codes = np.empty(-(-array.size // _ROW) * _ROW, np.dtype("<i2"))
-        sums, counts = np.zeros((2, MOST_CENTROIDS + 2), np.int64)
+        centroids = np.empty(MOST_CENTROIDS, np.int8)
         every = max(array.size // _SAMPLE, 1) if array.size >= _FEWEST else 0
-        if not native.trellis_encode(values, scale, self.states, every, codes, sums, counts):
+        found = native.trellis_encode(values, scale, self.states, every, codes, centroids)
+        if found < 0:
             widened(array, "trellis")  # NaN and infinity have a message of their own
             raise NotRepresentable(
                 f"trellis: an element has more than 32,766 steps of {self.step:g}"
             )
-        return {
-            "codes": codes[: array.size].reshape(array.shape),
-            "centroids": to_centroids(sums[:-1], counts[:-1], _PARTS),
-        }
+        return {"codes": codes[: array.size].reshape(array.shape), "centroids": centroids[:found]}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Find the quantizer of each code, and look its value up."""

@@ -49,11 +49,15 @@ static void tell_quantizers(Machine m, u8 *states, int folded, u16 offset, u16 s
 /* Two tables in turn, because an increment of a counter that was just written has to wait; more would not stay in the
    nearest cache. */
 static void count_indices(const u16 *indices, i64 n, u32 *even, u32 *odd) {
-    for (i64 i = 0; i + 1 < n; i += 2) {
-        even[indices[i]]++;
-        odd[indices[i + 1]]++;
+    i64 i = 0;
+    for (; i + 4 <= n; i += 4) {
+        u64 four = load64((const u8 *)(indices + i));
+        even[four & 0xFFFF]++;
+        odd[four >> 16 & 0xFFFF]++;
+        even[four >> 32 & 0xFFFF]++;
+        odd[four >> 48]++;
     }
-    if (n & 1) even[indices[n - 1]]++;
+    for (; i < n; i++) even[indices[i]]++;
 }
 
 ENTRY(ans_index) {

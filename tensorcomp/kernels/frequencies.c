@@ -39,7 +39,7 @@ static void change_key(Tournament *t, i64 i, i64 key) {
 INLINE i64 winner(const Tournament *t) { return t->winners[1]; }
 
 typedef struct {
-    const i64 *log2; /* of 0 … 2**states, rising */
+    const i32 *log2; /* of 0 … 2**states, rising */
     i64 total;       /* 2**states */
     Tournament gains, losses;
 } Normalizer;
@@ -60,8 +60,19 @@ static void start_losses(Normalizer *z, const i64 *counts, const i64 *chosen, i6
     play_all(&z->losses, n);
 }
 
+/* Whether no exchange of a state saves anything, seen at a glance. */
+static int is_settled(const Normalizer *z, const i64 *counts, const i64 *chosen, i64 n) {
+    i64 most = -1, least = -INT64_MAX;
+    for (i64 a = 0; a < n; a++) {
+        most = max64(most, gain(z, counts[a], chosen[a]));
+        least = max64(least, loss(z, counts[a], chosen[a]));
+    }
+    return most <= -least;
+}
+
 /* Exchange states as long as that saves something: costs are convex, but for rounding. */
 static void exchange(Normalizer *z, const i64 *counts, i64 *chosen, i64 n) {
+    if (is_settled(z, counts, chosen, n)) return;
     start_gains(z, counts, chosen, n);
     start_losses(z, counts, chosen, n);
     for (;;) {
@@ -69,10 +80,11 @@ static void exchange(Normalizer *z, const i64 *counts, i64 *chosen, i64 n) {
         if (z->gains.keys[up] <= -z->losses.keys[down] || up == down) return;
         chosen[up]++;
         chosen[down]--;
-        change_key(&z->gains, up, gain(z, counts[up], chosen[up]));
-        change_key(&z->losses, up, loss(z, counts[up], chosen[up]));
-        change_key(&z->gains, down, gain(z, counts[down], chosen[down]));
-        change_key(&z->losses, down, loss(z, counts[down], chosen[down]));
+        for (int k = 0; k < 2; k++) {
+            i64 changed = k ? down : up;
+            change_key(&z->gains, changed, gain(z, counts[changed], chosen[changed]));
+            change_key(&z->losses, changed, loss(z, counts[changed], chosen[changed]));
+        }
     }
 }
 

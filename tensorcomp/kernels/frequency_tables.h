@@ -23,10 +23,11 @@ static Means new_means(void) {
     return m;
 }
 
+/* The fewest bits for which numbers << bits reaches the sums. */
 INLINE i64 rice_bits(const Means *m, i64 activity) {
-    i64 bits = 0;
-    while (m->numbers[activity] << bits < m->sums[activity]) bits++;
-    return bits;
+    i64 sums = m->sums[activity], numbers = m->numbers[activity];
+    i64 bits = max64(bit_length((u64)sums) - bit_length((u64)numbers), 0);
+    return bits + (numbers << bits < sums);
 }
 
 INLINE void learn(Means *m, i64 activity, i64 value) {

@@ -457,14 +457,14 @@ def ans_frequencies(
 # trellis.c
 
 def trellis_encode(
-    values: Array, scale: float, states: int, every: int, codes: Array, sums: Array, counts: Array, /
-) -> bool:
-    """Set `codes` to those of least squared error of values (n,) float32 or float64, finite.
+    values: Array, scale: float, states: int, every: int, codes: Array, centroids: Array, /
+) -> int:
+    """Set codes (m,) int16 to those of least squared error of values (n,) float32 or float64.
 
-    scale is 32,768 / step; states those of the machine. codes int16, n rounded up to a multiple of
-    64. Of each `every` rows of 64 elements, one is added to sums and counts (M,) int64, or none
-    where it is 0: how far magnitudes lie above that of their points 0 … M - 1 half steps from 0,
-    in 1/32,768 step. Returns whether no element is NaN or has more than 32,766 steps.
+    scale is 32,768 / step; states those of the machine; m is n rounded up to a multiple of 64. Of
+    each `every` rows of 64 elements one is looked at for the centroids (16,) int8 (0: none is).
+    Returns how many centroids there are without zeros at the end, or -1 if an element is NaN or
+    has more than 32,766 steps.
     """
 
 def trellis_decode(

@@ -28,7 +28,7 @@ KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u
 KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")
 KERNEL(ans_unpack_escaped, "u8[n] int int &W[e]")
 /* frequencies.c */
-KERNEL(ans_frequencies, "&i64[k,s] int int int i64[l] &u16[s] &i64[t] &u8[p] &i64[4]")
+KERNEL(ans_frequencies, "&i64[k,s] int int int i32[l] &u16[s] &i64[t] &u8[p] &i64[4]")
 /* trellis.c */
 /* uniform.c */
 KERNEL(uniform_quantize, "F[n] float &i16[n]")
@@ -82,6 +82,7 @@ KERNEL(gaps_encode, "w64[k] u8[172] &u8[m]")
 KERNEL(gaps_decode_mask, "u8[c] u8[m] int int &u8[n]")
 KERNEL(gaps_decode_positions, "u8[c] u8[m] uint &w64[k]")
 KERNEL(trellis_encode, "F[n] float int int &i16[m] &i64[k] &i64[k]")
+KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
 KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
 /* quantizers.c */
 /* sparse.c */

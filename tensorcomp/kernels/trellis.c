@@ -188,42 +188,63 @@ static void trace_row(Machine m, const i32 *restrict positions, const u8 *restri
     }
 }
 
-/* Add up how far magnitudes lie above that of their points, 0 … `most` half steps or more from 0. */
-static void sum_residuals(const i32 *restrict positions, const i16 *restrict codes,
-                          const u32 *restrict states, i64 n, i32 most, i64 *sums, i64 *counts) {
+enum { MOST_CENTROIDS = 16, CENTROID_PARTS = 256 };
+
+/* How far magnitudes lie above that of their points, at 0 … 16 half steps and more, in all. */
+typedef struct {
+    i64 sums[MOST_CENTROIDS + 2], counts[MOST_CENTROIDS + 2];
+} Residuals;
+
+static void add_residuals(const i32 *restrict positions, const i16 *restrict codes,
+                          const u32 *restrict states, i64 n, Residuals *to) {
     i32 magnitudes[MACHINES], residuals[MACHINES];
     for (int l = 0; l < MACHINES; l++) {
         i32 point = 2 * codes[l] - (i32)(states[l] & 1), above = positions[l] - point * (POSITION_STEP / 2);
         i32 magnitude = point < 0 ? -point : point;
-        magnitudes[l] = magnitude < most ? magnitude : most;
+        magnitudes[l] = magnitude > MOST_CENTROIDS ? MOST_CENTROIDS + 1 : magnitude;
         residuals[l] = point < 0 ? -above : above;
     }
     for (i64 l = 0; l < n; l++) {
-        sums[magnitudes[l]] += residuals[l];
-        counts[magnitudes[l]]++;
+        to->sums[magnitudes[l]] += residuals[l];
+        to->counts[magnitudes[l]]++;
     }
+}
+
+/* Set how far the means at 1, 2, … half steps lie below these, in 1/256 step; return how many, without zeros at the
+   end. */
+static i64 find_centroids(const Residuals *r, i8 *centroids) {
+    i64 found = 0;
+    for (i64 k = 0; k < MOST_CENTROIDS; k++) {
+        i64 unit = POSITION_STEP / CENTROID_PARTS * max64(r->counts[k + 1], 1),
+            below = unit / 2 - r->sums[k + 1];
+        i64 rounded = below / unit - (below % unit < 0); /* towards minus infinity */
+        centroids[k] = (i8)max64(min64(rounded, 127), -128);
+        if (centroids[k]) found = k + 1;
+    }
+    return found;
 }
 
 ENTRY(trellis_encode) {
     Elements elements = {arg[0].data, arg[0].size, arg[0].itemsize, arg[1].f};
     Machine m = machine_of(arg[2].i);
-    i64 rows = (elements.size + MACHINES - 1) / MACHINES, every = arg[3].i, most = arg[5].size - 1;
+    i64 rows = (elements.size + MACHINES - 1) / MACHINES, every = arg[3].i;
     i16 *codes = arg[4].data;
-    if (!m.width || arg[4].size != rows * MACHINES || most < 0) return BAD_SIZES;
-    if (!all_within(&elements)) return 0;
+    if (!m.width || arg[4].size != rows * MACHINES) return BAD_SIZES;
+    if (!all_within(&elements)) return -1;
     TAKE(u8, decisions, rows * decision_bytes(m) * MACHINES);
     u32 states[MACHINES];
     i32 positions[MACHINES];
+    Residuals residuals = {{0}, {0}};
     search_paths(m, &elements, rows, decisions, states);
     for (i64 row = rows - 1; row >= 0; row--) {
         i16 *some = codes + row * MACHINES;
         place_row(&elements, row, positions);
         trace_row(m, positions, decisions + row * decision_bytes(m) * MACHINES, states, some);
         if (every && row % every == 0)
-            sum_residuals(positions, some, states, min64(elements.size - row * MACHINES, MACHINES), (i32)most,
-                          arg[5].data, arg[6].data);
+            add_residuals(positions, some, states, min64(elements.size - row * MACHINES, MACHINES),
+                          &residuals);
     }
-    return 1;
+    return find_centroids(&residuals, arg[5].data);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------- */
