@@ -8,13 +8,14 @@
 enum { LONGEST_GAP_CODE = 12, GAP_BITS = 44 }; /* with its code and a bit offset a gap fits a word */
 enum { GAP_CLASSES = 4 * (GAP_BITS - 1) };
 
+/* Without branches: among many indices it is chance whether a gap is below 4. */
+INLINE u64 bits_below(u64 gap) { return 61 - (u64)leading_zeros(gap | 4); }
 INLINE u64 gap_class(u64 gap) {
-    if (gap < 4) return gap;
-    u64 top = 63 - (u64)leading_zeros(gap);
-    return (top - 1) << 2 | (gap >> (top - 2) & 3);
+    u64 below = bits_below(gap);
+    return (below + (gap >= 4)) << 2 | (gap >> below & 3);
 }
-INLINE u64 low_bits(u64 kind) { return kind >= 4 ? (kind >> 2) - 1 : 0; }
-INLINE u64 least_gap(u64 kind) { return kind >= 4 ? (4 | (kind & 3)) << low_bits(kind) : kind; }
+INLINE u64 low_bits(u64 kind) { return (kind >> 2) - (kind >= 4); }
+INLINE u64 least_gap(u64 kind) { return ((u64)(kind >= 4) << 2 | (kind & 3)) << low_bits(kind); }
 
 /* Set codes (256,) to code << 8 | length of each class. */
 static void gap_codes(const u8 *lengths, i64 classes, u32 *codes) {
@@ -55,12 +56,12 @@ ENTRY(gaps_encode) {
         u64 gap = positions[i] - following, kind = gap_class(gap);
         following = positions[i] + 1;
         if (kind >= GAP_CLASSES || at > room) return BAD_SIZES;
-        u64 length = codes[kind] & 255;
-        word |= (codes[kind] >> 8 | (gap - least_gap(kind)) << length) << used;
-        used += length + low_bits(kind);
+        u64 length = codes[kind] & 255, below = bits_below(gap);
+        word |= (codes[kind] >> 8 | (gap & (((u64)1 << below) - 1)) << length) << used;
+        used += length + below; /* 12 + 42 + 7 at most */
         store64(out + at, word);
         at += (i64)(used >> 3);
-        word = used < 64 ? word >> (used & 56) : 0;
+        word >>= used & 56;
         used &= 7;
     }
     return 0;

@@ -1,7 +1,25 @@
 /* Loops over gradients: adding to residuals, finding the largest, adding sparse ones up. */
 #include "native.h"
 
-enum { SUMS = 256, FOUND_BLOCK = 32 }; /* sums held back at a time; words of which the largest is looked at */
+enum { FOUND_BLOCK = 32, AHEAD = 4096 }; /* words looked at together; bytes that are asked for ahead */
+enum { FINITE_BLOCK = 512 };
+enum { SUMS = 256, UNCACHED = 1 << 22 }; /* sums at a time; bytes from which they pass by the caches */
+
+/* Ask for what a loop reads soon: the processor's own guess stops at the end of a page. */
+INLINE void read_ahead(const void *data, i64 bytes) {
+    for (i64 i = 0; i < bytes; i += 64) __builtin_prefetch((const u8 *)data + AHEAD + i);
+}
+
+/* Copy bytes, a multiple of 16, to memory, aligned to 16, that is not read into the caches for that. */
+#ifdef __SSE2__
+#include <emmintrin.h>
+INLINE void store_uncached(void *out, const void *data, i64 bytes) {
+    for (i64 i = 0; i < bytes / 16; i++)
+        _mm_stream_si128((__m128i *)out + i, _mm_loadu_si128((const __m128i *)data + i));
+}
+#else
+INLINE void store_uncached(void *out, const void *data, i64 bytes) { memcpy(out, data, (size_t)bytes); }
+#endif
 
 #define F float
 #define NAME(x) x##_32

@@ -28,6 +28,7 @@ FOR_SCORES(scores_mark_groups, arg, scratch)
 ENTRY(scores_draw_numbers) {
     u64 state = mixed_seed((u64)arg[0].i), start = (u64)arg[1].i;
     double *numbers = arg[2].data;
-    for (i64 i = 0; i < arg[2].size; i++) numbers[i] = draw_fraction(state, start + (u64)i);
+    i64 n = arg[2].size;
+    for (i64 i = 0; i < n; i++) numbers[i] = draw_fraction(state, start + (u64)i);
     return 0;
 }

@@ -70,36 +70,36 @@ ENTRY(selection_spread_masks) {
 
 /* ---- drawing --------------------------------------------------------------------------------------- */
 
-/* Set limit[0] to the k-th smallest (from 1) of the numbers drawn for n indices: by their top 16 bits, then by the
+/* Set limit[0] to the k-th smallest (from 1) of the numbers drawn for n indices: by their top 12 bits, then by the
    others of those that share them. */
 ENTRY(selection_draw_limit) {
     u64 state = mixed_seed((u64)arg[0].i), start = (u64)arg[1].i, top = 0, *limit = arg[4].data;
     i64 n = arg[2].i, k = arg[3].i, found = 0;
     if (k < 1 || k > n) return BAD_SIZES;
-    TAKE(i64, counts, 1 << 16);
-    memset(counts, 0, sizeof *counts << 16);
-    for (i64 i = 0; i < n; i++) counts[draw_number(state, start + (u64)i) >> 48]++;
+    i64 counts[1 << 12] = {0};
+    for (i64 i = 0; i < n; i++) counts[draw_number(state, start + (u64)i) >> 52]++;
     for (; k > counts[top]; top++) k -= counts[top];
     TAKE(i64, rest, counts[top]);
     for (i64 i = 0; i < n; i++) {
         u64 number = draw_number(state, start + (u64)i);
-        if (number >> 48 == top) rest[found++] = (i64)(number << 16 >> 16);
+        if (number >> 52 == top) rest[found++] = (i64)(number << 12 >> 12);
     }
     sort_ascending(rest, found);
-    *limit = (top << 48) | (u64)rest[k - 1];
+    *limit = (top << 52) | (u64)rest[k - 1];
     return 0;
 }
 
 ENTRY(selection_count_draws) {
     u64 state = mixed_seed((u64)arg[0].i), start = (u64)arg[1].i, limit = (u64)arg[3].i;
-    i64 count = 0;
-    for (i64 i = 0; i < arg[2].i; i++) count += draw_number(state, start + (u64)i) <= limit;
+    i64 n = arg[2].i, count = 0;
+    for (i64 i = 0; i < n; i++) count += draw_number(state, start + (u64)i) <= limit;
     return count;
 }
 
 ENTRY(selection_mark_draws) {
     u64 state = mixed_seed((u64)arg[0].i), start = (u64)arg[1].i, limit = (u64)arg[2].i;
     u8 *mask = arg[3].data;
-    for (i64 i = 0; i < arg[3].size; i++) mask[i] = draw_number(state, start + (u64)i) <= limit;
+    i64 n = arg[3].size; /* bytes that are written may be those of arguments, for all that the compiler knows */
+    for (i64 i = 0; i < n; i++) mask[i] = draw_number(state, start + (u64)i) <= limit;
     return 0;
 }
