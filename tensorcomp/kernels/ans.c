@@ -9,7 +9,7 @@
 #include "frequency_tables.h"
 #include "machines.h"
 
-enum { STREAMS = 4, UNROLL = 4, BATCH = STREAMS * UNROLL }; /* a word holds 4 symbols: 7 + 4 × 12 bits */
+enum { ANS_STREAMS = 4, UNROLL = 4, BATCH = ANS_STREAMS * UNROLL }; /* a word holds 4 symbols: 7 + 4 × 12 bits */
 enum { CONTEXT_BLOCK = 1024 };                              /* elements whose contexts are found at once */
 enum { MOST_STATE_BITS = 12 };
 
@@ -97,7 +97,7 @@ static i64 sum_of(const i64 *row, i64 n) {
 }
 
 /* Set owners[state] to the index of the symbol that owns it, each one's states far apart. */
-static void spread(const i64 *frequencies, i64 n, i64 states, u16 *owners) {
+static void spread_states(const i64 *frequencies, i64 n, i64 states, u16 *owners) {
     i64 total = (i64)1 << states, step = (total >> 1) + (total >> 3) + 3,
         state = 0; /* odd: meets each state once */
     for (i64 a = 0; a < n; a++)
@@ -114,7 +114,7 @@ static void fill_decoder(const i64 *frequencies, i64 n, i64 states, const u16 *v
         return;
     }
     memcpy(following, frequencies, (size_t)n * sizeof *following);
-    spread(frequencies, n, states, owners);
+    spread_states(frequencies, n, states, owners);
     for (i64 state = 0; state < total; state++) {
         i64 a = owners[state], number = following[a]++, bits = states + 1 - bit_length((u64)number);
         i64 base = (number << bits) - total;
@@ -155,7 +155,7 @@ static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 co
             entries[symbols[a]] = encoder_entry(e->states, frequencies[a], following[a]);
     for (i64 k = 1; k < e->step; k++) memcpy(entries + k * size, entries, (size_t)size * sizeof *entries);
     if (sum_of(frequencies, n) != total) return;
-    spread(frequencies, n, e->states, owners);
+    spread_states(frequencies, n, e->states, owners);
     for (i64 state = 0; state < total; state++)
         e->successors[following[owners[state]]++] = (u16)(total + state);
 }
@@ -204,10 +204,10 @@ static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out,
     i64 stop = n - n % BATCH;
     put_escaped(e, indices + stop, n - stop, to);
     for (i64 i = n - 1; i >= stop; i--) {
-        put_symbol(&writers[i % STREAMS], entries[indices[i]], successors);
-        flush_below(&writers[i % STREAMS], out);
+        put_symbol(&writers[i % ANS_STREAMS], entries[indices[i]], successors);
+        flush_below(&writers[i % ANS_STREAMS], out);
     }
-    Writer w[STREAMS];
+    Writer w[ANS_STREAMS];
     memcpy(w, writers, sizeof w);
     for (i64 start = stop - BATCH; start >= 0; start -= BATCH) {
         const u16 *batch = indices + start;
@@ -216,10 +216,10 @@ static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out,
         for (int i = BATCH - 1; i >= 0; i--) {
             u64 entry = entries[batch[i]];
             any |= entry;
-            put_symbol(&w[i % STREAMS], entry, successors);
+            put_symbol(&w[i % ANS_STREAMS], entry, successors);
         }
 #pragma GCC unroll 4
-        for (int j = 0; j < STREAMS; j++) flush_below(&w[j], out);
+        for (int j = 0; j < ANS_STREAMS; j++) flush_below(&w[j], out);
         if (any & ESCAPED) put_escaped(e, batch, BATCH, to);
     }
     memcpy(writers, w, sizeof w);
@@ -231,9 +231,9 @@ ENTRY(ans_encode) {
     i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i,
         *heads = arg[9].data;
     Encoder e = {.bits = arg[4].i, .states = arg[5].i};
-    i64 room = (n / STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
+    i64 room = (n / ANS_STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
     u8 *out = arg[8].data;
-    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[8].size < STREAMS * room ||
+    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[8].size < ANS_STREAMS * room ||
         arg[7].i * e.bits > 8 * (arg[10].size - 8))
         return BAD_SIZES;
     e.step = contexts / number;
@@ -245,14 +245,14 @@ ENTRY(ans_encode) {
     e.successors = successors;
     for (i64 k = 0; k < number; k++)
         fill_encoder(&e, frequencies + k * size, size, k, symbols, arg[6].i, owners, following);
-    Writer writers[STREAMS];
+    Writer writers[ANS_STREAMS];
     Escaped escaped = {arg[10].data, arg[7].i * e.bits};
-    for (int j = 0; j < STREAMS; j++) writers[j] = (Writer){1, (u64)first, (u64)((j + 1) * room)};
+    for (int j = 0; j < ANS_STREAMS; j++) writers[j] = (Writer){1, (u64)first, (u64)((j + 1) * room)};
     encode_streams(&e, indices, n, out, writers, &escaped);
-    for (int j = 0; j < STREAMS; j++) {
+    for (int j = 0; j < ANS_STREAMS; j++) {
         i64 stop = (j + 1) * room;
         heads[j] = (stop - (i64)writers[j].position) * 8 + (i64)used_bits(&writers[j]);
-        heads[STREAMS + j] = (i64)writers[j].x - first;
+        heads[ANS_STREAMS + j] = (i64)writers[j].x - first;
         flush_below(&writers[j], out);
         i64 bytes = (heads[j] + 7) / 8;
         memmove(out + written, out + stop - bytes, (size_t)bytes);
@@ -266,7 +266,7 @@ ENTRY(ans_encode) {
 typedef struct {
     const u8 *stream;
     u64 limit;                   /* of a byte that a word is loaded from */
-    u64 at[STREAMS], x[STREAMS]; /* bits read, states */
+    u64 at[ANS_STREAMS], x[ANS_STREAMS]; /* bits read, states */
     const u32 *table;
     i64 escape; /* the value that stands for rare ones, or NO_ESCAPE */
     const Arg *escaped;
@@ -338,15 +338,15 @@ ENTRY(ans_decode) {
     r.machine = machine_of(arg[10].i);
     r.offset = (u16)(entries / 2);
     if (folded && r.escape < NO_ESCAPE) r.escape = unfold16((u16)r.escape);
-    for (int j = 0; j < STREAMS; j++) {
+    for (int j = 0; j < ANS_STREAMS; j++) {
         r.at[j] = (u64)heads[j];
-        r.x[j] = (u64)heads[STREAMS + j] & (((u64)1 << states) - 1);
+        r.x[j] = (u64)heads[ANS_STREAMS + j] & (((u64)1 << states) - 1);
     }
     i64 taken = arg[13].itemsize == 1 ? decode_all_8(&r, &rows, arg[13].data, arg[13].size)
                                       : decode_all_16(&r, &rows, arg[13].data, arg[13].size);
-    for (int j = 0; j < STREAMS; j++) {
+    for (int j = 0; j < ANS_STREAMS; j++) {
         heads[j] = (i64)r.at[j];
-        heads[STREAMS + j] = (i64)r.x[j];
+        heads[ANS_STREAMS + j] = (i64)r.x[j];
     }
     return taken;
 }

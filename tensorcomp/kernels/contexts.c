@@ -3,7 +3,7 @@
 
 /* (matrix, has signs, width or 0, contexts, row levels, column levels, context of each sum) -> width of a level */
 ENTRY(contexts_find) {
-    Sums sums;
+    LevelSums sums;
     i64 rows = arg[0].shape[0], columns = arg[0].shape[1], contexts = arg[3].i;
     if (!arg[0].size || arg[0].itemsize > 2) return BAD_SIZES;
     if (new_sums(&sums, rows, columns, scratch)) return NO_MEMORY;

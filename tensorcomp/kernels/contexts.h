@@ -16,19 +16,19 @@ typedef struct {
     i64 rows, columns, pending; /* rows in `part` */
     i64 *by_row, *by_column;
     u32 *part;
-} Sums;
+} LevelSums;
 
-static void flush_sums(Sums *s) {
+static void flush_sums(LevelSums *s) {
     for (i64 c = 0; c < s->columns; c++) s->by_column[c] += s->part[c];
     memset(s->part, 0, (size_t)s->columns * sizeof *s->part);
     s->pending = 0;
 }
 
-static i64 new_sums(Sums *s, i64 rows, i64 columns, Scratch *scratch) {
+static i64 new_sums(LevelSums *s, i64 rows, i64 columns, Scratch *scratch) {
     TAKE(i64, by_row, rows);
     TAKE(i64, by_column, columns);
     TAKE(u32, part, columns);
-    *s = (Sums){rows, columns, 0, by_row, by_column, part};
+    *s = (LevelSums){rows, columns, 0, by_row, by_column, part};
     memset(by_row, 0, (size_t)rows * sizeof *by_row);
     memset(by_column, 0, (size_t)columns * sizeof *by_column);
     memset(part, 0, (size_t)columns * sizeof *part);
@@ -56,7 +56,7 @@ SUM_ROW(sum_row_i16, i16)
 #undef SUM_ROW
 
 /* Add up `n` words, of 1 or 2 bytes, of row r from column c on. */
-static void sum_words(Sums *s, const void *words, i64 itemsize, int is_signed, i64 r, i64 c, i64 n) {
+static void sum_words(LevelSums *s, const void *words, i64 itemsize, int is_signed, i64 r, i64 c, i64 n) {
     u32 *part = s->part + c;
     if (c == 0) {
         if (s->pending == FLUSHED_ROWS) flush_sums(s);
@@ -114,7 +114,7 @@ static void cut_levels(const i64 *values, i64 n, i64 low, i64 high, i64 levels, 
 
 /* Set the level of each row and column of summed magnitudes, and return the width of a level. With a `width` above 0,
    it and the columns' levels are given. logarithms: a level is a step of log2 of the mean, not of the mean. */
-static i64 find_levels(Sums *s, int logarithms, i64 width, u8 *row_levels, u8 *column_levels) {
+static i64 find_levels(LevelSums *s, int logarithms, i64 width, u8 *row_levels, u8 *column_levels) {
     i64 row_low, row_high, low, high;
     to_means(s->by_row, s->rows, s->columns, logarithms);
     level_edges(s->by_row, s->rows, &row_low, &row_high);

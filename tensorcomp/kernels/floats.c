@@ -8,7 +8,6 @@
    mantissas are stored; from a whole byte on, the code lengths. */
 #include "bit_planes.h"
 #include "frequency_tables.h"
-#include "huffman.c"
 
 /* Where words are cut: bits below the symbol, and those of the symbol moved down. */
 typedef struct {
@@ -120,7 +119,7 @@ static i64 get_contexts(Bytes in, i64 at, i64 number, Chunk *k) {
 
 /* Find the least and the greatest symbol, the span of all rests, and each row's in `spans`; sum up symbols if asked
    for. */
-static void look_at_words(Chunk *k, Sums *sums, i64 *least, i64 *greatest, u8 *all) {
+static void look_at_words(Chunk *k, LevelSums *sums, i64 *least, i64 *greatest, u8 *all) {
     u16 tile[BLOCK], low = UINT16_MAX, high = 0;
     u64 of_row = 0, of_all = 0, mask = ((u64)1 << k->cut.low) - 1;
     i64 down = 8 * k->itemsize - 1 - k->cut.low, r = 0, c = 0;
@@ -200,7 +199,7 @@ static i64 put_chunk(Chunk *k, const Codes *c, const u16 *indices, i64 least, Ar
 ENTRY(floats_encode) {
     Chunk k;
     Codes c;
-    Sums sums, *summed = arg[4].i > 1 ? &sums : NULL;
+    LevelSums sums, *summed = arg[4].i > 1 ? &sums : NULL;
     ContextRows rows;
     i64 least, greatest;
     u8 all[2];

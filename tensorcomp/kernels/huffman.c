@@ -186,7 +186,7 @@ typedef struct {
     int wide;
 } Decoder;
 
-INLINE u64 look_up(const void *table, int wide, u64 at) {
+INLINE u64 table_entry(const void *table, int wide, u64 at) {
     return wide ? ((const u32 *)table)[at] : ((const u16 *)table)[at];
 }
 INLINE void store_symbol(void *out, i64 itemsize, i64 i, u64 entry) {
@@ -212,7 +212,7 @@ INLINE void decode_symbols(Decoder *d, int wide, const u16 *restrict bases, void
 #pragma GCC unroll 8
             for (int j = 0; j < EIGHT; j++) {
                 u64 bits = w[j] & mask;
-                u64 entry = look_up(table, wide, bases ? bases[i + k + j] | bits : bits);
+                u64 entry = table_entry(table, wide, bases ? bases[i + k + j] | bits : bits);
                 store_symbol(out, itemsize, i + k + j, entry);
                 w[j] >>= entry & 63;
             }
@@ -221,7 +221,7 @@ INLINE void decode_symbols(Decoder *d, int wide, const u16 *restrict bases, void
     }
     for (i64 i = stop; i < n; i++) {
         u64 bits = refill(stream, p[i % EIGHT], limit) & mask;
-        u64 entry = look_up(table, wide, bases ? bases[i] | bits : bits);
+        u64 entry = table_entry(table, wide, bases ? bases[i] | bits : bits);
         store_symbol(out, itemsize, i, entry);
         p[i % EIGHT] += entry & 63;
     }

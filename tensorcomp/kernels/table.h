@@ -9,35 +9,47 @@ KERNEL(bitpack_unpack, "u8[n] u8[s,2] &W[r,c]")
 KERNEL(bitpack_flat_bytes, "int int")
 KERNEL(bitpack_pack_low, "u8[n] int &u8[p]")
 KERNEL(sum_magnitudes, "W[n]")
+
 /* contexts.c */
 KERNEL(contexts_find, "W[r,c] int int int &u8[r] &u8[c] &u8[31]?")
+
 /* huffman.c */
 KERNEL(huffman_encode, "W[r,c] u8[r]? u8[c]? u8[31]? int int int &u8[16384] &u16[4096] &i64[11] &u8[s]")
 KERNEL(huffman_decode, "u8[s] &i64[8] u8[k,a] int u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
+
 /* groupfloats.c */
 KERNEL(groupfloats_encode, "W[r,c] int int int int int &u8[n] &i64[2]")
 KERNEL(groupfloats_decode, "u8[n] int int &W[r,c]")
+
 /* floats.c */
 KERNEL(floats_encode, "W[r,c] int uint int int int u8[c]? &u8[b]")
 KERNEL(floats_decode, "u8[b] int u8[c]? &W[r,c]")
 KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
 KERNEL(fields_merge, "R[n] S[n] int &W[n]")
+
+/* frequencies.c */
+KERNEL(ans_frequencies, "&i64[k,s] int int int i32[l] &u16[s] &i64[t] &u8[p] &i64[4]")
+
+/* trellis.c */
+KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
+KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
+
 /* ans.c */
 KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
 KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u8[v]")
 KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")
 KERNEL(ans_unpack_escaped, "u8[n] int int &W[e]")
-/* frequencies.c */
-KERNEL(ans_frequencies, "&i64[k,s] int int int i32[l] &u16[s] &i64[t] &u8[p] &i64[4]")
-/* trellis.c */
+
 /* uniform.c */
 KERNEL(uniform_quantize, "F[n] float &i16[n]")
 KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
+
 /* grid.c */
 KERNEL(grid_extents, "W[r,c] &W[r] &W[r]")
 KERNEL(grid_find_steps, "F[r,c] f64[r] f64[r] float int int &f64[r] &i32[r,c]")
 KERNEL(grid_restore, "W[r,c] f64[r] int int &F[r,c]")
+
 /* groups.c */
 KERNEL(groups_greatest, "F[r,c] int &F[g]")
 KERNEL(groups_extremes, "F[r,c] int &F[g] &F[g]")
@@ -45,6 +57,7 @@ KERNEL(groups_mean_above, "F[r,c] int F[g] &F[g]")
 KERNEL(groups_signs_above, "F[r,c] int F[g] &i8[r,c]")
 KERNEL(groups_normalize, "F[r,c] int F[g] F[g] &F[r,c]")
 KERNEL(groups_restore, "W[r,c] int int F[g] F[g] float &F[r,c]")
+
 /* codebooks.c */
 KERNEL(codebook_look_up, "R[n] int W[k] &W[n]")
 KERNEL(palette_mark, "W[n] &u8[k]")
@@ -53,17 +66,21 @@ KERNEL(codebook_histogram, "u32[n] int &i64[b] &i64[b]")
 KERNEL(codebook_assign, "W[n] int i32[b] u64[k] int &R[n]")
 KERNEL(codebook_lloyd, "f64[b] i64[b] int &f64[k] &f64[k] &f64[1]")
 KERNEL(codebook_cut, "f64[m] f64[m] &f64[k]")
+
 /* stochastic.c */
 KERNEL(stochastic_round, "F[r,c] int F[g] int uint uint &i8[r,c]")
 KERNEL(stochastic_find_draws, "uint uint int uint &i64[m] &u64[m]")
 KERNEL(stochastic_sample, "F[n] uint &F[m]")
+
 /* linear.c */
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
 KERNEL(linear_orthonormalize, "&f64[r,n] uint float")
+
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
 KERNEL(halves_round, "u32[n] &u16[n]")
+
 /* selection.c */
 KERNEL(selection_smallest_key, "W[n] int int")
 KERNEL(selection_count_keys, "W[n] int uint &i64[2]")
@@ -76,21 +93,20 @@ KERNEL(selection_spread_masks, "S[r,g] int int &u8[r,c]")
 KERNEL(selection_draw_limit, "uint uint int int &u64[1]")
 KERNEL(selection_count_draws, "uint uint int uint")
 KERNEL(selection_mark_draws, "uint uint uint &u8[n]")
+
 /* gaps.c */
 KERNEL(gaps_measure, "w64[k] &u8[172]")
 KERNEL(gaps_encode, "w64[k] u8[172] &u8[m]")
 KERNEL(gaps_decode_mask, "u8[c] u8[m] int int &u8[n]")
 KERNEL(gaps_decode_positions, "u8[c] u8[m] uint &w64[k]")
-KERNEL(trellis_encode, "F[n] float int int &i16[m] &i64[k] &i64[k]")
-KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
-KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
-/* quantizers.c */
+
 /* sparse.c */
 KERNEL(runlength_write_lengths, "i64[r] &u8[m]")
 KERNEL(runlength_expand, "W[r] u8[m] &W[n]")
 KERNEL(sparse_is_grouped, "W[r,c] uint int int")
 KERNEL(zeros_strip_signs, "W[n] &u8[m] &W[n]")
 KERNEL(zeros_put_signs, "W[n] u8[m] &W[n]")
+
 /* scores.c */
 KERNEL(scores_count_digits, "W[n] uint int &i64[65536]")
 KERNEL(scores_count_below, "W[n] uint &i64[2]")
@@ -99,11 +115,13 @@ KERNEL(scores_mark_above, "W[n] uint int &u8[n]")
 KERNEL(scores_mark_rows, "W[r,c] i64[r] &u8[r,c]")
 KERNEL(scores_mark_groups, "W[g,m] int &u8[g,m]")
 KERNEL(scores_draw_numbers, "uint uint &f64[n]")
+
 /* survey.c */
 KERNEL(survey_look, "W[n] &i64[2]")
 KERNEL(survey_count, "W[n] uint int int")
 KERNEL(survey_all_equal, "W[n]")
 KERNEL(survey_column_variance, "W[r,c] &f64[1]")
+
 /* gradients.c */
 KERNEL(gradients_accumulate, "F[n] float F[n] float &F[n]")
 KERNEL(gradients_scatter_add, "i64[k] F[k] float &F[n]")

@@ -152,21 +152,21 @@ static void search_paths(Machine m, const Elements *elements, i64 rows, u8 *deci
 
 /* ---- trace ----------------------------------------------------------------------------------------- */
 
-enum { LANES = 8 };
-typedef u32 Lanes __attribute__((vector_size(4 * LANES)));
+enum { MACHINE_LANES = 8 };
+typedef u32 MachineLanes __attribute__((vector_size(4 * MACHINE_LANES)));
 
 /* Move `states` to those before a row; their low bits are then the row's quantizers. Sets its parities, too.
    Written as vectors since clang makes none of a loop that shifts each lane by another number. */
 INLINE void step_back(Machine m, const u32 *decided, u32 *states, u32 *parities) {
     u32 top = (u32)m.width - 1, mask = (2u << top) - 1;
     u32 by_quantizer = (u32)m.feedback >> 1, by_parity = (u32)m.forward >> 1;
-    for (int l = 0; l < MACHINES; l += LANES) {
-        Lanes state, parity;
+    for (int l = 0; l < MACHINES; l += MACHINE_LANES) {
+        MachineLanes state, parity;
         memcpy(&state, states + l, sizeof state);
         memcpy(&parity, decided + l, sizeof parity);
         parity = (parity >> state) & 1;
-        Lanes quantizer = state >> top;
-        Lanes before = state ^ (by_quantizer & -quantizer) ^ (by_parity & -parity);
+        MachineLanes quantizer = state >> top;
+        MachineLanes before = state ^ (by_quantizer & -quantizer) ^ (by_parity & -parity);
         state = ((before << 1) & mask) | quantizer;
         memcpy(states + l, &state, sizeof state);
         memcpy(parities + l, &parity, sizeof parity);
