@@ -37,6 +37,7 @@ _BUDGETS = {
 }
 _PRUNED: dict[str, dict[str, Any]] = {
     "magnitude": {"prune": Pruning("magnitude", 0.75)},
+    "lowest of rows": {"prune": Pruning("magnitude", 0.6, scope="row")},
     "pattern": {"prune": Pruning("random(7)", granularity="nm(2, 4)", where="*.weight")},
     "rows, 20 dB": {
         "prune": Pruning("magnitude", 0.5, granularity="row", where=["*large*", "*wide*"]),

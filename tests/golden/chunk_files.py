@@ -46,7 +46,7 @@ _FILES: dict[str, tuple[str, Source]] = {
     "kmeans": ("kmeans(16)", partial(layer, 1100, 1000, BF16)),
     "topk": ("topk(0.02)", partial(layer, 1100, 1000, BF16)),
     "rotate": ("rotate(16, rotated=uniform(0.00390625))", partial(layer, 4500, 256, BF16)),
-    "svd": ("svd(12, left=uniform(0.01), right=affine(8, -1))", partial(layer, 700, 500)),
+    "svd": ("svd(11, left=uniform(0.01), right=affine(8, -1))", partial(layer, 701, 500)),
     "pq": ("pq(64, 4)", partial(layer, 1100, 1000, BF16)),
 }
 

@@ -7,7 +7,16 @@ from functools import partial
 
 import numpy as np
 from chunk_coding import ChunkCase, Source, cases_of
-from chunk_sources import BF16, FP8, few_values, layer, two_scales, wide_scales, with_zeros
+from chunk_sources import (
+    BF16,
+    FP8,
+    few_values,
+    few_vectors,
+    layer,
+    two_scales,
+    wide_scales,
+    with_zeros,
+)
 
 FP32_STEP, FP32_FINE = 2.0**-10, 2.0**-17
 
@@ -32,6 +41,8 @@ def _sources() -> dict[str, Source]:
         "ties": partial(few_values, 300, 1000, "f4", 12),
         "coarse fp16": partial(_coarse, "f2"),
         "coarse bf16": partial(_coarse, BF16),
+        "200 vectors of 4": partial(few_vectors, 200, 1000, 4, 200),
+        "300 vectors of 7": partial(few_vectors, 100, 1001, 7, 300),
         "zero rows": lambda: layer(300, 1000) * (np.arange(300)[:, None] % 3 > 0),
     }
 
@@ -109,6 +120,8 @@ def _tables() -> dict[str, tuple[str, ...]]:
         "kmeans(256)": ("fp32", "two chunks", "fp64", "wide"),
         "kmeans(1000)": ("fp32",),
         "kmeans(3000)": ("fp32",),
+        "pq(256, 4)": ("200 vectors of 4",),  # learned vectors would differ between machines
+        "pq(512, 7)": ("300 vectors of 7",),
         'cast("F16")': ("fp32", "fp64", "two scales", "wide"),
         'cast("BF16")': ("fp32", "fp64", "fp32, two chunks"),
         'cast("F8_E4M3")': ("fp32", "bf16", "two chunks"),

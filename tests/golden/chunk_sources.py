@@ -217,6 +217,12 @@ def on_grid(rows: int, columns: int, dtype: str | np.dtype, group: int) -> np.nd
     return (whole.reshape(count, -1) * steps[:, None]).reshape(rows, columns).astype(dtype)
 
 
+def few_vectors(rows: int, columns: int, width: int, count: int) -> np.ndarray:
+    """Return float32 weights whose rows are cut into vectors, of which so many are distinct."""
+    chosen = places(rows * columns // width, 74) % count
+    return layer(count, width)[chosen].reshape(rows, columns)
+
+
 def few_values(rows: int, columns: int, dtype: str | np.dtype, count: int) -> np.ndarray:
     """Return weights of so many distinct values."""
     chosen = (places(rows * columns, 77) % count) * (places(rows * columns, 76) % 2 + 1) % count
