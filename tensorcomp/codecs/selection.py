@@ -131,13 +131,9 @@ def few_largest(words: np.ndarray, keep: int) -> np.ndarray | None:
     count = places.size
     if count < keep:  # the sample was not like the rest
         return None
-    keys = words[places] & kept
-    least = np.partition(keys, count - keep)[count - keep]
-    above = keys > least
-    ties = np.flatnonzero(keys == least)[: keep - int(np.count_nonzero(above))]
-    above[ties] = True
-    largest: np.ndarray = places[above]
-    return largest
+    largest = np.empty(keep + 1, np.int64)  # the kernel writes before it counts
+    native.selection_take(places, mark_largest(words[places], keep, first=True), largest)
+    return largest[:-1]
 
 
 def positions_above(words: np.ndarray, limit: int, guess: int | None = None) -> np.ndarray:
