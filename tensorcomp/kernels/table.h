@@ -14,7 +14,6 @@ KERNEL(uniform_quantize, "F[n] float &i16[n]")
 KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 /* grid.c */
-KERNEL(grid_extents, "W[r,c] &W[r] &W[r]")
 KERNEL(grid_find_steps, "F[r,c] f64[r] f64[r] float int int &f64[r] &i32[r,c]")
 KERNEL(grid_restore, "W[r,c] f64[r] int int &F[r,c]")
 /* groups.c */
@@ -35,11 +34,9 @@ KERNEL(codebook_cut, "f64[m] f64[m] &f64[k]")
 /* stochastic.c */
 KERNEL(stochastic_round, "F[r,c] int F[g] int uint uint &i8[r,c]")
 KERNEL(stochastic_find_draws, "uint uint int uint &i64[m] &u64[m]")
-KERNEL(stochastic_sample, "F[n] uint &F[m]")
 /* linear.c */
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
-KERNEL(linear_orthonormalize, "&f64[r,n] uint float")
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
 KERNEL(halves_round, "u32[n] &u16[n]")
