@@ -113,10 +113,10 @@ ENTRY_BY_WIDTH(groups_normalize, 0, normalize_groups)
 enum { UNSIGNED_CODES, SIGNED_CODES, SINGLE_CODES };
 #define CODE(type) ((const type *)codes)[i]
 
-/* In doubles; in singles where a double would hold the product, which is then rounded once, all the same. */
+/* In doubles; in singles where they hold an integer's product with the scale rounded once, which is all the same. */
 INLINE void restore_group(const void *restrict codes, i64 n, double scale, double offset, double limit,
                           void *restrict out, int kind, int wide) {
-    if (wide || offset != 0)
+    if (wide || offset != 0 || kind == SINGLE_CODES)
         for (i64 i = 0; i < n; i++) {
             double code = kind == SINGLE_CODES   ? CODE(float)
                           : kind == SIGNED_CODES ? (double)CODE(i8)
@@ -125,10 +125,8 @@ INLINE void restore_group(const void *restrict codes, i64 n, double scale, doubl
         }
     else
         for (i64 i = 0; i < n; i++) {
-            float code = kind == SINGLE_CODES   ? CODE(float)
-                         : kind == SIGNED_CODES ? (float)CODE(i8)
-                                                : CODE(u8);
-            float value = code * (float)scale + 0.0f, most = (float)limit;
+            float code = kind == SIGNED_CODES ? (float)CODE(i8) : CODE(u8);
+            float value = code * (float)scale + (float)offset, most = (float)limit; /* an offset of ±0 */
             value = value < -most ? -most : value;
             ((float *)out)[i] = value > most ? most : value;
         }
