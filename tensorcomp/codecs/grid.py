@@ -115,9 +115,11 @@ class Grid(Transform):
 
     def _find(self, values: np.ndarray, form: _Format) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the scales and codes of runs (R, C), or None."""
-        least = np.empty(values.shape[0], values.dtype)
-        greatest = np.empty_like(least)
-        signed = native.grid_extents(as_words(values), as_words(least), as_words(greatest))
+        words = as_words(values)
+        sign = words.dtype.type(1 << 8 * words.itemsize - 1)
+        sizes = words & ~sign  # the bits of magnitudes are ordered as these are
+        greatest = sizes.max(axis=1).view(values.dtype)
+        least = ((sizes - 1).min(axis=1) + 1).view(values.dtype)  # without zeros: 0 - 1 is the most
         if not (greatest <= form.largest).all():  # NaN or infinity
             return None
         limit = float(1 << min(self.bits - 1, form.mantissa + 1))  # above it integers look alike
@@ -127,7 +129,7 @@ class Grid(Transform):
         form_of_products = form.mantissa, form.lowest
         if not native.grid_find_steps(values, *extents, limit, *form_of_products, steps, wide):
             return None
-        if signed:  # room for −0.0 at code −1: lower codes move down by one
+        if (words == sign).any():  # room for −0.0 at code −1: lower codes move down by one
             wide -= (wide < 0) | ((values == 0) & np.signbit(values))
             steps = -steps
         codes = wide.astype(f"<i{self.bits // 8}")

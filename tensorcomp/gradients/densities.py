@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tensorcomp.kernels import native
+from tensorcomp.gradients.draws import drawn_numbers
 
 _STEEPEST = 8.0  # of what a threshold's tail is taken for: a Gaussian's at a density of 1e-4
 _FARTHEST = 4.0  # times that a threshold changes in a step
@@ -41,8 +41,9 @@ def sampled_threshold(flat: np.ndarray, density: float, part: float, key: np.uin
     size = min(max(math.ceil(part * flat.size), math.ceil(_SAMPLED_KEPT / density)), flat.size)
     if size == 0 or density == 1:
         return 0.0
-    sample = np.empty(size, flat.dtype)
-    native.stochastic_sample(flat, int(key), sample)
+    bounds = np.arange(size + 1) * flat.size // size
+    drawn = drawn_numbers(int(key), size) % np.diff(bounds).astype(np.uint64)
+    sample = np.abs(flat[bounds[:-1] + drawn.astype(np.int64)])
     return smallest_of_largest(sample, wanted_count(density, size))
 
 

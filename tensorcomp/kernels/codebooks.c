@@ -3,20 +3,35 @@
 
 /* ---- places in a table ------------------------------------------------------------------------------- */
 
-/* out[i] = table[codes[i] - lowest], the difference as wide as codes; what is beyond means the last. */
-INLINE void look_up(const void *restrict codes, i64 n, u64 lowest, const void *restrict table, u64 last,
-                    void *restrict out, i64 code_bytes, i64 bytes) {
-    const u64 mask = code_bytes == 1 ? 0xFF : 0xFFFF;
-    for (i64 i = 0; i < n; i++) {
-        u64 place = (read_word(codes, i, code_bytes) - lowest) & mask;
-        write_word(out, i, read_word(table, (i64)minu(place, last), bytes), bytes);
+enum { PLACED_TOGETHER = 256 };
+
+/* out[i] = table[codes[i] - lowest], the difference as wide as codes; what is beyond means the last. Places are found
+   in vectors; what lies there is loaded one by one, which is faster than to gather it. */
+#define DEFINE_LOOK_UP(NAME, CODE)                                                                          \
+    INLINE void NAME(const CODE *restrict codes, i64 n, CODE lowest, const void *restrict table, CODE last, \
+                     void *restrict out, i64 bytes) {                                                       \
+        CODE places[PLACED_TOGETHER];                                                                       \
+        for (i64 start = 0, size; start < n; start += size) {                                               \
+            size = min64(PLACED_TOGETHER, n - start);                                                       \
+            for (i64 i = 0; i < size; i++) {                                                                \
+                CODE place = (CODE)(codes[start + i] - lowest);                                             \
+                places[i] = place < last ? place : last;                                                    \
+            }                                                                                               \
+            _Pragma("GCC unroll 8") for (i64 i = 0; i < size; i++) {                                        \
+                u64 place = places[i];                                                                      \
+                __asm__("" : "+r"(place)); /* no vectors */                                                 \
+                write_word(out, start + i, read_word(table, (i64)place, bytes), bytes);                     \
+            }                                                                                               \
+        }                                                                                                   \
     }
-}
+DEFINE_LOOK_UP(look_up_bytes, u8)
+DEFINE_LOOK_UP(look_up_shorts, u16)
 INLINE i64 look_up_words(const Arg *arg, i64 bytes) {
-    u64 last = (u64)arg[2].size - 1, lowest = (u64)arg[1].i;
+    const void *codes = arg[0].data, *table = arg[2].data;
+    i64 n = arg[0].size, lowest = arg[1].i, last = arg[2].size - 1;
     if (arg[0].itemsize == 1)
-        look_up(arg[0].data, arg[0].size, lowest, arg[2].data, last, arg[3].data, 1, bytes);
-    else look_up(arg[0].data, arg[0].size, lowest, arg[2].data, last, arg[3].data, 2, bytes);
+        look_up_bytes(codes, n, (u8)lowest, table, (u8)min64(last, 0xFF), arg[3].data, bytes);
+    else look_up_shorts(codes, n, (u16)lowest, table, (u16)min64(last, 0xFFFF), arg[3].data, bytes);
     return 0;
 }
 ENTRY(codebook_look_up) {
@@ -32,12 +47,12 @@ ENTRY(codebook_look_up) {
 
 ENTRY(palette_mark) {
     (void)scratch;
-    u8 *present = arg[1].data;
-    if (arg[0].itemsize > 2 || arg[1].size < (i64)1 << (8 * arg[0].itemsize)) return BAD_SIZES;
-    if (arg[0].itemsize == 1)
-        for (i64 i = 0; i < arg[0].size; i++) present[((const u8 *)arg[0].data)[i]] = 1;
-    else
-        for (i64 i = 0; i < arg[0].size; i++) present[((const u16 *)arg[0].data)[i]] = 1;
+    const void *restrict words = arg[0].data;
+    u8 *restrict present = arg[1].data;
+    const i64 n = arg[0].size, bytes = arg[0].itemsize;
+    if (bytes > 2 || arg[1].size < (i64)1 << (8 * bytes)) return BAD_SIZES;
+#pragma GCC unroll 8
+    for (i64 i = 0; i < n; i++) present[bytes == 1 ? ((const u8 *)words)[i] : ((const u16 *)words)[i]] = 1;
     return 0;
 }
 
@@ -48,48 +63,39 @@ enum {
 };
 #define GOLDEN 0x9E3779B97F4A7C15u
 
-typedef struct {
-    i32 *slots; /* numbers of words, -1 where there is none */
-    i64 bits;
-} Numbers;
-
 INLINE u64 first_slot(u64 word, i64 bits) {
     u64 mixed = (word ^ (word >> 32)) * GOLDEN;
     return (mixed ^ (mixed >> 29)) * GOLDEN >> (64 - bits);
 }
-/* Make the table so large, and enter the words found so far. */
-INLINE void fill_slots(Numbers *numbers, i64 bits, const void *found, i64 count, i64 bytes) {
+/* Make a table of 2^bits slots, -1 where there is no word, of the words found so far. */
+static void fill_slots(i32 *slots, i64 bits, const void *found, i64 count, i64 bytes) {
     u64 mask = ((u64)1 << bits) - 1;
-    numbers->bits = bits;
-    memset(numbers->slots, -1, sizeof(i32) << bits);
+    memset(slots, -1, sizeof *slots << bits);
     for (i64 k = 0; k < count; k++) {
         u64 at = first_slot(read_word(found, k, bytes), bits);
-        while (numbers->slots[at] >= 0) at = (at + 1) & mask;
-        numbers->slots[at] = (i32)k;
+        while (slots[at] >= 0) at = (at + 1) & mask;
+        slots[at] = (i32)k;
     }
 }
 /* Number the distinct words in the order in which they occur; -1 if there are too many. */
-INLINE i64 number_words(const Arg *arg, Numbers numbers, i64 bytes) {
-    const void *words = arg[0].data;
-    void *found = arg[1].data;
-    u16 *codes = arg[2].data;
-    i64 count = 0, spare = SPARE_PROBES + arg[0].size;
-    fill_slots(&numbers, FIRST_SLOT_BITS, found, 0, bytes);
-    for (i64 i = 0; i < arg[0].size; i++) {
-        u64 word = read_word(words, i, bytes), mask = ((u64)1 << numbers.bits) - 1;
-        u64 at = first_slot(word, numbers.bits);
-        i32 entry = numbers.slots[at];
+INLINE i64 number_words(const Arg *arg, i32 *restrict slots, i64 bytes) {
+    const void *restrict words = arg[0].data;
+    void *restrict found = arg[1].data;
+    u16 *restrict codes = arg[2].data;
+    i64 n = arg[0].size, room = arg[1].size, count = 0, bits = FIRST_SLOT_BITS, spare = SPARE_PROBES + n;
+    fill_slots(slots, bits, found, 0, bytes);
+    for (i64 i = 0; i < n; i++) {
+        u64 word = read_word(words, i, bytes), at = first_slot(word, bits);
+        i32 entry = slots[at];
         for (; entry >= 0 && read_word(found, entry, bytes) != word; spare--)
-            entry = numbers.slots[at = (at + 1) & mask];
-        if (entry >= 0) {
-            codes[i] = (u16)entry;
-            continue;
-        }
-        if (count == arg[1].size || spare < 0) return -1;
+            entry = slots[at = (at + 1) & (((u64)1 << bits) - 1)];
+        codes[i] = (u16)entry;
+        if (entry >= 0) continue;
+        if (count == room || spare < 0) return -1;
         write_word(found, count, word, bytes);
         codes[i] = (u16)count;
-        numbers.slots[at] = (i32)count++;
-        if (count > (i64)1 << (numbers.bits - 2)) fill_slots(&numbers, numbers.bits + 2, found, count, bytes);
+        slots[at] = (i32)count++;
+        if (count > (i64)1 << (bits - 2)) fill_slots(slots, bits += 2, found, count, bytes);
     }
     return count;
 }
@@ -98,8 +104,7 @@ ENTRY(palette_number) {
     i64 bits = FIRST_SLOT_BITS;
     while (arg[1].size > (i64)1 << (bits - 2)) bits += 2;
     TAKE(i32, slots, (i64)1 << bits);
-    Numbers numbers = {slots, bits};
-    return arg[0].itemsize == 4 ? number_words(arg, numbers, 4) : number_words(arg, numbers, 8);
+    return arg[0].itemsize == 4 ? number_words(arg, slots, 4) : number_words(arg, slots, 8);
 }
 
 /* ---- codebooks of scalars ---------------------------------------------------------------------------- */
@@ -198,28 +203,28 @@ ENTRY(codebook_lloyd) {
 }
 
 typedef struct {
-    double mass, first, second; /* sums of the masses up to a point, times its powers */
+    double *mass, *first, *second; /* sums of the masses before a point, times the points' powers */
 } Moments;
 
 /* The squared distances of points first .. last - 1 to their mean. */
-INLINE double spread(const Moments *sums, i64 first, i64 last) {
-    double mass = sums[last].mass - sums[first].mass, total = sums[last].first - sums[first].first;
-    double error = sums[last].second - sums[first].second - total * (total / mass);
+INLINE double spread(Moments sums, i64 first, i64 last) {
+    double mass = sums.mass[last] - sums.mass[first], total = sums.first[last] - sums.first[first];
+    double error = sums.second[last] - sums.second[first] - total * (total / mass);
     return error < 0 ? 0 : error;
 }
 /* Where the last of c + 1 runs begins in the best cut of the first `last` points: it never falls as they grow. */
-static void cut_one_more(const Moments *sums, i64 size, i64 c, const double *errors, i32 *begins,
-                         double *following) {
+static void cut_one_more(Moments sums, i64 size, i64 c, const double *restrict errors, i32 *restrict begins,
+                         double *restrict following, double *restrict tried) {
     i64 stride = (i64)1 << (bit_length((u64)size) - 1);
     for (; stride; stride /= 2)
         for (i64 last = stride; last <= size; last += 2 * stride) {
             i64 low = max64(begins[last - stride], c), at = c;
-            i64 high = last + stride <= size ? begins[last + stride] : size;
+            i64 high = min64(last + stride <= size ? begins[last + stride] : size, last - 1);
             double best = __builtin_inf();
-            for (i64 first = low; first <= min64(high, last - 1); first++) {
-                double error = errors[first] + spread(sums, first, last);
-                if (error < best) best = error, at = first;
-            }
+            for (i64 first = low; first <= high; first++)
+                tried[first] = errors[first] + spread(sums, first, last);
+            for (i64 first = low; first <= high; first++)
+                if (tried[first] < best) best = tried[at = first];
             begins[last] = (i32)at;
             following[last] = best;
         }
@@ -230,27 +235,27 @@ ENTRY(codebook_cut) {
     double *centers = arg[2].data;
     i64 size = arg[0].size, k = arg[2].size, row = size + 1;
     if (k < 1 || size < k || size > 1 << 20 || k > 1 << 10) return BAD_SIZES;
-    TAKE(Moments, sums, row);
     TAKE(i32, begins, k * row);
-    TAKE(double, errors, row);
-    TAKE(double, following, row);
+    TAKE(double, doubles, 6 * row);
+    Moments sums = {doubles, doubles + row, doubles + 2 * row};
+    double *errors = doubles + 3 * row, *following = doubles + 4 * row, *tried = doubles + 5 * row;
     memset(begins, 0, (size_t)(k * row) * sizeof *begins);
-    sums[0] = (Moments){0, 0, 0};
+    sums.mass[0] = sums.first[0] = sums.second[0] = 0;
     for (i64 i = 0; i < size; i++) {
-        double first = masses[i] * points[i];
-        sums[i + 1] =
-            (Moments){sums[i].mass + masses[i], sums[i].first + first, sums[i].second + first * points[i]};
+        sums.mass[i + 1] = sums.mass[i] + masses[i];
+        sums.first[i + 1] = sums.first[i] + masses[i] * points[i];
+        sums.second[i + 1] = sums.second[i] + masses[i] * points[i] * points[i];
     }
     errors[0] = following[0] = __builtin_inf();
     for (i64 last = 1; last <= size; last++) errors[last] = spread(sums, 0, last);
     for (i64 c = 1; c < k; c++) {
-        cut_one_more(sums, size, c, errors, begins + c * row, following);
+        cut_one_more(sums, size, c, errors, begins + c * row, following, tried);
         double *swapped = errors;
         errors = following, following = swapped;
     }
     for (i64 c = k - 1, last = size; c >= 0; c--) {
         i64 first = begins[c * row + last];
-        centers[c] = (sums[last].first - sums[first].first) / (sums[last].mass - sums[first].mass);
+        centers[c] = (sums.first[last] - sums.first[first]) / (sums.mass[last] - sums.mass[first]);
         last = first;
     }
     return 0;

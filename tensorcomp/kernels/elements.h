@@ -54,4 +54,6 @@ INLINE double double_of(u64 bits) {
     memcpy(&value, &bits, 8);
     return value;
 }
+/* A value, or 0, without a branch. */
+INLINE double only_if(int condition, double value) { return double_of(bits_of(value) & -(u64)condition); }
 #endif

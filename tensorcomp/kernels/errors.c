@@ -60,20 +60,19 @@ ENTRY_BY_WIDTH(errors_sum, 0, sum_errors)
 /* Singles to the nearest halves, ties to even; NaN becomes a quiet NaN. */
 ENTRY(halves_round) {
     (void)scratch;
-    const u32 *restrict words = arg[0].data;
+    const i32 *restrict words = arg[0].data;
     u16 *restrict out = arg[1].data;
-    for (i64 i = 0; i < arg[0].size; i++) {
-        u32 size = words[i] & 0x7FFFFFFFu, odd = (size >> 13) & 1;
-        u32 normal = (size - 0x38000000u + 0xFFF + odd) >> 13; /* another bias, and the upper bits rounded */
-        float magnitude, unit = 0.5f; /* whose last bit is the least half: the sum is rounded to it */
-        memcpy(&magnitude, &size, 4);
-        magnitude += unit;
-        u32 small;
-        memcpy(&small, &magnitude, 4);
-        small -= 0x3F000000u;
-        u32 half = size < 0x38800000u ? small : normal;
+    for (i64 i = 0, n = arg[0].size; i < n; i++) {
+        i32 size = words[i] & 0x7FFFFFFF, sum_bits;
+        i32 normal = (size - 0x38000000 + 0xFFF + (size >> 13 & 1)) >> 13; /* another bias, and rounded */
+        float sum;
+        memcpy(&sum, &size, 4);
+        sum += 0.5f; /* whose last bit is worth the least half */
+        memcpy(&sum_bits, &sum, 4);
+        i32 is_small = -(size < 0x38800000), is_nan = -(size > 0x7F800000);
+        i32 half = ((sum_bits - 0x3F000000) & is_small) | (normal & ~is_small);
         half = half > 0x7C00 ? 0x7C00 : half;
-        half = size > 0x7F800000u ? 0x7E00 : half;
+        half = (half & ~is_nan) | (0x7E00 & is_nan);
         out[i] = (u16)(half | (words[i] >> 16 & 0x8000));
     }
     return 0;

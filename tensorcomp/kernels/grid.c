@@ -32,12 +32,15 @@ INLINE double grid_value(const GridRun *run, i64 i) {
     return read_real(run->values, i, run->format.mantissa == DOUBLE_MANTISSA);
 }
 
-INLINE i64 exponent_of(double value, Format format) {
-    return max64((i64)(bits_of(value) >> 52) & 2047, format.lowest + 1023);
+/* A power of two: the largest that is not above a magnitude, but at least the format's smallest normal. */
+INLINE double binade(double value, Format format) {
+    double power = double_of(bits_of(value) & 0x7FF0000000000000u);
+    double least = double_of((u64)(format.lowest + 1023) << 52);
+    return power > least ? power : least;
 }
 /* The distance of the format's floats at `value`. */
 static double quantum(double value, Format format) {
-    i64 unit = exponent_of(value, format) - format.mantissa;
+    i64 unit = (i64)(bits_of(binade(value, format)) >> 52) - format.mantissa;
     return double_of(unit > 0 ? (u64)unit << 52 : (u64)1 << (unit + 51));
 }
 
@@ -46,7 +49,7 @@ INLINE double grid_product(double q, double step, Format format) {
     double exact = q * step;
     if (format.mantissa == DOUBLE_MANTISSA) return exact;
     if (format.mantissa == SINGLE_MANTISSA) return (float)exact;
-    double anchor = 1.5 * double_of((u64)(exponent_of(exact, format) + 52 - format.mantissa) << 52);
+    double anchor = 1.5 * double_of(bits_of(binade(exact, format)) + ((u64)(52 - format.mantissa) << 52));
     return (exact + anchor) - anchor;
 }
 
@@ -61,7 +64,7 @@ INLINE int prove(const GridRun *run, double step, Format format, i32 *restrict c
             double value = read_real(values, i, format.mantissa == DOUBLE_MANTISSA);
             double q = round_even(value * inverse);
             wrong |= (abs_real(q) > limit) | (grid_product(q, step, format) != value);
-            codes[i] = (i32)clip_real(q, limit);
+            codes[i] = (i32)q; /* of no use if one is wrong */
         }
         if (wrong) return 0;
     }
@@ -186,55 +189,32 @@ ENTRY(grid_find_steps) {
     return 1;
 }
 
-/* The least magnitude that is not zero and the greatest, as bits, of each run of floats; whether -0.0 occurs. */
-#define DEFINE_EXTENTS(NAME, WORD)                                              \
-    static i64 NAME(const Arg *arg) {                                           \
-        const WORD sign = (WORD)1 << (8 * sizeof(WORD) - 1);                    \
-        i64 columns = arg[0].shape[1];                                          \
-        WORD zeros = 0;                                                         \
-        for (i64 r = 0; r < arg[0].shape[0]; r++) {                             \
-            const WORD *run = (const WORD *)arg[0].data + r * columns;          \
-            WORD low = (WORD) - 1, high = 0;                                    \
-            for (i64 c = 0; c < columns; c++) {                                 \
-                WORD size = run[c] & (WORD)~sign, less = size - 1;              \
-                high = size > high ? size : high;                               \
-                low = less < low ? less : low; /* 0 - 1 is the greatest word */ \
-                zeros |= run[c] == sign;                                        \
-            }                                                                   \
-            ((WORD *)arg[1].data)[r] = high ? low + 1 : (WORD) - 1;             \
-            ((WORD *)arg[2].data)[r] = high;                                    \
-        }                                                                       \
-        return zeros != 0;                                                      \
-    }
-DEFINE_EXTENTS(single_extents, u32)
-DEFINE_EXTENTS(double_extents, u64)
-ENTRY(grid_extents) {
-    (void)scratch;
-    return arg[0].itemsize == 8 ? double_extents(arg) : single_extents(arg);
-}
-
 /* code × step; where a step is negative, code -1 stands for -0.0, and lower ones for an integer one higher. */
-INLINE void restore_run(const void *restrict codes, i64 itemsize, i64 n, double step, Format format,
-                        void *restrict out) {
-    const int wide = format.mantissa == DOUBLE_MANTISSA;
-    const int lowered = bits_of(step) >> 63 != 0;
+INLINE void restore_block_of_grid(const i32 *restrict codes, i64 n, double step, Format format,
+                                  void *restrict out) {
+    const int wide = format.mantissa == DOUBLE_MANTISSA, lowered = bits_of(step) >> 63 != 0;
     step = abs_real(step);
     for (i64 i = 0; i < n; i++) {
-        i32 q = itemsize == 1 ? ((const i8 *)codes)[i] : ((const i16 *)codes)[i];
-        double value = grid_product(lowered ? q + (q < 0) : q, step, format);
-        write_real(out, i, lowered && q == -1 ? -0.0 : value, wide);
+        double value = grid_product(lowered ? codes[i] + (codes[i] < 0) : codes[i], step, format);
+        write_real(out, i, lowered && codes[i] == -1 ? -0.0 : value, wide);
     }
 }
-/* Each kind of format, and each width of codes, is compiled by itself. */
+/* Each kind of format is compiled by itself. */
 INLINE i64 restore_grid(const Arg *arg, Format format) {
-    i64 columns = arg[0].shape[1], itemsize = arg[0].itemsize, out_size = arg[4].itemsize;
-    for (i64 r = 0; r < arg[0].shape[0]; r++) {
-        const u8 *codes = (const u8 *)arg[0].data + r * columns * itemsize;
-        u8 *out = (u8 *)arg[4].data + r * columns * out_size;
-        double step = ((const double *)arg[1].data)[r];
-        if (itemsize == 1) restore_run(codes, 1, columns, step, format, out);
-        else restore_run(codes, 2, columns, step, format, out);
-    }
+    enum { TOGETHER = 256 };
+    i32 codes[TOGETHER];
+    i64 columns = arg[0].shape[1], size = arg[0].itemsize, start = 0;
+    for (i64 r = 0; r < arg[0].shape[0]; r++)
+        for (i64 end = start + columns, n; start < end; start += n) {
+            const u8 *run = (const u8 *)arg[0].data + start * size;
+            n = min64(TOGETHER, end - start);
+            if (size == 1)
+                for (i64 i = 0; i < n; i++) codes[i] = ((const i8 *)run)[i];
+            else
+                for (i64 i = 0; i < n; i++) codes[i] = ((const i16 *)run)[i];
+            u8 *out = (u8 *)arg[4].data + start * arg[4].itemsize;
+            restore_block_of_grid(codes, n, ((const double *)arg[1].data)[r], format, out);
+        }
     return 0;
 }
 ENTRY(grid_restore) {

@@ -69,7 +69,7 @@ INLINE i64 group_means(const Arg *arg, int wide) {
         i64 count = 0;
         for (i64 i = 0; i < group.size; i++) {
             double size = abs_real(read_real(values, group.start + i, wide));
-            total += size > floor ? size : 0.0;
+            total += only_if(size > floor, size);
             count += size > floor;
         }
         write_real(arg[3].data, g, total / (double)max64(count, 1), wide);
@@ -79,13 +79,13 @@ INLINE i64 group_means(const Arg *arg, int wide) {
 ENTRY_BY_WIDTH(groups_mean_above, 0, group_means)
 
 INLINE i64 group_signs(const Arg *arg, int wide) {
+    const void *restrict values = arg[0].data;
+    i8 *restrict codes = arg[3].data;
     EACH_GROUP(arg[0], arg[1], arg[2]) {
-        const void *restrict values = (const u8 *)arg[0].data + group.start * (wide ? 8 : 4);
-        i8 *restrict codes = (i8 *)arg[3].data + group.start;
         double floor = read_real(arg[2].data, g, wide);
-        for (i64 i = 0; i < group.size; i++) {
+        for (i64 i = group.start; i < group.start + group.size; i++) {
             double value = read_real(values, i, wide);
-            codes[i] = (i8)((value > floor) - (value < -floor));
+            codes[i] = (i8)((i64)(value > floor) - (i64)(value < -floor));
         }
     }
     return 0;
@@ -111,17 +111,27 @@ INLINE i64 normalize_groups(const Arg *arg, int wide) {
 ENTRY_BY_WIDTH(groups_normalize, 0, normalize_groups)
 
 enum { UNSIGNED_CODES, SIGNED_CODES, SINGLE_CODES };
-INLINE double read_code(const void *codes, i64 i, int kind) {
-    return kind == SINGLE_CODES   ? ((const float *)codes)[i]
-           : kind == SIGNED_CODES ? ((const i8 *)codes)[i]
-                                  : ((const u8 *)codes)[i];
-}
+#define CODE(type) ((const type *)codes)[i]
+
+/* In doubles; in singles where they hold an integer's product with the scale rounded once, which is all the same. */
 INLINE void restore_group(const void *restrict codes, i64 n, double scale, double offset, double limit,
                           void *restrict out, int kind, int wide) {
-    for (i64 i = 0; i < n; i++)
-        write_real(out, i, clip_real(read_code(codes, i, kind) * scale + offset, limit), wide);
+    if (wide || offset != 0 || kind == SINGLE_CODES)
+        for (i64 i = 0; i < n; i++) {
+            double code = kind == SINGLE_CODES   ? CODE(float)
+                          : kind == SIGNED_CODES ? (double)CODE(i8)
+                                                 : CODE(u8);
+            write_real(out, i, clip_real(code * scale + offset, limit), wide);
+        }
+    else
+        for (i64 i = 0; i < n; i++) {
+            float code = kind == SIGNED_CODES ? (float)CODE(i8) : CODE(u8);
+            float value = code * (float)scale + (float)offset, most = (float)limit; /* an offset of ±0 */
+            value = value < -most ? -most : value;
+            ((float *)out)[i] = value > most ? most : value;
+        }
 }
-/* code × scale + offset in doubles, kept within ±limit. */
+/* code × scale + offset, kept within ±limit. */
 INLINE i64 restore_groups(const Arg *arg, int kind, int wide) {
     EACH_GROUP(arg[0], arg[2], arg[3]) {
         double scale = read_real(arg[3].data, g, wide), offset = read_real(arg[4].data, g, wide);

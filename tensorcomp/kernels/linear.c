@@ -1,5 +1,4 @@
 /* Products of vectors and matrices. Every sum has the order of its terms, so that it is equal on every machine. */
-#include "draws.h"
 #include "elements.h"
 
 enum { PRODUCT_COLUMNS = 1024 }; /* a block of the right factor stays in the second-level cache */
@@ -79,56 +78,4 @@ ENTRY(linear_nearest) {
     if (arg[0].itemsize == 8)
         return BY_CODES(nearest_doubles, arg[0].data, n, arg[1].data, width, k, away, arg[2].data);
     return BY_CODES(nearest_singles, arg[0].data, n, arg[1].data, width, k, (float *)away, arg[2].data);
-}
-
-static double dot(const double *x, const double *y, i64 n) {
-    double total = 0;
-    for (i64 i = 0; i < n; i++) total += x[i] * y[i];
-    return total;
-}
-/* Subtract factor × other from a vector; return its product with `next`, for which the loop has the time. */
-static double subtract_and_dot(double *vector, double factor, const double *other, const double *next,
-                               i64 n) {
-    double total = 0;
-    for (i64 i = 0; i < n; i++) {
-        vector[i] -= factor * other[i];
-        total += vector[i] * next[i];
-    }
-    return total;
-}
-static void divide(double *vector, i64 n, double length) {
-    for (i64 i = 0; i < n; i++) vector[i] /= length;
-}
-
-/* Make row j orthonormal to the rows before it, Gram-Schmidt twice; 0 if they leave less than `least` of it. */
-static int orthonormalize_row(double *rows, i64 j, i64 n, double least) {
-    double *vector = rows + j * n, before = __builtin_sqrt(dot(vector, vector, n));
-    if (before > 0) divide(vector, n, before);
-    double product = dot(vector, j ? rows : vector, n);
-    for (i64 step = 0; step < 2 * j; step++) {
-        const double *next = step + 1 < 2 * j ? rows + (step + 1) % j * n : vector;
-        product = subtract_and_dot(vector, product, rows + step % j * n, next, n);
-    }
-    double after = __builtin_sqrt(product);
-    if (!(after > least)) return 0;
-    divide(vector, n, after);
-    return 1;
-}
-/* A row that depends on those before it is replaced by a random one, and by zeros if that fails eight times. */
-ENTRY(linear_orthonormalize) {
-    (void)scratch;
-    enum { ATTEMPTS = 8 };
-    double *rows = arg[0].data;
-    i64 n = arg[0].shape[1];
-    for (i64 j = 0; j < arg[0].shape[0]; j++) {
-        int done = 0;
-        for (i64 attempt = 0; attempt < ATTEMPTS && !done; attempt++) {
-            done = orthonormalize_row(rows, j, n, arg[2].f);
-            u64 state = mixed_seed((u64)(arg[1].i + ATTEMPTS * j + attempt));
-            for (i64 i = 0; i < n && !done; i++)
-                rows[j * n + i] = draw_part(draw_number(state, (u64)i)) * 2 - 1;
-        }
-        if (!done) memset(rows + j * n, 0, (size_t)n * sizeof *rows);
-    }
-    return 0;
 }

@@ -35,13 +35,6 @@ def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes
 
 # grid.c
 
-def grid_extents(words: Array, least: Array, greatest: Array, /) -> bool:
-    """Set the least magnitude that is not zero and the greatest of runs of floats, all as bits.
-
-    words (R, C); least, greatest (R,): all ones and 0 where all floats are zero. Return whether
-    -0.0 occurs.
-    """
-
 def grid_find_steps(
     values: Array,
     least: Array,
@@ -55,9 +48,9 @@ def grid_find_steps(
 ) -> bool:
     """Set steps (R,) and codes (R, C) int32 of runs of finite floats, with value = code × step.
 
-    least and greatest (R,) float64 are the runs' magnitudes, as `grid_extents` finds them; the
-    products are rounded to a format of `mantissa` bits whose smallest normal is 2**lowest. A run of
-    zeros gets the step of its neighbour. Return whether each run has codes within ±limit.
+    least and greatest (R,) float64 are the runs' magnitudes but zeros; the products are rounded
+    to a format of `mantissa` bits whose smallest normal is 2**lowest. A run of zeros gets the step
+    of its neighbour. Return whether each run has codes within ±limit.
     """
 
 def grid_restore(codes: Array, steps: Array, mantissa: int, lowest: int, out: Array, /) -> int:
@@ -169,9 +162,6 @@ def stochastic_find_draws(
     left for another block of 256.
     """
 
-def stochastic_sample(values: Array, key: int, out: Array, /) -> int:
-    """Set out (m,) to magnitudes of values, one drawn from each of m equal stretches."""
-
 # linear.c
 
 def linear_multiply(left: Array, right: Array, out: Array, /) -> int:
@@ -181,13 +171,6 @@ def linear_nearest(vectors: Array, columns: Array, codes: Array, /) -> int:
     """Set codes (N,) to the place of the nearest of K vectors to each of `vectors` (N, W).
 
     columns (W, K): the K vectors, one a column. Of several the first is taken.
-    """
-
-def linear_orthonormalize(vectors: Array, key: int, least: float, /) -> int:
-    """Make vectors (r, m) float64, r <= m, orthonormal, one after the other.
-
-    A vector of which those before it leave a part of less than `least` is replaced by one drawn at
-    random.
     """
 
 # errors.c

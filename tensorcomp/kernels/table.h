@@ -46,7 +46,6 @@ KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 
 /* grid.c */
-KERNEL(grid_extents, "W[r,c] &W[r] &W[r]")
 KERNEL(grid_find_steps, "F[r,c] f64[r] f64[r] float int int &f64[r] &i32[r,c]")
 KERNEL(grid_restore, "W[r,c] f64[r] int int &F[r,c]")
 
@@ -77,6 +76,9 @@ KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
 KERNEL(linear_orthonormalize, "&f64[r,n] uint float")
 
+/* linear.c */
+KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
+KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
 KERNEL(halves_round, "u32[n] &u16[n]")

@@ -7,22 +7,20 @@ enum {
     PARTS_OF_CELL = 1 << 16 /* residuals are summed in this part of a cell */
 };
 
-/* Without branches and early ends, for vectors. Adding and subtracting ROUNDING rounds to an integer. */
-#define DEFINE_QUANTIZE(NAME, REAL, WORD, ROUNDING)                                          \
+/* Codes are of no use unless all fit: so there are no branches, and no early end. Adding and subtracting ROUNDING rounds to an integer. */
+#define DEFINE_QUANTIZE(NAME, REAL, WORD, ROUNDING, FABS)                                    \
     static i64 NAME(const REAL *restrict values, i64 n, REAL inverse, i16 *restrict codes) { \
         const REAL limit = LARGEST_CODE;                                                     \
         WORD beyond = 0;                                                                     \
         for (i64 i = 0; i < n; i++) {                                                        \
             REAL scaled = values[i] * inverse, code = (scaled + ROUNDING) - ROUNDING;        \
-            beyond |= (scaled > limit) | (scaled < -limit);                                  \
-            code = code < -limit ? -limit : code;                                            \
-            code = code > limit ? limit : code;                                              \
+            beyond |= FABS(scaled) > limit;                                                  \
             codes[i] = (i16)(i32)code;                                                       \
         }                                                                                    \
         return !beyond;                                                                      \
     }
-DEFINE_QUANTIZE(quantize_singles, float, i32, 0x1.8p23f)
-DEFINE_QUANTIZE(quantize_doubles, double, i64, 0x1.8p52)
+DEFINE_QUANTIZE(quantize_singles, float, i32, 0x1.8p23f, __builtin_fabsf)
+DEFINE_QUANTIZE(quantize_doubles, double, i64, 0x1.8p52, __builtin_fabs)
 
 ENTRY(uniform_quantize) {
     (void)scratch;
@@ -51,15 +49,21 @@ ENTRY(uniform_sum_residuals) {
 
 /* Move codes to a neighbour where their value in the table is farther than `half` away. */
 INLINE i64 confine(const Arg *arg, int wide) {
-    const double *table = arg[2].data, half = arg[3].f;
-    i16 *codes = arg[4].data;
-    for (i64 i = 0; i < arg[0].size; i++) {
-        double value = read_real(arg[0].data, i, wide);
-        i64 place = codes[i] - arg[1].i;
-        if (place < 1 || place >= arg[2].size - 1) return BAD_SIZES;
-        if (abs_real(value - table[place]) <= half) continue;
-        if (abs_real(value - table[place - 1]) <= half) codes[i]--;
-        else if (abs_real(value - table[place + 1]) <= half) codes[i]++;
+    const void *restrict values = arg[0].data;
+    const double *restrict table = (const double *)arg[2].data - arg[1].i, half = arg[3].f;
+    i16 *restrict codes = arg[4].data, least = INT16_MAX, most = INT16_MIN;
+    i64 n = arg[0].size;
+    for (i64 i = 0; i < n; i++) {
+        least = codes[i] < least ? codes[i] : least;
+        most = codes[i] > most ? codes[i] : most;
+    }
+    if (n && (least - arg[1].i < 1 || most - arg[1].i > arg[2].size - 2)) return BAD_SIZES;
+    for (i64 i = 0; i < n; i++) {
+        double value = read_real(values, i, wide);
+        const double *at = table + codes[i];
+        if (abs_real(value - *at) <= half) continue;
+        if (abs_real(value - at[-1]) <= half) codes[i]--;
+        else if (abs_real(value - at[1]) <= half) codes[i]++;
         else return 0;
     }
     return 1;
