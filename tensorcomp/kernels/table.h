@@ -69,12 +69,10 @@ KERNEL(codebook_cut, "f64[m] f64[m] &f64[k]")
 /* stochastic.c */
 KERNEL(stochastic_round, "F[r,c] int F[g] int uint uint &i8[r,c]")
 KERNEL(stochastic_find_draws, "uint uint int uint &i64[m] &u64[m]")
-KERNEL(stochastic_sample, "F[n] uint &F[m]")
 
 /* linear.c */
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
-KERNEL(linear_orthonormalize, "&f64[r,n] uint float")
 
 /* linear.c */
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
