@@ -188,23 +188,40 @@ INLINE void take_symbols(const u64 *table, u64 mask, u64 *word, u8 **at) {
     *at += entry >> 56;
 }
 
-/* Read the rest of a stream's part look by look, without writing behind it; return the bit behind it. */
-static u64 finish_part(const u8 *stream, u64 position, u64 limit, const RunCode *code, u8 *at, u8 *stop) {
+/* What is left of a stream's part. */
+typedef struct {
+    u64 position;
+    u8 *at, *stop;
+} PartLeft;
+
+/* Read it look by look, without writing behind it. */
+static void finish_part(const u8 *stream, u64 limit, const RunCode *code, PartLeft *p) {
     const u64 mask = ((u64)1 << code->longest) - 1;
-    while (at < stop) {
-        u64 entry = code->table[refill(stream, position, limit) & mask], number = entry >> 56;
-        if (stop - at >= MOST_AT_ONCE) {
-            store32(at, (u32)entry);
-            position += (entry >> 32) & 63;
-            at += number;
-            continue;
-        }
-        for (number = minu(number, (u64)(stop - at)); number; number--, entry >>= 8) {
-            *at++ = (u8)entry;
-            position += code->lengths[entry & 255];
+    while (p->at < p->stop) {
+        u64 entry = code->table[refill(stream, p->position, limit) & mask];
+        u64 number = minu(entry >> 56, (u64)(p->stop - p->at));
+        for (; number; number--, entry >>= 8) {
+            *p->at++ = (u8)entry;
+            p->position += code->lengths[entry & 255];
         }
     }
-    return position;
+}
+/* Some streams finish later than others. In turn, so that one need not wait for what the one before it finds. */
+static void finish_parts(const u8 *stream, u64 limit, const RunCode *code, PartLeft *parts) {
+    const u64 mask = ((u64)1 << code->longest) - 1;
+    for (int busy = 1; busy;) {
+        busy = 0;
+        for (PartLeft *p = parts; p < parts + STREAMS; p++) {
+            u8 *at = p->at;
+            if (p->stop - at < MOST_AT_ONCE * LOOKS) continue;
+            u64 word = refill(stream, p->position, limit);
+            for (int look = 0; look < LOOKS; look++) take_symbols(code->table, mask, &word, &at);
+            p->position += (u64)leading_zeros(word);
+            p->at = at;
+            busy = 1;
+        }
+    }
+    for (PartLeft *p = parts; p < parts + STREAMS; p++) finish_part(stream, limit, code, p);
 }
 
 #define EACH_STREAM(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5)
@@ -222,9 +239,7 @@ static void decode_run(Bytes in, u64 *positions, const RunCode *code, u8 *out, i
 #define REFILL(j) u64 w##j = refill(stream, p##j, ~(u64)0);
 #define TAKE_SYMBOLS(j) take_symbols(table, mask, &w##j, &a##j);
 #define ADVANCE(j) p##j += (u64)leading_zeros(w##j);
-#define FINISH(j)  \
-    positions[j] = \
-        finish_part(stream, p##j, limit, code, a##j, j < STREAMS - 1 ? out + (j + 1) * part : out + n);
+#define LEFT(j) {p##j, a##j, j < STREAMS - 1 ? out + (j + 1) * part : out + n},
     EACH_STREAM(DECLARE)
     for (;;) {
         u64 furthest = 0, last = 0;
@@ -240,13 +255,15 @@ static void decode_run(Bytes in, u64 *positions, const RunCode *code, u8 *out, i
             EACH_STREAM(ADVANCE)
         }
     }
-    EACH_STREAM(FINISH)
+    PartLeft parts[STREAMS] = {EACH_STREAM(LEFT)};
+    finish_parts(stream, limit, code, parts);
+    for (int j = 0; j < STREAMS; j++) positions[j] = parts[j].position;
 #undef DECLARE
 #undef FURTHEST
 #undef REFILL
 #undef TAKE_SYMBOLS
 #undef ADVANCE
-#undef FINISH
+#undef LEFT
 }
 #undef EACH_STREAM
 #endif

@@ -1,23 +1,21 @@
-"""Runs of bytes: counted exactly, and coded and decoded alike by pairs and singly."""
+"""Runs of symbols: counted exactly, and coded and decoded alike by pairs and singly."""
 
 from __future__ import annotations
 
+import heapq
+
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tensorcomp.kernels.huffman_codes import code_lengths, fill_codes
-from tensorcomp.kernels.huffman_runs import (
-    LONGEST,
-    STREAMS,
-    count_run,
-    decode_run,
-    encode_run,
-    fill_entries,
-    room_of,
-)
+from tensorcomp.codecs import decode, encode, parse_tree
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.tree import join
 
-# Around 8 and 16 times the square of 5 symbols, from where on pairs are coded and counted.
-SIZES = [0, 1, 5, 6, 23, 24, 31, 199, 200, 201, 202, 203, 399, 400, 401, 402, 403, 5000, 50_001]
+# Around 8 and 16 times the square of 5 symbols, from where on pairs are coded and counted, and
+# around 8 << 11, from where on the decoder finds several symbols by one look.
+SIZES = [1, 5, 6, 23, 24, 31, 199, 200, 201, 202, 203, 399, 400, 401, 402, 403, 5000, 50_001]
+SIDE = 64  # bytes of the side information at most, where there is one group
 
 
 def run_of(size: int, symbols: int = 5, seed: int = 0) -> np.ndarray:
@@ -27,41 +25,45 @@ def run_of(size: int, symbols: int = 5, seed: int = 0) -> np.ndarray:
     return run
 
 
+def as_floats(run: np.ndarray) -> np.ndarray:
+    """Return floats whose symbols are those of a run, below 16, and whose other bits are zeros."""
+    return (run << 3).view(ml_dtypes.float8_e4m3fn)
+
+
+def coded(tree: str, array: np.ndarray) -> int:
+    """Return the bytes that a tree makes of an array, which it must restore."""
+    payload = join(encode(parse_tree(tree), array))
+    restored = decode(parse_tree(tree), payload, spec_of(array))
+    assert restored.tobytes() == array.tobytes()
+    return len(payload)
+
+
+def huffman_bits(run: np.ndarray) -> int:
+    """Return the bits of a Huffman code made for a run."""
+    weights = [int(count) for count in np.bincount(run) if count]
+    if len(weights) == 1:
+        return weights[0]
+    heapq.heapify(weights)
+    bits = 0
+    while len(weights) > 1:
+        joined = heapq.heappop(weights) + heapq.heappop(weights)
+        bits += joined
+        heapq.heappush(weights, joined)
+    return bits
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("symbols", [1, 2, 5, 200])
-def test_counts_are_exact(size: int, symbols: int) -> None:
+@pytest.mark.parametrize("symbols", [1, 2, 5, 16])
+def test_a_run_takes_what_a_code_made_for_it_does(size: int, symbols: int) -> None:
     run = run_of(size, symbols)
-    counts = np.ones(256, np.int64)
-    count_run(run, symbols, counts)
-    assert np.array_equal(counts, 1 + np.bincount(run, minlength=256))
+    least = huffman_bits(run) / 8
+    assert least < coded("groupfloats(0, 1)", as_floats(run)) <= 1.005 * least + SIDE
 
 
-@pytest.mark.parametrize("longest", [3, 8, LONGEST])
-@pytest.mark.parametrize("sizes", [*((size,) for size in SIZES), (1, 0, 450, 7), (5000, 201, 600)])
-def test_runs_come_back_one_after_the_other(sizes: tuple[int, ...], longest: int) -> None:
-    runs = [run_of(size, seed=k) for k, size in enumerate(sizes)]
-    counts = np.array([[50, 20, 10, 5, 1]])
-    lengths = np.empty((1, 5), np.uint8)
-    code_lengths(counts, longest, lengths)
-    symbols = np.arange(5, dtype=np.uint16)
-    codes = np.zeros(5, np.uint32)
-    fill_codes(lengths, longest, symbols, 0, codes)
-    room = int(room_of(np.array(sizes), longest))
-    data = np.zeros(STREAMS * room + 8, np.uint8)
-    starts = room * np.arange(STREAMS)
-    at, words = starts.astype(np.uint64), np.zeros(STREAMS, np.uint64)
-    used = np.zeros(STREAMS, np.uint64)
-    for run in runs:
-        encode_run(run, codes, data, at, words, used)
-    assert (at - starts.astype(np.uint64)).max() <= room
-    single, table = np.empty(1 << longest, np.uint16), np.empty(1 << longest, np.uint64)
-    fill_entries(lengths, longest, symbols, single, table)
-    length_of = np.zeros(256, np.uint8)
-    length_of[:5] = lengths[0]
-    positions = 8 * starts
-    for run in runs:
-        out = np.full(run.size + 8, 99, np.uint8)
-        decode_run(data, positions, table, longest, length_of, out[: run.size])
-        assert np.array_equal(out[: run.size], run)
-        assert (out[run.size :] == 99).all()
-    assert np.array_equal(positions, (8 * at + used).astype(np.int64))
+@pytest.mark.parametrize("rows", [(1, 63), (20, 300), (150, 2), (300, 300)])
+def test_runs_come_back_one_after_the_other(rows: tuple[int, int]) -> None:
+    """One group is coded by pairs, the other one singly, in any order of rows."""
+    small, large = (run_of(count * 64, seed=count).reshape(count, 64) for count in rows)
+    array = np.random.default_rng(0).permutation(np.concatenate([small, large + np.uint8(9)]))
+    together = huffman_bits(array.reshape(-1)) / 8
+    assert coded("groupfloats(0, 8)", as_floats(array)) < together + SIDE
