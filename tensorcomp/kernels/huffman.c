@@ -9,10 +9,13 @@
 #include "float_side.h"
 #include "huffman_codes.h"
 
-enum { EIGHT = 8 };                /* streams */
-enum { LONGEST = 14, CODES_A_WORD = 4 }; /* codes a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit */
-enum { EIGHT_BATCH = EIGHT * CODES_A_WORD };   /* symbols */
-enum { MOST_LENGTHS = 1 << 14 };   /* contexts × symbols: a code is 2 bits longer than equal shares ask for */
+enum { EIGHT = 8 }; /* streams */
+enum {
+    LONGEST = 14,
+    CODES_A_WORD = 4
+}; /* codes a 64-bit word must hold at any bit offset: 7 + 4 × 14 bits fit */
+enum { EIGHT_BATCH = EIGHT * CODES_A_WORD }; /* symbols */
+enum { MOST_LENGTHS = 1 << 14 }; /* contexts × symbols: a code is 2 bits longer than equal shares ask for */
 
 /* ---- codes --------------------------------------------------------------------------------------------- */
 
@@ -75,6 +78,8 @@ typedef struct {
 
 INLINE void write_code(BitWriter *w, const u32 *codes, const void *indices, int wide, i64 i) {
     put_code(&w->word, &w->used, codes[wide ? ((const u16 *)indices)[i] : ((const u8 *)indices)[i]]);
+    __asm__(""
+            : "+r"(w->word), "+r"(w->used)); /* else GCC adds up lengths ahead, and has no registers left */
 }
 INLINE void flush(BitWriter *w, u8 *out) { flush_codes(out, &w->position, &w->word, &w->used); }
 
@@ -114,7 +119,7 @@ INLINE i64 room_of_one(i64 n, i64 longest) { return (n / EIGHT + 1) * longest / 
 
 /* Write indices of 1 or 2 bytes in eight streams, `room` bytes from one to the next; set the bits of each. */
 static void encode_eight(const void *indices, i64 itemsize, i64 n, const u32 *codes, u8 *out, i64 room,
-                           i64 *used) {
+                         i64 *used) {
     BitWriter writers[EIGHT];
     for (i64 j = 0; j < EIGHT; j++) writers[j] = (BitWriter){(u64)(j * room), 0, 0};
     if (itemsize == 1) write_eight(indices, 0, n, codes, out, writers);
