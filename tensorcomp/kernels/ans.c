@@ -20,13 +20,25 @@ INLINE u16 fold16(i16 value) { return (u16)(value << 1) ^ (u16)(value >> 15); }
 INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16) - (symbol & 1); }
 
 /* Set the symbols of integers of 1 or 2 bytes. */
-static void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
+INLINE void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
     const u16 *words = data;
     const u8 *bytes = data;
     if (itemsize == 2)
         for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i16)words[i]) : words[i];
     else
         for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i8)bytes[i]) : bytes[i];
+}
+
+/* The bits of the largest symbol of integers of 2 bytes. */
+ENTRY(ans_bits) {
+    const u16 *words = arg[0].data;
+    u16 all = 0, folded = 0;
+    (void)scratch;
+    for (i64 i = 0; i < arg[0].size; i++) {
+        all |= words[i];
+        folded |= fold16((i16)words[i]);
+    }
+    return bit_length(arg[1].i ? folded : all);
 }
 
 /* Add `offset` where the element belongs to quantizer 1. Where symbols are folded, their elements' parities are those

@@ -12,6 +12,9 @@ cpu_level: int
 
 # ans.c
 
+def ans_bits(words: Array, folded: bool, /) -> int:
+    """Return the bits of the largest symbol of (n,) uint16, folded as in `ans_index`."""
+
 def ans_index(
     words: Array,
     folded: bool,
