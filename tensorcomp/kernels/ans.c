@@ -108,29 +108,36 @@ static i64 sum_of(const i64 *row, i64 n) {
     return total;
 }
 
-/* Set owners[state] to the index of the symbol that owns it, each one's states far apart. */
-static void spread(const i64 *frequencies, i64 n, i64 states, u16 *owners) {
-    i64 total = (i64)1 << states, step = (total >> 1) + (total >> 3) + 3,
-        state = 0; /* odd: meets each state once */
+/* A symbol's states lie far apart: symbols are given state after state in the order 0, step, 2 step … mod 2**states.
+   State s is thus met as number s × inverse; the step is odd, so that every state is met once. */
+static u64 inverse_step(i64 states) {
+    u64 total = (u64)1 << states, step = (total >> 1) + (total >> 3) + 3, inverse = step; /* right mod 8 */
+    for (int k = 0; k < 3; k++) inverse *= 2 - step * inverse; /* mod 2**6, 2**12 … */
+    return inverse & (total - 1);
+}
+
+/* Set owners[i] to the index of the symbol that owns the i-th state met. */
+static void list_owners(const i64 *frequencies, i64 n, u16 *owners) {
     for (i64 a = 0; a < n; a++)
-        for (i64 k = 0; k < frequencies[a]; k++, state = (state + step) & (total - 1)) owners[state] = (u16)a;
+        for (i64 k = 0; k < frequencies[a]; k++) *owners++ = (u16)a;
 }
 
 /* A decoder's entry: value << 16 | base << 4 | bits. The next state is base + the next `bits` bits of the stream, below
    2**states if a context's frequencies add up to that; where they add up to 0, its entries are. */
 static void fill_decoder(const i64 *frequencies, i64 n, i64 states, const u16 *values, u16 *owners,
-                         i64 *following, u32 *table) {
+                         u32 *following, u32 *table) {
     i64 total = (i64)1 << states;
+    u64 inverse = inverse_step(states), met = 0;
     if (sum_of(frequencies, n) != total) {
         memset(table, 0, (size_t)total * sizeof *table);
         return;
     }
-    memcpy(following, frequencies, (size_t)n * sizeof *following);
-    spread(frequencies, n, states, owners);
-    for (i64 state = 0; state < total; state++) {
-        i64 a = owners[state], number = following[a]++, bits = states + 1 - bit_length((u64)number);
-        i64 base = (number << bits) - total;
-        table[state] = (u32)values[a] << 16 | (u32)(base << 4 | bits);
+    for (i64 a = 0; a < n; a++) following[a] = (u32)frequencies[a];
+    list_owners(frequencies, n, owners);
+    for (i64 state = 0; state < total; state++, met = (met + inverse) & (u64)(total - 1)) {
+        u32 a = owners[met], number = following[a]++, bits = (u32)(states + 1 - bit_length(number));
+        u32 base = (number << bits) - (u32)total;
+        table[state] = (u32)values[a] << 16 | base << 4 | bits;
     }
 }
 
@@ -153,11 +160,12 @@ INLINE u64 encoder_entry(i64 states, i64 frequency, i64 first) {
 
 /* Set the tables of a context. Where there is an escape symbol, symbols without a frequency are coded as it is. */
 static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 context, const u16 *symbols,
-                         i64 escape, u16 *owners, i64 *following) {
+                         i64 escape, u16 *owners, u32 *following) {
+    u64 inverse = inverse_step(e->states), met = 0;
     i64 first = (context + 1) << e->states, total = (i64)1 << e->states, size = (i64)1 << e->bits;
     u64 *entries = e->entries + (context * e->step << e->bits), other = 0;
     for (i64 a = 0; a < n; first += frequencies[a++]) {
-        following[a] = first;
+        following[a] = (u32)first;
         if (symbols[a] == escape && frequencies[a])
             other = encoder_entry(e->states, frequencies[a], first) | ESCAPED;
     }
@@ -167,9 +175,9 @@ static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 co
             entries[symbols[a]] = encoder_entry(e->states, frequencies[a], following[a]);
     for (i64 k = 1; k < e->step; k++) memcpy(entries + k * size, entries, (size_t)size * sizeof *entries);
     if (sum_of(frequencies, n) != total) return;
-    spread(frequencies, n, e->states, owners);
-    for (i64 state = 0; state < total; state++)
-        e->successors[following[owners[state]]++] = (u16)(total + state);
+    list_owners(frequencies, n, owners);
+    for (i64 state = 0; state < total; state++, met = (met + inverse) & (u64)(total - 1))
+        e->successors[following[owners[met]]++] = (u16)(total + state);
 }
 
 /* ---- encoder --------------------------------------------------------------------------------------- */
@@ -252,7 +260,7 @@ ENTRY(ans_encode) {
     TAKE(u64, entries, contexts << e.bits);
     TAKE(u16, successors, (number + 1) << e.states);
     TAKE(u16, owners, first);
-    TAKE(i64, following, size);
+    TAKE(u32, following, size);
     e.entries = entries;
     e.successors = successors;
     for (i64 k = 0; k < number; k++)
@@ -331,7 +339,8 @@ ENTRY(ans_decode) {
     if (arg[0].size < 8 || packed.size < 8 || number < 1 || entries > 1 << 16 || states > MOST_STATE_BITS ||
         (rows.row_levels && rows.rows * rows.columns != arg[13].size))
         return BAD_SIZES;
-    TAKE(i64, frequencies, number * size + size);
+    TAKE(i64, frequencies, number * size);
+    TAKE(u32, following, size);
     TAKE(u16, values, size + ((i64)1 << states));
     TAKE(u32, table, entries);
     TAKE(u16, patterns, pattern_room(&rows));
@@ -342,7 +351,7 @@ ENTRY(ans_decode) {
     for (i64 k = 0; k < number; k++) {
         i64 total = sum_of(frequencies + k * size, size);
         if (total != 0 && total != (i64)1 << states) return -1;
-        fill_decoder(frequencies + k * size, size, states, values, values + size, frequencies + number * size,
+        fill_decoder(frequencies + k * size, size, states, values, values + size, following,
                      table + (k << states));
     }
     rows.patterns = patterns;
