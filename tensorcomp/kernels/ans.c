@@ -17,7 +17,7 @@ enum { MOST_STATE_BITS = 12 };
 
 /* Signed integers 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that small ones stand for small magnitudes. */
 INLINE u16 fold16(i16 value) { return (u16)(value << 1) ^ (u16)(value >> 15); }
-INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16) - (symbol & 1); }
+INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16)(0 - (symbol & 1)); }
 
 /* Set the symbols of integers of 1 or 2 bytes. */
 INLINE void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
@@ -248,8 +248,8 @@ static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out,
 ENTRY(ans_encode) {
     const u16 *indices = arg[0].data, *symbols = arg[2].data;
     const i64 *frequencies = arg[1].data;
-    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i,
-        *heads = arg[9].data;
+    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i;
+    i64 *heads = arg[9].data;
     Encoder e = {.bits = arg[4].i, .states = arg[5].i};
     i64 room = (n / STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
     u8 *out = arg[8].data;
@@ -341,18 +341,18 @@ ENTRY(ans_decode) {
         return BAD_SIZES;
     TAKE(i64, frequencies, number * size);
     TAKE(u32, following, size);
-    TAKE(u16, values, size + ((i64)1 << states));
+    TAKE(u16, values, size);
+    TAKE(u16, owners, (i64)1 << states);
     TAKE(u32, table, entries);
     TAKE(u16, patterns, pattern_room(&rows));
     i64 read = unpack_table(packed, (i64)1 << states, frequencies, number, size);
-    if ((read + 7) / 8 != packed.size - 8) return -1;
+    if (read < 0 || (read + 7) / 8 != packed.size - 8) return -1;
     memcpy(values, arg[3].data, (size_t)size * sizeof *values);
     if (folded) unfold_all(values, size);
     for (i64 k = 0; k < number; k++) {
         i64 total = sum_of(frequencies + k * size, size);
         if (total != 0 && total != (i64)1 << states) return -1;
-        fill_decoder(frequencies + k * size, size, states, values, values + size, following,
-                     table + (k << states));
+        fill_decoder(frequencies + k * size, size, states, values, owners, following, table + (k << states));
     }
     rows.patterns = patterns;
     r.table = table;

@@ -121,9 +121,7 @@ def trellis_encode(
     has more than 32,766 steps.
     """
 
-def trellis_decode(
-    codes: Array, states: int, lowest: int, table: Array, out: Array, /
-) -> None:
+def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> None:
     """Set out[i] = table[2 codes[i] - quantizer of i - lowest]: the table has every such place."""
 
 # gradients.c
