@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -107,18 +108,18 @@ class Ans(Serializer):
         low_bits, packed_low = 0, np.empty(0, np.uint8)
         if self.bypass and _is_folded(array):
             low_bits, array, packed_low = split_low(array)
-        bits = _bits_of(array)
+        words, folded = symbols_of(array), _is_folded(array)
+        bits = 8 if words.itemsize == 1 else max(native.ans_bits(words, folded), 1)
         most = 1 << (16 - max(bits, self.states))
         quantizers = 2 if self._is_apart(array.dtype, low_bits) and most > 1 else 1
         wanted = min(self.contexts, most // quantizers)
         model = learn_model(array, wanted if array.itemsize <= 2 else 1, shared)
         contexts = quantizers * (wanted if model else 1)
-        words = symbols_of(array)
         indices = np.empty(words.size, np.uint16)
         counts = np.empty(contexts << bits, np.int64)
         machine = self.trellis if quantizers > 1 else 0
         levels = _levels_of(model, bits)
-        native.ans_index(words, _is_folded(array), bits, *levels, machine, indices, counts)
+        native.ans_index(words, folded, bits, *levels, machine, indices, counts)
         rows = model.row_levels.size if model else 0
         chosen = cheapest_frequencies(counts.reshape(contexts, -1), self.states, rows, quantizers)
         number = len(chosen.table)
@@ -181,8 +182,9 @@ class Ans(Serializer):
         low_bits, width = width >> 8, width & 0xFF
         if low_bits and not (self.bypass and _is_folded(out)):
             raise CodecError(f"ans: {low_bits} low bits stored apart")
-        low, stream = np.split(stream, [low_bytes(low_bits, out.size, stream.size)])
-        bits, states = np.array(rest[:_STREAMS]), rest[_STREAMS:]
+        first = low_bytes(low_bits, out.size, stream.size)
+        low, stream = stream[:first], stream[first:]
+        bits, states = rest[:_STREAMS], rest[_STREAMS:]
         alphabet = unpack_symbols(present, symbols.itemsize)
         if not 1 <= number <= 1 << (16 - self.states):
             raise CodecError(f"ans: {number} contexts of 2**{self.states} states")
@@ -194,9 +196,9 @@ class Ans(Serializer):
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
         model = unpack_model(packed_model, number // quantizers, out, shared)
-        starts = 8 * stream_starts(rest[:_STREAMS], stream.size)
-        stops = starts + (bits + 7) // 8 * 8
-        heads = np.array([*(stops - bits), *states])
+        starts = stream_starts(bits, stream.size).tolist()
+        stops = [8 * (start + (b + 7) // 8) for start, b in zip(starts, bits, strict=True)]
+        heads = np.array([*map(operator.sub, stops, bits), *states])
         folded = _is_folded(out)
         escaped = unpack_escaped(symbols, escape, escapes, values, width, folded)
         found = native.ans_decode(
@@ -217,7 +219,7 @@ class Ans(Serializer):
             raise CodecError("ans: the frequencies do not fit their table")
         if found != escaped.size:
             raise CodecError(f"ans: {found} escape symbols for {escaped.size} values")
-        if (heads[:_STREAMS] != stops).any() or heads[_STREAMS:].any():
+        if heads.tolist() != [*stops, *[0] * _STREAMS]:
             raise CodecError("ans: a stream does not end where it should")
         if low_bits:
             join_low(out, low_bits, low)
@@ -225,15 +227,6 @@ class Ans(Serializer):
 
 def _is_folded(array: np.ndarray) -> bool:
     return array.dtype.kind == "i" and array.itemsize <= 2
-
-
-def _bits_of(array: np.ndarray) -> int:
-    """Return the bits that every symbol fits in; 8 for those of one byte."""
-    if array.itemsize != 2:
-        return 8
-    if _is_folded(array):
-        return max(2 * int(array.max()), -2 * int(array.min()) - 1, 1).bit_length()
-    return max(int(symbols_of(array).max()), 1).bit_length()
 
 
 def _levels_of(model: ContextModel | None, shift: int) -> Levels:

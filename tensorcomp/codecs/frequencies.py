@@ -81,12 +81,12 @@ def cheapest_frequencies(
         So many, that is.
     """
     symbols = np.empty(counts.shape[1], np.uint16)
-    table = np.empty(counts.size, np.int64)
+    room = np.empty(counts.size, np.int64)
     packed = np.zeros(counts.size * _LONGEST_CODE // 8 + 9, np.uint8)
     info = np.empty(4, np.int64)
     number = native.ans_frequencies(
-        counts, states, rows, without, log2_table(states), symbols, table, packed, info
+        counts, states, rows, without, log2_table(states), symbols, room, packed, info
     )
     size, escape, escapes, bits = info.tolist()
-    table = table[: number * size].reshape(number, size)
+    table = room[: number * size].reshape(number, size)
     return Frequencies(symbols[:size], table, packed[: (bits + 7) // 8], escape, escapes)

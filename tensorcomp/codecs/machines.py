@@ -6,7 +6,7 @@ parity z of the code that the element gets moves it on: from state s to
     s >> 1  ^  q · (feedback >> 1)  ^  z · (forward >> 1).
 
 Element i of an array drives machine i mod 64: so many machines, all in state 0 at first, are
-stepped at once in vector registers.
+stepped at once in vector registers. ``kernels/machines.h`` has the same polynomials.
 
 References
 ----------

@@ -51,7 +51,7 @@ class Trellis(Transform):
 
     Notes
     -----
-    Cost: O(n × states); with 8 states about 7 ns an element to encode and 1 ns to decode, without
+    Cost: O(n × states); with 8 states about 2 ns an element to encode and 0.7 ns to decode, without
     the codes' coder. Not for arrays with NaN or infinity, nor with elements of more than 32,766
     steps; nor where the error of each single element is to be small (`uniform`). The codes must
     be coded by ``ans(trellis=…)`` with as many states, which tells the quantizers apart; with other
@@ -92,7 +92,7 @@ class Trellis(Transform):
         if not is_real(array.dtype):
             raise NotRepresentable(f"trellis: {array.dtype} is no float type with a zero")
         values = array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
-        scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
+        scale = float(inverse_of(self.step / _PARTS, values.dtype, "trellis"))
         codes = np.empty(-(-array.size // _ROW) * _ROW, np.dtype("<i2"))
         centroids = np.empty(MOST_CENTROIDS, np.int8)
         every = max(array.size // _SAMPLE, 1) if array.size >= _FEWEST else 0

@@ -17,16 +17,28 @@ enum { MOST_STATE_BITS = 12 };
 
 /* Signed integers 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that small ones stand for small magnitudes. */
 INLINE u16 fold16(i16 value) { return (u16)(value << 1) ^ (u16)(value >> 15); }
-INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16) - (symbol & 1); }
+INLINE u16 unfold16(u16 symbol) { return (u16)(symbol >> 1) ^ (u16)(0 - (symbol & 1)); }
 
 /* Set the symbols of integers of 1 or 2 bytes. */
-static void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
+INLINE void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 *restrict symbols) {
     const u16 *words = data;
     const u8 *bytes = data;
     if (itemsize == 2)
         for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i16)words[i]) : words[i];
     else
         for (i64 i = 0; i < n; i++) symbols[i] = folded ? fold16((i8)bytes[i]) : bytes[i];
+}
+
+/* The bits of the largest symbol of integers of 2 bytes. */
+ENTRY(ans_bits) {
+    const u16 *words = arg[0].data;
+    u16 all = 0, folded = 0;
+    (void)scratch;
+    for (i64 i = 0; i < arg[0].size; i++) {
+        all |= words[i];
+        folded |= fold16((i16)words[i]);
+    }
+    return bit_length(arg[1].i ? folded : all);
 }
 
 /* Add `offset` where the element belongs to quantizer 1. Where symbols are folded, their elements' parities are those
@@ -96,29 +108,36 @@ static i64 sum_of(const i64 *row, i64 n) {
     return total;
 }
 
-/* Set owners[state] to the index of the symbol that owns it, each one's states far apart. */
-static void spread_states(const i64 *frequencies, i64 n, i64 states, u16 *owners) {
-    i64 total = (i64)1 << states, step = (total >> 1) + (total >> 3) + 3,
-        state = 0; /* odd: meets each state once */
+/* A symbol's states lie far apart: symbols are given state after state in the order 0, step, 2 step … mod 2**states.
+   State s is thus met as number s × inverse; the step is odd, so that every state is met once. */
+static u64 inverse_step(i64 states) {
+    u64 total = (u64)1 << states, step = (total >> 1) + (total >> 3) + 3, inverse = step; /* right mod 8 */
+    for (int k = 0; k < 3; k++) inverse *= 2 - step * inverse; /* mod 2**6, 2**12 … */
+    return inverse & (total - 1);
+}
+
+/* Set owners[i] to the index of the symbol that owns the i-th state met. */
+static void list_owners(const i64 *frequencies, i64 n, u16 *owners) {
     for (i64 a = 0; a < n; a++)
-        for (i64 k = 0; k < frequencies[a]; k++, state = (state + step) & (total - 1)) owners[state] = (u16)a;
+        for (i64 k = 0; k < frequencies[a]; k++) *owners++ = (u16)a;
 }
 
 /* A decoder's entry: value << 16 | base << 4 | bits. The next state is base + the next `bits` bits of the stream, below
    2**states if a context's frequencies add up to that; where they add up to 0, its entries are. */
 static void fill_decoder(const i64 *frequencies, i64 n, i64 states, const u16 *values, u16 *owners,
-                         i64 *following, u32 *table) {
+                         u32 *following, u32 *table) {
     i64 total = (i64)1 << states;
+    u64 inverse = inverse_step(states), met = 0;
     if (sum_of(frequencies, n) != total) {
         memset(table, 0, (size_t)total * sizeof *table);
         return;
     }
-    memcpy(following, frequencies, (size_t)n * sizeof *following);
-    spread_states(frequencies, n, states, owners);
-    for (i64 state = 0; state < total; state++) {
-        i64 a = owners[state], number = following[a]++, bits = states + 1 - bit_length((u64)number);
-        i64 base = (number << bits) - total;
-        table[state] = (u32)values[a] << 16 | (u32)(base << 4 | bits);
+    for (i64 a = 0; a < n; a++) following[a] = (u32)frequencies[a];
+    list_owners(frequencies, n, owners);
+    for (i64 state = 0; state < total; state++, met = (met + inverse) & (u64)(total - 1)) {
+        u32 a = owners[met], number = following[a]++, bits = (u32)(states + 1 - bit_length(number));
+        u32 base = (number << bits) - (u32)total;
+        table[state] = (u32)values[a] << 16 | base << 4 | bits;
     }
 }
 
@@ -141,11 +160,12 @@ INLINE u64 encoder_entry(i64 states, i64 frequency, i64 first) {
 
 /* Set the tables of a context. Where there is an escape symbol, symbols without a frequency are coded as it is. */
 static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 context, const u16 *symbols,
-                         i64 escape, u16 *owners, i64 *following) {
+                         i64 escape, u16 *owners, u32 *following) {
+    u64 inverse = inverse_step(e->states), met = 0;
     i64 first = (context + 1) << e->states, total = (i64)1 << e->states, size = (i64)1 << e->bits;
     u64 *entries = e->entries + (context * e->step << e->bits), other = 0;
     for (i64 a = 0; a < n; first += frequencies[a++]) {
-        following[a] = first;
+        following[a] = (u32)first;
         if (symbols[a] == escape && frequencies[a])
             other = encoder_entry(e->states, frequencies[a], first) | ESCAPED;
     }
@@ -155,9 +175,9 @@ static void fill_encoder(const Encoder *e, const i64 *frequencies, i64 n, i64 co
             entries[symbols[a]] = encoder_entry(e->states, frequencies[a], following[a]);
     for (i64 k = 1; k < e->step; k++) memcpy(entries + k * size, entries, (size_t)size * sizeof *entries);
     if (sum_of(frequencies, n) != total) return;
-    spread_states(frequencies, n, e->states, owners);
-    for (i64 state = 0; state < total; state++)
-        e->successors[following[owners[state]]++] = (u16)(total + state);
+    list_owners(frequencies, n, owners);
+    for (i64 state = 0; state < total; state++, met = (met + inverse) & (u64)(total - 1))
+        e->successors[following[owners[met]]++] = (u16)(total + state);
 }
 
 /* ---- encoder --------------------------------------------------------------------------------------- */
@@ -228,8 +248,8 @@ static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out,
 ENTRY(ans_encode) {
     const u16 *indices = arg[0].data, *symbols = arg[2].data;
     const i64 *frequencies = arg[1].data;
-    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i,
-        *heads = arg[9].data;
+    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i;
+    i64 *heads = arg[9].data;
     Encoder e = {.bits = arg[4].i, .states = arg[5].i};
     i64 room = (n / ANS_STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
     u8 *out = arg[8].data;
@@ -240,7 +260,7 @@ ENTRY(ans_encode) {
     TAKE(u64, entries, contexts << e.bits);
     TAKE(u16, successors, (number + 1) << e.states);
     TAKE(u16, owners, first);
-    TAKE(i64, following, size);
+    TAKE(u32, following, size);
     e.entries = entries;
     e.successors = successors;
     for (i64 k = 0; k < number; k++)
@@ -319,19 +339,20 @@ ENTRY(ans_decode) {
     if (arg[0].size < 8 || packed.size < 8 || number < 1 || entries > 1 << 16 || states > MOST_STATE_BITS ||
         (rows.row_levels && rows.rows * rows.columns != arg[13].size))
         return BAD_SIZES;
-    TAKE(i64, frequencies, number * size + size);
-    TAKE(u16, values, size + ((i64)1 << states));
+    TAKE(i64, frequencies, number * size);
+    TAKE(u32, following, size);
+    TAKE(u16, values, size);
+    TAKE(u16, owners, (i64)1 << states);
     TAKE(u32, table, entries);
     TAKE(u16, patterns, pattern_room(&rows));
     i64 read = unpack_table(packed, (i64)1 << states, frequencies, number, size);
-    if ((read + 7) / 8 != packed.size - 8) return -1;
+    if (read < 0 || (read + 7) / 8 != packed.size - 8) return -1;
     memcpy(values, arg[3].data, (size_t)size * sizeof *values);
     if (folded) unfold_all(values, size);
     for (i64 k = 0; k < number; k++) {
         i64 total = sum_of(frequencies + k * size, size);
         if (total != 0 && total != (i64)1 << states) return -1;
-        fill_decoder(frequencies + k * size, size, states, values, values + size, frequencies + number * size,
-                     table + (k << states));
+        fill_decoder(frequencies + k * size, size, states, values, owners, following, table + (k << states));
     }
     rows.patterns = patterns;
     r.table = table;

@@ -29,7 +29,7 @@ static const u16 *row_pattern(ContextRows *c, u8 level) {
 static void next_bases(ContextRows *c, i64 count, u16 *out) {
     while (count > 0) {
         i64 some = min64(count, c->columns - c->column);
-        const u16 *pattern = row_pattern(c, c->row_levels[c->row] & (CONTEXT_LEVELS - 1));
+        const u16 *pattern = row_pattern(c, c->row_levels[c->row]);
         memcpy(out, pattern + c->column, (size_t)some * sizeof *out);
         out += some;
         count -= some;

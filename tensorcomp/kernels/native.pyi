@@ -344,6 +344,9 @@ def survey_column_variance(words: Array, variance: Array, /) -> int:
     """
 # ans.c
 
+def ans_bits(words: Array, folded: bool, /) -> int:
+    """Return the bits of the largest symbol of (n,) uint16, folded as in `ans_index`."""
+
 def ans_index(
     words: Array,
     folded: bool,
@@ -450,9 +453,7 @@ def trellis_encode(
     has more than 32,766 steps.
     """
 
-def trellis_decode(
-    codes: Array, states: int, lowest: int, table: Array, out: Array, /
-) -> None:
+def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> None:
     """Set out[i] = table[2 codes[i] - quantizer of i - lowest]: the table has every such place."""
 
 # bitpack.c

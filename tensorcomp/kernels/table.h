@@ -35,6 +35,7 @@ KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
 KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
 
 /* ans.c */
+KERNEL(ans_bits, "u16[n] int")
 KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
 KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u8[v]")
 KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")

@@ -249,11 +249,30 @@ ENTRY(trellis_encode) {
 
 /* ---- values ---------------------------------------------------------------------------------------- */
 
-#define LOOK_UP(W) \
-    for (i64 l = 0; l < n; l++) ((W *)arg[4].data)[start + l] = ((const W *)arg[3].data)[places[l]]
+/* The places in a table of the values of at most a row of codes, whose machines move on. */
+INLINE void find_machine_places(Machine m, u8 *states, const i16 *restrict codes, i64 n, i32 lowest,
+                        i32 *restrict places) {
+    u8 parities[MACHINES] = {0}, quantizers[MACHINES];
+    for (i64 l = 0; l < n; l++) parities[l] = codes[l] & 1;
+    advance_machines(m, states, parities, quantizers);
+    for (i64 l = 0; l < n; l++) places[l] = 2 * codes[l] - quantizers[l] - lowest;
+}
+
+#define LOOK_UP(W)                                                                                         \
+    static void look_up_##W(const W *restrict table, const i32 *restrict places, i64 n, W *restrict out) { \
+        for (i64 l = 0; l < n; l++) out[l] = table[places[l]];                                             \
+    }
+LOOK_UP(u8)
+LOOK_UP(u16)
+LOOK_UP(u32)
+LOOK_UP(u64)
+#undef LOOK_UP
 
 ENTRY(trellis_decode) {
     const i16 *codes = arg[0].data;
+    const void *table = arg[3].data;
+    u8 *out = arg[4].data;
+    i64 itemsize = arg[4].itemsize;
     Machine m = machine_of(arg[1].i);
     i32 lowest = (i32)arg[2].i, places[MACHINES];
     u8 states[MACHINES] = {0}, parities[MACHINES] = {0}, quantizers[MACHINES];
@@ -261,14 +280,15 @@ ENTRY(trellis_decode) {
     if (!m.width) return BAD_SIZES;
     for (i64 start = 0; start < arg[0].size; start += MACHINES) {
         i64 n = min64(arg[0].size - start, MACHINES);
+        void *some = out + start * itemsize;
         for (i64 l = 0; l < n; l++) parities[l] = codes[start + l] & 1;
         advance_machines(m, states, parities, quantizers);
         for (i64 l = 0; l < n; l++) places[l] = 2 * codes[start + l] - quantizers[l] - lowest;
-        switch (arg[4].itemsize) {
-        case 1: LOOK_UP(u8); break;
-        case 2: LOOK_UP(u16); break;
-        case 4: LOOK_UP(u32); break;
-        default: LOOK_UP(u64);
+        switch (itemsize) {
+        case 1: look_up_u8(table, places, n, some); break;
+        case 2: look_up_u16(table, places, n, some); break;
+        case 4: look_up_u32(table, places, n, some); break;
+        default: look_up_u64(table, places, n, some);
         }
     }
     return 0;

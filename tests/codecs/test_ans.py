@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, fit, format_tree, parse_tree
-from tensorcomp.codecs.alphabet import Alphabet
 from tensorcomp.codecs.ans import Ans
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.frequencies import cheapest_frequencies, log2_table
+from tensorcomp.codecs.frequencies import NO_ESCAPE, cheapest_frequencies, log2_table
 from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, PlanError
-from tensorcomp.kernels import frequencies as kernel
 
 CODED = 1  # the mark of a payload that is no raw fallback
 DTYPES = [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.float64, ml_dtypes.bfloat16]
@@ -223,54 +221,59 @@ def test_log2_table_is_exact_to_its_unit(states):
     assert (np.diff(table) >= 0).all()
 
 
+def dense(counts, bits=8):
+    """Return counts (K, A) of the first symbols as counts of all symbols of so many bits."""
+    table = np.zeros((len(counts), 1 << bits), np.int64)
+    table[:, : len(counts[0])] = counts
+    return table
+
+
 @settings(max_examples=60, deadline=None)
 @given(
-    counts=st.lists(st.sampled_from([0, 0, 1, 2, 5, 30, 1000, 10**6, 10**9]), min_size=1),
+    counts=st.lists(
+        st.sampled_from([0, 0, 1, 2, 5, 30, 1000, 10**6, 10**9]), min_size=1, max_size=1024
+    ).filter(any),
     states=st.integers(9, 12),
 )
-def test_normalized_frequencies_fill_the_table(counts, states):
-    counts = np.array([counts], np.int64)
-    table = np.full_like(counts, -1)
-    kernel.normalize(counts, states, log2_table(states), table)
-    assert ((table > 0) == (counts > 0)).all()
-    assert table.sum() == (1 << states if counts.any() else 0)
+def test_frequencies_fill_the_table(counts, states):
+    chosen = cheapest_frequencies(dense([counts], 10), states, 0)
+    assert (chosen.table > 0).all()
+    assert chosen.table.sum() == 1 << states
+    occurring = set(np.flatnonzero(counts))
+    assert occurring >= set(chosen.symbols.tolist())
+    left_out = occurring - set(chosen.symbols.tolist())
+    if chosen.escape == NO_ESCAPE:
+        assert not left_out
+        assert chosen.escapes == 0
+    else:
+        assert chosen.escape in chosen.symbols
+        assert chosen.escapes == sum(counts[a] for a in {*left_out, chosen.escape})
 
 
-def test_normalized_frequencies_are_the_cheapest():
+def test_frequencies_are_the_cheapest():
+    counts = np.array([700, 20, 3])
+    chosen = cheapest_frequencies(dense([counts], 2), 9, 0)
     log2 = log2_table(9)
-    counts = np.array([[700, 20, 3]], np.int64)
-    table = np.empty_like(counts)
-    cost = kernel.normalize(counts, 9, log2, table)
     bits = log2[512] - log2
-    every = [
-        counts[0] @ bits[[a, b, 512 - a - b]] for a in range(1, 511) for b in range(1, 512 - a)
-    ]
-    assert cost == min(every)
+    every = [counts @ bits[[a, b, 512 - a - b]] for a in range(1, 511) for b in range(1, 512 - a)]
+    assert counts @ bits[chosen.table[0]] == min(every)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    shape=st.tuples(st.integers(1, 8), st.integers(1, 40)),
-    largest=st.sampled_from([1, 5, 300, 4096]),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_tables_of_frequencies_round_trip(shape, largest, seed):
-    table = np.random.default_rng(seed).integers(0, largest + 1, shape)
-    table[:, ::3] = 0
-    packed = np.zeros(table.size * kernel.LONGEST_CODE // 8 + 9, np.uint8)
-    bits = kernel.pack(table, packed)
-    found = np.empty_like(table)
-    size = (bits + 7) // 8
-    assert kernel.unpack(packed[: size + 8], 4096, found) == bits
-    assert (found == table).all()
-    assert kernel.unpack(packed[: size + 7], 4096, found) == -1
+@pytest.mark.parametrize("alphabet", [20, 700])
+def test_contexts_unlike_each_other_keep_their_tables(alphabet):
+    rng = np.random.default_rng(alphabet)
+    counts = rng.integers(0, 3, (8, alphabet)) ** 4 * 50_000
+    counts[3] = 0
+    counts[:, 0] = counts[:, :-1].any(axis=1)
+    chosen = cheapest_frequencies(dense(counts, 10), 11, 0)
+    assert chosen.table.shape[0] == 8
+    assert chosen.table.sum(axis=1).tolist() == [0 if k == 3 else 2048 for k in range(8)]
 
 
 def test_escapes_are_chosen_only_where_they_pay():
-    counts = np.array([[50_000, 30_000, 20_000, 1, 1, 1]], np.int64)
-    symbols = np.arange(6, dtype=np.uint16)
-    chosen = cheapest_frequencies(Alphabet(symbols, counts, 8), 9, 0)
+    counts = [[50_000, 30_000, 20_000, 1, 1, 1]]
+    chosen = cheapest_frequencies(dense(counts), 9, 0)
     assert chosen.escapes == 3
     assert chosen.symbols.size == 4
-    plenty = cheapest_frequencies(Alphabet(symbols[:3], counts[:, :3].copy(), 8), 9, 0)
-    assert plenty.escape is None
+    plenty = cheapest_frequencies(dense([counts[0][:3]]), 9, 0)
+    assert plenty.escape == NO_ESCAPE
