@@ -27,7 +27,7 @@ JUDGED = "transformer"
 BITS = (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5, 2.0)
 QUICK_BITS = (4.0, 3.0)
 PERPLEXITY_LIMITS = {4.0: 1.0, 3.0: 4.0}  # % above the original's, by bits a weight
-PACKAGES = ("tensorcomp", "numpy", "numba", "torch", "tokenizers", "pywhispercpp")
+PACKAGES = ("tensorcomp", "numpy", "torch", "tokenizers", "pywhispercpp")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tensorcomp.gradients.powersgd import PowerSgd
 from tensorcomp.gradients.randomk import RandomK
 from tensorcomp.gradients.sparse_blobs import is_sparse
 
-PACKAGES = ("tensorcomp", "torch", "numpy", "numba")
+PACKAGES = ("tensorcomp", "torch", "numpy")
 TREES = (
     "topk(0.01, values=affine(8))",
     "topk(0.001, values=affine(8))",

@@ -30,7 +30,7 @@ from benchmarks.gradients_wire import WireRow, overhead_rows, wire_rows
 from benchmarks.machine import described
 from benchmarks.reporting import Found, JsonPath, Markdown, show, write_json
 
-PACKAGES = ("tensorcomp", "torch", "numpy", "numba")
+PACKAGES = ("tensorcomp", "torch", "numpy")
 PARAMETERS = 11_173_962
 WORLDS = (2, 4)
 MODEL_WORLD = 3  # between them, for the cost model alone

@@ -23,7 +23,7 @@ from benchmarks.machine import described
 from benchmarks.reporting import JsonPath, Limit, show, write_json
 from benchmarks.tables import Sheet
 
-PACKAGES = ("tensorcomp", "torch", "numpy", "numba", "scikit-learn", "mlxtend")
+PACKAGES = ("tensorcomp", "torch", "numpy", "scikit-learn", "mlxtend")
 QUICK_SEEDS = 1
 QUICK_EPOCHS = 4
 QUICK_TASKS = ("digits",)

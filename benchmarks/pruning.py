@@ -31,7 +31,7 @@ from benchmarks.pruning_orderings import (
 from benchmarks.pruning_speed import QUICK_WEIGHTS, WEIGHTS, speed_limits, speed_rows, speed_sheet
 from benchmarks.reporting import Found, JsonPath, Limit, Markdown, show, write_json
 
-PACKAGES = ("tensorcomp", "torch", "numpy", "numba", "scikit-learn", "mlxtend", "torch-pruning")
+PACKAGES = ("tensorcomp", "torch", "numpy", "scikit-learn", "mlxtend", "torch-pruning")
 QUICK_SPARSITIES = (0.95, 0.98)
 QUICK_CASES = ("lenet-300-100",)
 QUICK_EPOCHS = 5

@@ -42,7 +42,7 @@ DECODE_BITS = 4.0
 DECODE_LIMIT = 150.0
 THREADS = 2
 QUICK_KINDS = ("q4_K",)
-PACKAGES = ("tensorcomp", "numpy", "numba", "pywhispercpp", "nncodec")
+PACKAGES = ("tensorcomp", "numpy", "pywhispercpp", "nncodec")
 
 
 def gguf_sheet(rows: list[GgufRow]) -> Sheet:

@@ -29,8 +29,8 @@ class Bitpack(Serializer):
 
     Layout: length of the side information (uint64); side information, a zstd block of two sections,
     the smallest integer (uint64, 0 if unsigned) and (shift, width) as two bytes, once or for each
-    row; then rows as bit planes (see `kernels/bit_planes.h`), rows of 4,096 words where they share one
-    width.
+    row; then rows as bit planes (see `kernels/bit_planes.h`), rows of 4,096 words where they share
+    one width.
 
     Lossless. Cost: O(n), 0.1 to 0.5 ns an element each way. Not for skewed distributions: use
     `huffman` or `ans`.

@@ -27,6 +27,7 @@ from tensorcomp.gradients.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.dense import Dense
 from tensorcomp.gradients.draws import check_seed, drawn_numbers, shared_key
 from tensorcomp.gradients.sent import Sent
+from tensorcomp.kernels import native
 
 _ATTEMPTS = 8
 _LEAST = 1e-6  # part of a vector below which it is taken for a combination of those before it

@@ -183,6 +183,7 @@ def errors_sum(x: Array, y: Array, out: Array, /) -> int:
 
 def halves_round(words: Array, out: Array, /) -> int:
     """Round float32s (n,), given as uint32, to float16s as uint16, ties to even."""
+
 # selection.c
 
 def selection_smallest_key(words: Array, bits: int, k: int, /) -> int:
@@ -342,6 +343,7 @@ def survey_column_variance(words: Array, variance: Array, /) -> int:
     Some rows and columns of the floats are looked at, and zeros are left out. What rows have in
     common is taken away first, and of the variance between columns what so few rows give by chance.
     """
+
 # ans.c
 
 def ans_bits(words: Array, folded: bool, /) -> int:
@@ -520,9 +522,9 @@ def huffman_encode(
 ) -> int:
     """Encode symbols (R, C) below 2**bits in the number of contexts that costs least.
 
-    Symbols have 1 or 2 bytes, those of 1 have 8 bits; levels of rows and columns below 16, uint8, and the context of each sum of two, (31,)
-    uint8, or None for a single context; level_bits is what more than one context needs besides. Set are code lengths
-    (K, A) uint8 and symbols (A,) uint16, each at the front of its array, and numbers (11,) int64:
+    Symbols have 1 or 2 bytes, those of 1 have 8 bits; levels of rows and columns below 16, uint8,
+    and the context of each sum of two, (31,) uint8, or None for a single context; level_bits is
+    what more than one context needs besides. Set are code lengths (K, A) uint8 and symbols (A,) uint16, each at the front of its array, and numbers (11,) int64:
     K, A, the longest code allowed, the bits of each of eight streams. K is 0 if there are too many
     symbols. Returns the bytes of the streams, each from a whole byte on. These have room for eight
     times (n // 8 + 1) * 14 // 8 + 9 bytes.
@@ -567,9 +569,7 @@ def groupfloats_encode(
     words, 17 a row, 1 a column, and 32,768 besides.
     """
 
-def groupfloats_decode(
-    data: NDArray[np.uint8], mantissa: int, by_columns: bool, words: Array, /
-) -> int:
+def groupfloats_decode(data: Array, mantissa: int, by_columns: bool, words: Array, /) -> int:
     """Decode at least 8 bytes into `words` (R, C); return 0, or what is wrong (`float_side`)."""
 
 # floats.c
@@ -607,6 +607,7 @@ def fields_split(words: Array, low: int, mask: int, symbols: Array, rest: Array,
 
 def fields_merge(symbols: Array, rest: Array, low: int, words: Array, /) -> int:
     """Undo `fields_split`; bits beyond the fields' widths are dropped."""
+
 # gradients.c
 
 def gradients_accumulate(

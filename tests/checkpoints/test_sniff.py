@@ -154,9 +154,8 @@ def test_forbidden_file(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
-def test_importing_the_room_imports_neither_torch_nor_numba() -> None:
+def test_importing_the_room_imports_no_torch() -> None:
     code = (
-        "import sys, tensorcomp.checkpoints\n"
-        "assert not {'torch', 'numba'} & set(sys.modules), sorted(sys.modules)"
+        "import sys, tensorcomp.checkpoints\nassert 'torch' not in sys.modules, sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

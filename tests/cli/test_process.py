@@ -57,9 +57,9 @@ def test_version():
         ("version", "click rich numpy tensorcomp_cli.main"),
         ("help", "rich numpy tensorcomp_cli.compress"),
         ("verb help", "rich numpy"),
-        ("raw", "rich torch numba"),
-        ("compressed", "rich torch numba"),
-        ("folder", "rich torch numba"),
+        ("raw", "rich torch tensorcomp.kernels"),
+        ("compressed", "rich torch tensorcomp.kernels"),
+        ("folder", "rich torch tensorcomp.kernels"),
         ("compress", "rich torch tomllib ml_dtypes tensorcomp.pruning.scores"),
     ],
 )

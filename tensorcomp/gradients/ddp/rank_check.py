@@ -65,7 +65,7 @@ class RankCheck(Attendant):
                 where = self._first[min(place, len(self._first) - 1)]
                 raise GradientError(
                     f"after step {step.info.step}, rank {rank} has other gradients than rank 0 in "
-                    f"the bucket that begins with {where}; use the same versions of NumPy, Numba "
+                    f"the bucket that begins with {where}; use the same versions of NumPy "
                     "and tensorcomp on all ranks"
                 )
 
