@@ -132,5 +132,6 @@ class RandomK(Transform):
 def _mask(state: np.ndarray, shape: tuple[int, ...], keep: int) -> np.ndarray:
     mask = np.zeros(shape, np.bool_)
     if keep:
-        native.selection_mark_draws(*state.tolist(), mask.reshape(-1))
+        seed, offset, limit = state.tolist()
+        native.selection_mark_draws(seed, offset, limit, mask.reshape(-1))
     return mask

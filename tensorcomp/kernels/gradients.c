@@ -17,8 +17,11 @@ INLINE void store_uncached(void *out, const void *data, i64 bytes) {
     for (i64 i = 0; i < bytes / 16; i++)
         _mm_stream_si128((__m128i *)out + i, _mm_loadu_si128((const __m128i *)data + i));
 }
+/* Before another thread may look at it. */
+INLINE void finish_uncached(void) { _mm_sfence(); }
 #else
 INLINE void store_uncached(void *out, const void *data, i64 bytes) { memcpy(out, data, (size_t)bytes); }
+INLINE void finish_uncached(void) {}
 #endif
 
 #define F float
