@@ -19,7 +19,7 @@ from setuptools.command.build_ext import build_ext
 KERNELS = Path("tensorcomp/kernels")
 FLAGS = [
     "-std=gnu11", "-O3", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
-    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra",
+    "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-Wall", "-Wextra",
 ]  # fmt: skip
 CHECKED = ["-O1", "-g", "-DTC_CHECKED", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 TARGET = os.environ.get("TENSORCOMP_ZIG_TARGET", "")
