@@ -216,34 +216,13 @@ def _orthonormal(vectors: np.ndarray, key: np.uint64) -> np.ndarray:
     rows = np.array(vectors.T, np.float64, order="C")
     for j, row in enumerate(rows):
         for attempt in range(_ATTEMPTS):
-            if _make_orthonormal(row, rows[:j]):
+            if native.linear_orthonormalize(row, rows[:j], _LEAST):
                 break
             numbers = drawn_numbers((int(key) + _ATTEMPTS * j + attempt) % 2**64, row.size)
             row[:] = (numbers >> np.uint64(11)) * 2.0**-52 - 1  # from -1 to 1
         else:
             row[:] = 0
     return np.ascontiguousarray(rows.T, vectors.dtype)
-
-
-@np.errstate(all="ignore")
-def _make_orthonormal(row: np.ndarray, others: np.ndarray) -> bool:
-    """Make a vector orthonormal to others (Gram–Schmidt, twice); return whether enough is left."""
-    before = np.sqrt(_dot(row, row))
-    if before > 0:
-        row /= before
-    for other in (*others, *others):
-        row -= _dot(row, other) * other
-    after = np.sqrt(_dot(row, row))
-    if after > _LEAST:
-        row /= after
-        return True
-    return False
-
-
-def _dot(x: np.ndarray, y: np.ndarray) -> np.float64:
-    """Return the inner product, its terms added from the first to the last."""
-    result: np.float64 = np.cumsum(x * y)[-1] + 0.0
-    return result
 
 
 def _tree(rank: int) -> Node:

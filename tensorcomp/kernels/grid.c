@@ -63,7 +63,7 @@ INLINE int prove(const GridRun *run, double step, Format format, i32 *restrict c
         for (i64 i = start; i < stop; i++) {
             double value = read_real(values, i, format.mantissa == DOUBLE_MANTISSA);
             double q = round_even(value * inverse);
-            wrong |= (abs_real(q) > limit) | (grid_product(q, step, format) != value);
+            wrong |= (i64)(abs_real(q) > limit) | (i64)(grid_product(q, step, format) != value);
             codes[i] = (i32)q; /* of no use if one is wrong */
         }
         if (wrong) return 0;

@@ -79,3 +79,29 @@ ENTRY(linear_nearest) {
         return BY_CODES(nearest_doubles, arg[0].data, n, arg[1].data, width, k, away, arg[2].data);
     return BY_CODES(nearest_singles, arg[0].data, n, arg[1].data, width, k, (float *)away, arg[2].data);
 }
+
+static double dot(const double *x, const double *y, i64 n) {
+    double total = 0;
+    for (i64 i = 0; i < n; i++) total += x[i] * y[i];
+    return total;
+}
+static void divide(double *vector, i64 n, double length) {
+    for (i64 i = 0; i < n; i++) vector[i] /= length;
+}
+/* Make a vector orthonormal to others, by Gram and Schmidt, twice; 0 if they leave less than `least` of it. */
+ENTRY(linear_orthonormalize) {
+    (void)scratch;
+    double *vector = arg[0].data;
+    i64 n = arg[0].size, others = arg[1].shape[0];
+    double before = __builtin_sqrt(dot(vector, vector, n));
+    if (before > 0) divide(vector, n, before);
+    for (i64 step = 0; step < 2 * others; step++) {
+        const double *other = (const double *)arg[1].data + step % others * n;
+        double product = dot(vector, other, n);
+        for (i64 i = 0; i < n; i++) vector[i] -= product * other[i];
+    }
+    double after = __builtin_sqrt(dot(vector, vector, n));
+    if (!(after > arg[2].f)) return 0;
+    divide(vector, n, after);
+    return 1;
+}

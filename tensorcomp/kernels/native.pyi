@@ -173,6 +173,13 @@ def linear_nearest(vectors: Array, columns: Array, codes: Array, /) -> int:
     columns (W, K): the K vectors, one a column. Of several the first is taken.
     """
 
+def linear_orthonormalize(vector: Array, others: Array, least: float, /) -> bool:
+    """Make a vector (n,) orthonormal to others (r, n), which are so themselves.
+
+    All float64, by Gram and Schmidt, twice; terms are added from the first to the last. Return whether the others leave a part
+    of more than `least`.
+    """
+
 # errors.c
 
 def errors_sum(x: Array, y: Array, out: Array, /) -> int:

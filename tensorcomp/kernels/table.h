@@ -75,6 +75,7 @@ KERNEL(stochastic_find_draws, "uint uint int uint &i64[m] &u64[m]")
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
 
+KERNEL(linear_orthonormalize, "&f64[n] f64[r,n] float")
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
 KERNEL(halves_round, "u32[n] &u16[n]")
