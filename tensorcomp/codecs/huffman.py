@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -89,8 +89,9 @@ class Huffman(Serializer):
         alphabet = np.empty(_MOST_SYMBOLS, np.uint16)
         numbers = np.empty(11, np.int64)
         streams = np.empty(8 * ((symbols.size // 8 + 1) * _LONGEST // 8 + 9), np.uint8)
+        words, rows, columns, context_of = _laid_out(symbols, model)
         size = native.huffman_encode(
-            *_laid_out(symbols, model), bits, contexts, _LEVEL_BITS * levels,
+            words, rows, columns, context_of, bits, contexts, _LEVEL_BITS * levels,
             table, alphabet, numbers, streams,
         )  # fmt: skip
         number, used, longest, *stream_bits = numbers.tolist()
@@ -127,14 +128,20 @@ class Huffman(Serializer):
         model = unpack_model(packed_model, number, out, shared)
         starts = stream_starts(bits, stream.size)
         positions = 8 * starts
-        words, *levels = _laid_out(symbols, model)
-        if native.huffman_decode(stream, positions, lengths, longest, alphabet, *levels, words):
+        words, rows, columns, context_of = _laid_out(symbols, model)
+        wrong = native.huffman_decode(
+            stream, positions, lengths, longest, alphabet, rows, columns, context_of, words
+        )
+        if wrong:
             raise CodecError("huffman: the code lengths make no prefix code")
         if (positions != 8 * starts + bits).any():
             raise CodecError("huffman: a stream does not end where it should")
 
 
-def _laid_out(symbols: np.ndarray, model: ContextModel | None) -> tuple[np.ndarray | None, ...]:
+_Matrix: TypeAlias = tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]
+
+
+def _laid_out(symbols: np.ndarray, model: ContextModel | None) -> _Matrix:
     """Return symbols as a matrix, levels of its rows and columns, the context of each sum."""
     if model is None:
         return symbols.reshape(1, -1), None, None, None

@@ -132,6 +132,6 @@ class RandomK(Transform):
 def _mask(state: np.ndarray, shape: tuple[int, ...], keep: int) -> np.ndarray:
     mask = np.zeros(shape, np.bool_)
     if keep:
-        seed, offset, limit = state.tolist()
+        seed, offset, limit = (int(number) for number in state)
         native.selection_mark_draws(seed, offset, limit, mask.reshape(-1))
     return mask

@@ -531,10 +531,11 @@ def huffman_encode(
 
     Symbols have 1 or 2 bytes, those of 1 have 8 bits; levels of rows and columns below 16, uint8,
     and the context of each sum of two, (31,) uint8, or None for a single context; level_bits is
-    what more than one context needs besides. Set are code lengths (K, A) uint8 and symbols (A,) uint16, each at the front of its array, and numbers (11,) int64:
-    K, A, the longest code allowed, the bits of each of eight streams. K is 0 if there are too many
-    symbols. Returns the bytes of the streams, each from a whole byte on. These have room for eight
-    times (n // 8 + 1) * 14 // 8 + 9 bytes.
+    what more than one context needs besides. Set are code lengths (K, A) uint8 and symbols (A,)
+    uint16, each at the front of its array, and numbers (11,) int64: K, A, the longest code allowed,
+    the bits of each of eight streams. K is 0 if there are too many symbols. Returns the bytes of
+    the streams, each from a whole byte on. They have room for eight times
+    (n // 8 + 1) * 14 // 8 + 9 bytes.
     """
 
 def huffman_decode(
