@@ -5,8 +5,8 @@
 
 enum { PLACED_TOGETHER = 256 };
 
-/* out[i] = table[codes[i] - lowest], the difference as wide as codes; what is beyond means the last. Places are found
-   in vectors; what lies there is loaded one by one, which is faster than to gather it. */
+/* out[i] = table[codes[i] - lowest], the difference as wide as codes; what is beyond means the last. Places are
+   found in vectors; what lies there is loaded one by one, which is faster than to gather it. */
 #define DEFINE_LOOK_UP(NAME, CODE)                                                                          \
     INLINE void NAME(const CODE *restrict codes, i64 n, CODE lowest, const void *restrict table, CODE last, \
                      void *restrict out, i64 bytes) {                                                       \
@@ -212,7 +212,7 @@ INLINE double spread(Moments sums, i64 first, i64 last) {
     double error = sums.second[last] - sums.second[first] - total * (total / mass);
     return error < 0 ? 0 : error;
 }
-/* Where the last of c + 1 runs begins in the best cut of the first `last` points: it never falls as they grow. */
+/* Where the last of c + 1 runs begins in the best cut of the first `last` points: it never falls as that rises. */
 static void cut_one_more(Moments sums, i64 size, i64 c, const double *restrict errors, i32 *restrict begins,
                          double *restrict following, double *restrict tried) {
     i64 stride = (i64)1 << (bit_length((u64)size) - 1);

@@ -30,10 +30,10 @@ INLINE void write_real(void *reals, i64 i, double value, int wide) {
     ((argument).itemsize == 8 ? function(__VA_ARGS__, 1) : function(__VA_ARGS__, 0))
 
 /* A kernel that is such a function, for the width of argument `number`. */
-#define ENTRY_BY_WIDTH(name, number, function)                                                                       \
-    ENTRY(name) {                                                                                                    \
-        (void)scratch;                                                                                               \
-        return BY_WIDTH(arg[number], function, arg);                                                                 \
+#define ENTRY_BY_WIDTH(name, number, function)       \
+    ENTRY(name) {                                    \
+        (void)scratch;                               \
+        return BY_WIDTH(arg[number], function, arg); \
     }
 
 INLINE double abs_real(double value) { return __builtin_fabs(value); }

@@ -1,8 +1,8 @@
 /* Integer grids in floats: the step of a run of values, found by intervals and proved by products.
 
-   A run is of finite values, each of which is meant to be q × step, rounded once to a format of `mantissa` bits (its
-   fraction) whose smallest normal is 2**lowest. Each value then confines the step to an interval of its own rounding; a
-   wrong guess leaves none within a few values, a right one a few floats, which are tried on all values. */
+   A run is of finite values, each of which is meant to be q × step, rounded once to a format of `mantissa` bits
+   (its fraction) whose smallest normal is 2**lowest. Each value then confines the step to an interval of its own
+   rounding; a wrong guess leaves none within a few values, a right one a few floats, which are tried on all. */
 #include "elements.h"
 
 enum {
@@ -189,7 +189,7 @@ ENTRY(grid_find_steps) {
     return 1;
 }
 
-/* code × step; where a step is negative, code -1 stands for -0.0, and lower ones for an integer one higher. */
+/* code × step; where a step is negative, code -1 is -0.0, and lower ones stand for an integer one higher. */
 INLINE void restore_block_of_grid(const i32 *restrict codes, i64 n, double step, Format format,
                                   void *restrict out) {
     const int wide = format.mantissa == DOUBLE_MANTISSA, lowered = bits_of(step) >> 63 != 0;

@@ -113,7 +113,7 @@ ENTRY_BY_WIDTH(groups_normalize, 0, normalize_groups)
 enum { UNSIGNED_CODES, SIGNED_CODES, SINGLE_CODES };
 #define CODE(type) ((const type *)codes)[i]
 
-/* In doubles; in singles where they hold an integer's product with the scale rounded once, which is all the same. */
+/* In doubles; in singles where these round an integer's product with the scale once, which is all the same. */
 INLINE void restore_group(const void *restrict codes, i64 n, double scale, double offset, double limit,
                           void *restrict out, int kind, int wide) {
     if (wide || offset != 0 || kind == SINGLE_CODES)

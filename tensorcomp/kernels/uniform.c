@@ -7,7 +7,8 @@ enum {
     PARTS_OF_CELL = 1 << 16 /* residuals are summed in this part of a cell */
 };
 
-/* Codes are of no use unless all fit: so there are no branches, and no early end. Adding and subtracting ROUNDING rounds to an integer. */
+/* Codes are of no use unless all fit: so there are no branches, and no early end. Adding and subtracting ROUNDING
+   rounds to an integer. */
 #define DEFINE_QUANTIZE(NAME, REAL, WORD, ROUNDING, FABS)                                    \
     static i64 NAME(const REAL *restrict values, i64 n, REAL inverse, i16 *restrict codes) { \
         const REAL limit = LARGEST_CODE;                                                     \
