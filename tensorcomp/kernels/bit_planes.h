@@ -6,6 +6,9 @@
 #ifndef TC_BIT_PLANES_H
 #define TC_BIT_PLANES_H
 #include "native.h"
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 enum { BLOCK = 4096 }; /* words a row where an array's own rows are not told apart: fits the first cache */
 
@@ -115,23 +118,36 @@ INLINE Parts parts_of(u8 *planes, i64 n, int shift, int width, u8 *left) {
     return p;
 }
 
-/* Vectors of words of each width, and of as many bytes. Compilers turn a conversion to half or twice the width into few
-   instructions, but no other. */
-#define VECTORS(bits, count)                                                     \
-    typedef u##bits Words_##bits __attribute__((vector_size(count * bits / 8))); \
+/* Vectors of words of each width, of their lowest 16 bits (but for words of 8), and of as many bytes. Compilers turn a
+   conversion to half or twice the width into few instructions, but no other. */
+#define VECTORS(bits, count, halves)                                                  \
+    typedef u##bits Words_##bits __attribute__((vector_size(count * bits / 8)));      \
+    typedef u##halves Halves_##bits __attribute__((vector_size(count * halves / 8))); \
     typedef u8 Bytes_##bits __attribute__((vector_size(count)))
-VECTORS(8, 32);
-VECTORS(16, 16);
-VECTORS(32, 16);
-VECTORS(64, 16);
-#define TO_BYTES_8(words) (words)
-#define TO_WORDS_8(bytes) (bytes)
-#define TO_BYTES_16(words) __builtin_convertvector(words, Bytes_16)
-#define TO_WORDS_16(bytes) __builtin_convertvector(bytes, Words_16)
-#define TO_BYTES_32(words) TO_BYTES_16(__builtin_convertvector(words, Words_16))
-#define TO_WORDS_32(bytes) __builtin_convertvector(TO_WORDS_16(bytes), Words_32)
-#define TO_BYTES_64(words) TO_BYTES_32(__builtin_convertvector(words, Words_32))
-#define TO_WORDS_64(bytes) __builtin_convertvector(TO_WORDS_32(bytes), Words_64)
+VECTORS(8, 32, 8);
+VECTORS(16, 16, 16);
+VECTORS(32, 16, 16);
+VECTORS(64, 16, 16);
+#define TO_HALVES_8(words) (words)
+#define TO_HALVES_16(words) (words)
+#define TO_HALVES_32(words) __builtin_convertvector(words, Halves_32)
+#define TO_HALVES_64(words) TO_HALVES_32(__builtin_convertvector(words, Words_32))
+#define FROM_HALVES_8(halves) (halves)
+#define FROM_HALVES_16(halves) (halves)
+#define FROM_HALVES_32(halves) __builtin_convertvector(halves, Words_32)
+#define FROM_HALVES_64(halves) __builtin_convertvector(FROM_HALVES_32(halves), Words_64)
+#define TO_BYTES_8(halves) (halves)
+#define TO_BYTES_16(halves) __builtin_convertvector(halves, Bytes_16)
+#define TO_BYTES_32(halves) TO_BYTES_16(halves)
+#define TO_BYTES_64(halves) TO_BYTES_16(halves)
+#define FROM_BYTES_8(bytes) (bytes)
+#ifdef __AVX2__ /* gcc makes four instructions of this conversion */
+#define FROM_BYTES_16(bytes) ((Halves_16)_mm256_cvtepu8_epi16((__m128i)(bytes)))
+#else
+#define FROM_BYTES_16(bytes) __builtin_convertvector(bytes, Halves_16)
+#endif
+#define FROM_BYTES_32(bytes) FROM_BYTES_16(bytes)
+#define FROM_BYTES_64(bytes) FROM_BYTES_16(bytes)
 
 /* DO(at, count, parts) for n words, `lanes` at a time and then the last ones; with numbers that the compiler knows. */
 #define FOR_LANES(DO, n, lanes, parts)                             \

@@ -43,18 +43,17 @@ static void count_pairs(const u8 *run, i64 n, i64 alphabet, i64 *counts, u32 *pa
 /* Add how often each symbol, all below `alphabet`, occurs in a run to counts (256,). An increment has to wait for the
    one before it if that was of the same counter: pairs halve their number. pairs: alphabet × 256 of room. */
 static void count_run(const u8 *run, i64 n, i64 alphabet, i64 *counts, u32 *pairs) {
-    u32 single[2][SYMBOLS] = {{0}};
+    u32 single[4][SYMBOLS] = {{0}};
     i64 i = 0;
     if (n >= PAIRS_COUNT * alphabet * alphabet) {
         i = n - n % 4;
         count_pairs(run, i, alphabet, counts, pairs);
     }
-    for (; i + 2 <= n; i += 2) {
-        single[0][run[i]]++;
-        single[1][run[i + 1]]++;
-    }
-    if (i < n) single[0][run[i]]++;
-    for (i64 s = 0; s < alphabet; s++) counts[s] += (i64)single[0][s] + single[1][s];
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++) single[k][run[i + k]]++;
+    for (; i < n; i++) single[0][run[i]]++;
+    for (i64 s = 0; s < alphabet; s++)
+        for (int k = 0; k < 4; k++) counts[s] += single[k][s];
 }
 
 /* ---- encoder --------------------------------------------------------------------------------------- */
@@ -149,23 +148,23 @@ static void fill_singles(const u16 *single, i64 size, u64 *table) {
    code starts with give one symbol of no bits: a damaged stream then stands still, and the check of the end finds it. */
 static void fill_entries(const u16 *single, i64 size, u64 *table) {
     const u32 longest = (u32)__builtin_ctzll((u64)size), mask = (1 << LENGTH_BITS) - 1;
-    u32 pairs[1 << LONGEST_IN_RUN]; /* symbols | their bits << 16 | number << 24 */
+    u32 pairs
+        [1
+         << LONGEST_IN_RUN]; /* symbols | bits of the first one's code << 16 | of both << 20 | number << 24 */
     for (i64 bits = 0; bits < size; bits++) {
         u32 first = single[bits], used = first & mask, next = single[bits >> used], length = next & mask;
         int two = (used != 0) & (length != 0) & (used + length <= longest);
         u32 symbols = (first >> LENGTH_BITS) | (two ? next >> LENGTH_BITS << 8 : 0);
-        pairs[bits] = symbols | (used + (two ? length : 0)) << 16 | (two ? 2u : 1u) << 24;
+        pairs[bits] = symbols | used << 16 | (used + (two ? length : 0)) << 20 | (two ? 2u : 1u) << 24;
     }
     for (i64 bits = 0; bits < size; bits++) {
-        u32 first = pairs[bits], used = (first >> 16) & 255, number = first >> 24;
-        u32 next = pairs[bits >> used], length = (next >> 16) & 255;
-        u32 one = single[bits >> used], one_length = one & mask;
-        int both = (number == 2) & (length != 0) & (used + length <= longest);
-        int some = (number == 2) & (one_length != 0) & (used + one_length <= longest);
-        u64 symbols = both ? next & 0xFFFF : some ? one >> LENGTH_BITS : 0;
-        used += both ? length : some ? one_length : 0;
-        number += both ? next >> 24 : some ? 1 : 0;
-        table[bits] = (first & 0xFFFF) | symbols << 16 | (u64)used << 32 | (u64)number << 56;
+        u32 first = pairs[bits], used = (first >> 20) & 15, next = pairs[bits >> used];
+        u32 one = (next >> 16) & 15, two = (next >> 20) & 15;
+        int some = (one != 0) & (used + one <= longest), both = some & (used + two <= longest);
+        u64 symbols = (first & 0xFFFF) | (both ? next & 0xFFFF : some ? next & 0xFF : 0) << 16;
+        used += both ? two : some ? one : 0;
+        u32 number = (first >> 24) + (both ? next >> 24 : (u32)some);
+        table[bits] = symbols | (u64)used << 32 | (u64)number << 56;
     }
 }
 
@@ -198,9 +197,14 @@ typedef struct {
 static void finish_part(const u8 *stream, u64 limit, const RunCode *code, PartLeft *p) {
     const u64 mask = ((u64)1 << code->longest) - 1;
     while (p->at < p->stop) {
-        u64 entry = code->table[refill(stream, p->position, limit) & mask];
-        u64 number = minu(entry >> 56, (u64)(p->stop - p->at));
-        for (; number; number--, entry >>= 8) {
+        u64 entry = code->table[refill(stream, p->position, limit) & mask], number = entry >> 56;
+        if (p->stop - p->at >= MOST_AT_ONCE) {
+            store32(p->at, (u32)entry);
+            p->position += (entry >> 32) & 63;
+            p->at += number;
+            continue;
+        }
+        for (number = minu(number, (u64)(p->stop - p->at)); number; number--, entry >>= 8) {
             *p->at++ = (u8)entry;
             p->position += code->lengths[entry & 255];
         }

@@ -6,9 +6,23 @@
 enum {
     MOST_GROUPS = 8,
     MOST_SORTED = 512, /* means that percentiles are taken of */
+    TAIL = 50,         /* one of so many lies beyond each of them */
     FRACTION = 6,      /* groups are cut from means in units of 1/64 */
     SIDE = 8           /* of a tile that is turned */
 };
+
+/* The value of which, times `sign`, `rank` others are at most as large. Ranks are small: the least values are kept. */
+static i64 value_of_rank(const i64 *values, i64 n, i64 rank, i64 sign) {
+    i64 least[MOST_SORTED / TAIL + 1], kept = 0;
+    for (i64 i = 0; i < n; i++) {
+        i64 value = sign * values[i], j = min64(kept, rank);
+        if (kept > rank && value >= least[rank]) continue;
+        for (; j > 0 && least[j - 1] > value; j--) least[j] = least[j - 1];
+        least[j] = value;
+        kept = min64(kept, rank) + 1;
+    }
+    return sign * least[rank];
+}
 
 /* Set group_of (n,): which of so many equal steps of the mean each of `sums`, of `count` numbers, falls in. The
    outermost steps take what lies beyond the 2nd and the 98th percentile. */
@@ -19,8 +33,8 @@ static void find_groups(const i64 *sums, i64 n, i64 count, i64 groups, u8 *group
         return;
     }
     for (i64 r = 0; r < n; r += step) some[found++] = (sums[r] << FRACTION) / count;
-    sort_ascending(some, found);
-    i64 tail = found / 50, low = some[tail], high = some[found - 1 - tail];
+    i64 tail = found / TAIL, low = value_of_rank(some, found, tail, 1),
+        high = value_of_rank(some, found, tail, -1);
     i64 width = (high - low) / groups + 1, first = low - (groups * width - (high - low + 1)) / 2;
     for (i64 r = 0; r < n; r++) {
         i64 mean = (sums[r] << FRACTION) / count;
