@@ -295,12 +295,12 @@ typedef struct {
     u16 offset;            /* where the table of quantizer 1 starts */
 } Reader;
 
-/* Decode a symbol: return the entry, drop its bits from the word, and move to the next state. */
-INLINE u32 take_symbol(const u32 *table, u64 *word, u64 *x) {
-    u32 entry = table[*x], bits = entry & 15;
+/* Decode a value, drop its bits from the word, and move to the next state. */
+INLINE u32 take_value(const u32 *table, u64 *word, u64 *x) {
+    u32 entry = table[*x], bits = entry & 15, value = entry >> 16;
     *x = (entry >> 4 & 0xFFF) + (*word & (((u64)1 << bits) - 1));
     *word >>= bits;
-    return entry;
+    return value;
 }
 
 #define W u8
