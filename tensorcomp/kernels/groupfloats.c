@@ -48,7 +48,7 @@ static i64 take_lines(Lines *l, i64 lines, i64 length, Scratch *scratch) {
     return 0;
 }
 
-static void group_lines(Lines *l, const i64 *sums, i64 groups) {
+static void group_lines(Lines *l, i64 *sums, i64 groups) {
     l->groups = groups;
     find_groups(sums, l->lines, l->length, groups, l->group_of);
     find_places(l->group_of, l->lines, groups, l->places, l->sizes);

@@ -1,45 +1,22 @@
 /* Rows, or columns, of like scale put together, so that each group has a code of its own. */
 #ifndef TC_SCALE_GROUPS_H
 #define TC_SCALE_GROUPS_H
+#include "contexts.h"
 #include "huffman_runs.h"
 
-enum {
-    MOST_GROUPS = 8,
-    MOST_SORTED = 512, /* means that percentiles are taken of */
-    TAIL = 50,         /* one of so many lies beyond each of them */
-    FRACTION = 6,      /* groups are cut from means in units of 1/64 */
-    SIDE = 8           /* of a tile that is turned */
-};
-
-/* The value of which, times `sign`, `rank` others are at most as large. Ranks are small: the least values are kept. */
-static i64 value_of_rank(const i64 *values, i64 n, i64 rank, i64 sign) {
-    i64 least[MOST_SORTED / TAIL + 1], kept = 0;
-    for (i64 i = 0; i < n; i++) {
-        i64 value = sign * values[i], j = min64(kept, rank);
-        if (kept > rank && value >= least[rank]) continue;
-        for (; j > 0 && least[j - 1] > value; j--) least[j] = least[j - 1];
-        least[j] = value;
-        kept = min64(kept, rank) + 1;
-    }
-    return sign * least[rank];
-}
+enum { MOST_GROUPS = 8, SIDE = 8 }; /* SIDE: of a tile that is turned */
 
 /* Set group_of (n,): which of so many equal steps of the mean each of `sums`, of `count` numbers, falls in. The
-   outermost steps take what lies beyond the 2nd and the 98th percentile. */
-static void find_groups(const i64 *sums, i64 n, i64 count, i64 groups, u8 *group_of) {
-    i64 some[MOST_SORTED], step = (n + MOST_SORTED - 1) / MOST_SORTED, found = 0;
+   outermost steps take what lies beyond the 2nd and the 98th percentile. Sums become means. */
+static void find_groups(i64 *sums, i64 n, i64 count, i64 groups, u8 *group_of) {
+    i64 low, high;
     if (groups == 1) {
         memset(group_of, 0, (size_t)n);
         return;
     }
-    for (i64 r = 0; r < n; r += step) some[found++] = (sums[r] << FRACTION) / count;
-    i64 tail = found / TAIL, low = value_of_rank(some, found, tail, 1),
-        high = value_of_rank(some, found, tail, -1);
-    i64 width = (high - low) / groups + 1, first = low - (groups * width - (high - low + 1)) / 2;
-    for (i64 r = 0; r < n; r++) {
-        i64 mean = (sums[r] << FRACTION) / count;
-        group_of[r] = (u8)min64(max64((mean - first) / width, 0), groups - 1);
-    }
+    to_means(sums, n, count, 0);
+    level_edges(sums, n, &low, &high);
+    cut_levels(sums, n, low, high, groups, (high - low) / groups + 1, group_of);
 }
 
 /* Set the place of each of n lines where groups follow each other, and how many lines each group has. */
