@@ -27,9 +27,8 @@ def run() -> None:
     # A signal ends the program at once while there is nothing to clean up.
     for number in signals():
         signal.signal(number, _end)
-    # The threads of NumPy's OpenBLAS wait for work in a loop: 2**26 ticks by default, 30 ms of a
-    # core for each, even if none ever comes; after 2**18 they sleep, until they are woken.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "18")
+    # NumPy's OpenBLAS would start threads that spin while they wait for work; ours are at work already.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .main import run as run_verbs  # imports click, and has its own handlers
 
     run_verbs()
