@@ -118,36 +118,39 @@ INLINE Parts parts_of(u8 *planes, i64 n, int shift, int width, u8 *left) {
     return p;
 }
 
-/* Vectors of words of each width, of their lowest 16 bits (but for words of 8), and of as many bytes. Compilers turn a
-   conversion to half or twice the width into few instructions, but no other. */
+/* Vectors of words of each width, of their lowest 16 bits (but for words of 8), and of as many bytes. They have 32 bytes,
+   since gcc copies larger ones by way of memory; it makes few instructions of a conversion to half the width, but for
+   one to twice the width it has to be told which. */
 #define VECTORS(bits, count, halves)                                                  \
     typedef u##bits Words_##bits __attribute__((vector_size(count * bits / 8)));      \
     typedef u##halves Halves_##bits __attribute__((vector_size(count * halves / 8))); \
     typedef u8 Bytes_##bits __attribute__((vector_size(count)))
 VECTORS(8, 32, 8);
 VECTORS(16, 16, 16);
-VECTORS(32, 16, 16);
-VECTORS(64, 16, 16);
+VECTORS(32, 8, 16);
+VECTORS(64, 8, 16);
 #define TO_HALVES_8(words) (words)
 #define TO_HALVES_16(words) (words)
 #define TO_HALVES_32(words) __builtin_convertvector(words, Halves_32)
 #define TO_HALVES_64(words) TO_HALVES_32(__builtin_convertvector(words, Words_32))
-#define FROM_HALVES_8(halves) (halves)
-#define FROM_HALVES_16(halves) (halves)
-#define FROM_HALVES_32(halves) __builtin_convertvector(halves, Words_32)
-#define FROM_HALVES_64(halves) __builtin_convertvector(FROM_HALVES_32(halves), Words_64)
 #define TO_BYTES_8(halves) (halves)
 #define TO_BYTES_16(halves) __builtin_convertvector(halves, Bytes_16)
-#define TO_BYTES_32(halves) TO_BYTES_16(halves)
-#define TO_BYTES_64(halves) TO_BYTES_16(halves)
+#define TO_BYTES_32(halves) __builtin_convertvector(halves, Bytes_32)
+#define TO_BYTES_64(halves) TO_BYTES_32(halves)
+#define FROM_HALVES_8(halves) (halves)
+#define FROM_HALVES_16(halves) (halves)
+#define FROM_HALVES_64(halves) __builtin_convertvector(FROM_HALVES_32(halves), Words_64)
 #define FROM_BYTES_8(bytes) (bytes)
-#ifdef __AVX2__ /* gcc makes four instructions of this conversion */
+#define FROM_BYTES_64(bytes) FROM_BYTES_32(bytes)
+#ifdef __AVX2__
+#define FROM_HALVES_32(halves) ((Words_32)_mm256_cvtepu16_epi32((__m128i)(halves)))
 #define FROM_BYTES_16(bytes) ((Halves_16)_mm256_cvtepu8_epi16((__m128i)(bytes)))
+#define FROM_BYTES_32(bytes) ((Halves_32)_mm_cvtepu8_epi16(_mm_cvtsi64_si128((i64)(bytes))))
 #else
+#define FROM_HALVES_32(halves) __builtin_convertvector(halves, Words_32)
 #define FROM_BYTES_16(bytes) __builtin_convertvector(bytes, Halves_16)
+#define FROM_BYTES_32(bytes) __builtin_convertvector(bytes, Halves_32)
 #endif
-#define FROM_BYTES_32(bytes) FROM_BYTES_16(bytes)
-#define FROM_BYTES_64(bytes) FROM_BYTES_16(bytes)
 
 /* DO(at, count, parts) for n words, `lanes` at a time and then the last ones; with numbers that the compiler knows. */
 #define FOR_LANES(DO, n, lanes, parts)                             \
