@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Install tensorcomp and all that its tests need into a virtual environment, and run them all.
 # Usage: bash tests/run.sh [VENV] [PYTEST ARGUMENTS]
-# The environment is the tests' own: where tensorcomp was installed before, not to be edited, its
-# compiled kernels stay behind, and their empty package would hide this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv-tests}
@@ -10,4 +8,6 @@ shift || true
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r tests/checkpoints.txt
+# Workers share the cores: libraries that start threads of their own would wait for each other.
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 "$venv/bin/python" -m pytest --numprocesses auto "$@"
