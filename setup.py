@@ -2,7 +2,7 @@
 
 A C compiler is taken if there is one (``CC``, or what Python was built with), else ``ziglang``,
 which `build_backend` then asks pip for. ``TENSORCOMP_ZIG_TARGET`` compiles for another machine, as
-``.ci/wheels.py`` does; ``TENSORCOMP_CHECKED=1`` with the sanitizers, as the tests do.
+``.ci/wheels.py`` does. The build with sanitizers is that of ``tests/kernels/checked.py``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ FLAGS = [
     "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing",
     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-g0",
 ]  # fmt: skip
-SANITIZE = "-fsanitize=address,undefined"
-CHECKED = ["-O1", "-g", "-DTC_CHECKED", "-fno-sanitize-recover=all", SANITIZE]
 TARGET = os.environ.get("TENSORCOMP_ZIG_TARGET", "")
 USES_ZIG = needs_zig()
 LEVELS = {"1": "x86-64", "3": "x86-64-v3"}
@@ -48,23 +46,21 @@ class BuildKernels(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Compile and link the module."""
-        checked = os.environ.get("TENSORCOMP_CHECKED") == "1"
-        flags = [*FLAGS, *(CHECKED if checked else [])]
         machine = TARGET.split("-")[0] or platform.machine().lower()
         levels = LEVELS if machine in ("x86_64", "amd64") else {"1": ""}
         module, level_source = SOURCES
-        objects = self.compiler.compile([module], self.build_temp, extra_postargs=flags)
+        objects = self.compiler.compile([module], self.build_temp, extra_postargs=FLAGS)
         for level, march in levels.items():
             spelled = march.replace("-", "_") if USES_ZIG else march
             objects += self.compiler.compile(
                 [level_source],
                 str(Path(self.build_temp) / level),
                 macros=[("TC_TABLE", f"tc_level_{level}")],
-                extra_postargs=[*flags, *([f"-march={spelled}"] if march else [])],
+                extra_postargs=[*FLAGS, *([f"-march={spelled}"] if march else [])],
             )
         path = self.get_ext_fullpath(ext.name)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        link = [SANITIZE] if checked else ["-s"]
+        link = ["-s"]
         if "macos" in TARGET or (sys.platform == "darwin" and not TARGET):
             link += ["-undefined", "dynamic_lookup"]
         if "windows" in TARGET or (sys.platform == "win32" and not TARGET):

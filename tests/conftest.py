@@ -21,3 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/golden anew; only with a new format version, or for new cases",
     )
+    parser.addoption(
+        "--planted",
+        default="one",
+        choices=("one", "all"),
+        help="how many bugs to plant in the kernels for the fuzzer to find",
+    )

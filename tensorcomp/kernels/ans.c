@@ -9,8 +9,12 @@
 #include "frequency_tables.h"
 #include "machines.h"
 
-enum { ANS_STREAMS = 4, UNROLL = 4, BATCH = ANS_STREAMS * UNROLL }; /* a word holds 4 symbols: 7 + 4 × 12 bits */
-enum { CONTEXT_BLOCK = 1024 };                              /* elements whose contexts are found at once */
+enum {
+    ANS_STREAMS = 4,
+    UNROLL = 4,
+    BATCH = ANS_STREAMS * UNROLL
+};                             /* a word holds 4 symbols: 7 + 4 × 12 bits */
+enum { CONTEXT_BLOCK = 1024 }; /* elements whose contexts are found at once */
 enum { MOST_STATE_BITS = 12 };
 
 /* ---- indices --------------------------------------------------------------------------------------- */
@@ -79,7 +83,9 @@ ENTRY(ans_index) {
     u16 *indices = arg[7].data, offset = (u16)(size / 2);
     u8 states[MACHINES] = {0};
     ContextRows rows = {arg[3].data, arg[4].data, arg[5].data, arg[3].size, arg[4].size, NULL, {NULL}, 0, 0};
-    if (rows.row_levels && rows.rows * rows.columns != n) return BAD_SIZES;
+    if (arg[0].itemsize > 2 || bits < 0 || bits > 16 || size < (i64)1 << bits ||
+        (rows.row_levels && rows.rows * rows.columns != n))
+        return BAD_SIZES;
     TAKE(u16, patterns, pattern_room(&rows));
     TAKE(u32, counters, 2 * size);
     u16 bases[CONTEXT_BLOCK];
@@ -285,7 +291,7 @@ ENTRY(ans_encode) {
 
 typedef struct {
     const u8 *stream;
-    u64 limit;                   /* of a byte that a word is loaded from */
+    u64 limit;                           /* of a byte that a word is loaded from */
     u64 at[ANS_STREAMS], x[ANS_STREAMS]; /* bits read, states */
     const u32 *table;
     i64 escape; /* the value that stands for rare ones, or NO_ESCAPE */

@@ -14,6 +14,7 @@ ENTRY(bitpack_pack) {
     const i64 rows = arg[0].shape[0], columns = arg[0].shape[1];
     u8 all[2], *spans = arg[2].data, *out = arg[3].data;
     i64 *sizes = arg[4].data;
+    if (rows < 1) return BAD_SIZES;
     TAKE(u8, left, columns + 64);
 #define FIND_SPANS(bits) find_spans_##bits(arg[0].data, rows, columns, spans, all)
     FOR_WORDS(arg[0].itemsize, FIND_SPANS);
@@ -31,7 +32,7 @@ ENTRY(bitpack_pack) {
 ENTRY(bitpack_unpack) {
     const i64 rows = arg[2].shape[0], columns = arg[2].shape[1], span_rows = arg[1].shape[0];
     const u8 *planes = arg[0].data, *spans = arg[1].data;
-    if (span_rows != 1 && span_rows != rows) return BAD_SIZES;
+    if (span_rows < 1 || (span_rows != 1 && span_rows != rows)) return BAD_SIZES;
     for (i64 r = 0; r < span_rows; r++)
         if (spans[2 * r] + spans[2 * r + 1] > 8 * arg[2].itemsize) return -1;
     i64 bytes = plane_bytes(spans, span_rows > 1, rows, columns);

@@ -263,11 +263,12 @@ ENTRY(huffman_decode) {
     Decoder d = {.stream = {arg[0].data, arg[0].size}, .longest = longest};
     ContextRows walk;
     u16 room[BLOCK], value_of[LEVEL_SUMS], *bases = number > 1 ? room : NULL;
-    if (arg[0].size < 8 || itemsize > 2 || !size || longest < 1 || longest > LONGEST ||
+    if (arg[0].size < 8 || itemsize > 2 || number < 1 || !size || longest < 1 || longest > LONGEST ||
         number << longest > 1 << TABLE_BITS || (bases && !(arg[5].data && arg[6].data && arg[7].data)))
         return BAD_SIZES;
     if (!valid_lengths(arg[2].data, number, size, longest)) return NO_PREFIX_CODE;
     if (new_tables(&d, arg[2].data, number, size, arg[4].data, scratch)) return NO_MEMORY;
+    if (itemsize == 1 && d.wide) return BAD_SIZES; /* bytes have no such symbols */
     if (bases && new_context_rows(&walk, value_of, arg[5].data, arg[8].shape[0], arg[6].data, arg[8].shape[1],
                                   arg[7].data, longest, scratch))
         return NO_MEMORY;

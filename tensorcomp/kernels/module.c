@@ -12,8 +12,15 @@ struct Scratch {
     int count;
 };
 
+#ifdef TC_CHECKED /* so many blocks are given, and then one is refused; never where it is below 0 */
+static i64 blocks_before_failure = -1;
+static int refuses_block(void) { return blocks_before_failure >= 0 && blocks_before_failure-- == 0; }
+#else
+#define refuses_block() 0
+#endif
+
 void *scratch_take(Scratch *scratch, i64 bytes) {
-    if (scratch->count == MAX_BLOCKS || bytes < 0) return NULL;
+    if (scratch->count == MAX_BLOCKS || bytes < 0 || refuses_block()) return NULL;
     void *block = malloc(bytes ? (size_t)bytes : 1);
     if (block) scratch->blocks[scratch->count++] = block;
     return block;
@@ -42,10 +49,11 @@ typedef struct {
 
 static Bound bound[MAX_KERNELS];
 
-/* Read one parameter, such as "&u16[r,c]?"; return the text behind it, or NULL if it cannot be read. */
+/* Read one parameter, such as "~&u16[r,c]?"; return the text behind it, or NULL if it cannot be read. */
 static const char *parse(const char *text, Parameter *p) {
     memset(p, 0, sizeof *p);
     p->variable = -1;
+    if (*text == '~') text++;
     if (*text == '&') p->written = 1, text++;
     static const struct {
         const char *word;
@@ -215,6 +223,21 @@ static int has_level_3(void) {
 }
 #endif
 
+#ifdef TC_CHECKED
+/* fail_allocation(n): refuse the n-th block of scratch memory from now on, counted from 0; none if n is below 0. */
+static PyObject *fail_allocation(PyObject *self, PyObject *const *objects, Py_ssize_t given) {
+    (void)self;
+    blocks_before_failure = given == 1 ? PyLong_AsLongLong(objects[0]) : -1;
+    return PyLong_FromLongLong(0);
+}
+static int add_failures(PyObject *module) {
+    static PyMethodDef method = {"fail_allocation", fail_allocation, METH_FASTCALL, NULL};
+    return PyModule_AddObjectRef(module, method.ml_name, PyCFunction_NewEx(&method, NULL, NULL));
+}
+#else
+#define add_failures(module) 0
+#endif
+
 static int execute(PyObject *module) {
     const Kernel *table = tc_level_1;
     const char *asked = getenv("TENSORCOMP_CPU_LEVEL"); /* 1: for tests and measurements */
@@ -223,7 +246,7 @@ static int execute(PyObject *module) {
 #if defined(__x86_64__) && !defined(TC_ONE_LEVEL)
     if (has_level_3() && !(asked && asked[0] == '1')) table = tc_level_3, level = 3;
 #endif
-    if (PyModule_AddIntConstant(module, "cpu_level", level)) return -1;
+    if (PyModule_AddIntConstant(module, "cpu_level", level) || add_failures(module)) return -1;
     for (int n = 0; table[n].name; n++) {
         Bound *b = &bound[n];
         if (n == MAX_KERNELS) return PyErr_NoMemory(), -1;

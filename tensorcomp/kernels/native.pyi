@@ -463,7 +463,7 @@ def trellis_encode(
     """
 
 def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> None:
-    """Set out[i] = table[2 codes[i] - quantizer of i - lowest]: the table has every such place."""
+    """Set out[i] = table[2 codes[i] - quantizer of i - lowest], or the end that is nearest."""
 
 # bitpack.c
 

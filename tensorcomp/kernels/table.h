@@ -1,11 +1,12 @@
 /* Every kernel: its name and the arguments it takes, which module.c checks before the kernel runs.
    u8 … u64, i8 … i64, f32, f64: the elements of an array; W, R, S: integers of any width, the same letter
    the same width; F: f32 or f64. In brackets the shape: numbers, or letters that stand for the same length
-   wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers. */
+   wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers.
+   ~ has what a file says: whatever that is, the kernel stays within bounds, as the fuzzer tries (tests/kernels). */
 
 /* bitpack.c */
 KERNEL(bitpack_pack, "W[r,c] int &u8[r,2] &u8[n] &i64[2]")
-KERNEL(bitpack_unpack, "u8[n] u8[s,2] &W[r,c]")
+KERNEL(bitpack_unpack, "~u8[n] ~u8[s,2] &W[r,c]")
 KERNEL(bitpack_flat_bytes, "int int")
 KERNEL(bitpack_pack_low, "u8[n] int &u8[p]")
 KERNEL(sum_magnitudes, "W[n]")
@@ -15,31 +16,31 @@ KERNEL(contexts_find, "W[r,c] int int int &u8[r] &u8[c] &u8[31]?")
 
 /* huffman.c */
 KERNEL(huffman_encode, "W[r,c] u8[r]? u8[c]? u8[31]? int int int &u8[16384] &u16[4096] &i64[11] &u8[s]")
-KERNEL(huffman_decode, "u8[s] &i64[8] u8[k,a] int u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
+KERNEL(huffman_decode, "~u8[s] ~&i64[8] ~u8[k,a] ~int ~u16[a] u8[r]? u8[c]? u8[31]? &W[r,c]")
 
 /* groupfloats.c */
 KERNEL(groupfloats_encode, "W[r,c] int int int int int &u8[n] &i64[2]")
-KERNEL(groupfloats_decode, "u8[n] int int &W[r,c]")
+KERNEL(groupfloats_decode, "~u8[n] int int &W[r,c]")
 
 /* floats.c */
 KERNEL(floats_encode, "W[r,c] int uint int int int u8[c]? &u8[b]")
-KERNEL(floats_decode, "u8[b] int u8[c]? &W[r,c]")
+KERNEL(floats_decode, "~u8[b] int u8[c]? &W[r,c]")
 KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
-KERNEL(fields_merge, "R[n] S[n] int &W[n]")
+KERNEL(fields_merge, "~R[n] ~S[n] int &W[n]")
 
 /* frequencies.c */
 KERNEL(ans_frequencies, "&i64[k,s] int int int i32[l] &u16[s] &i64[t] &u8[p] &i64[4]")
 
 /* trellis.c */
 KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
-KERNEL(trellis_decode, "i16[n] int int W[t] &W[n]")
+KERNEL(trellis_decode, "~i16[n] int int W[t] &W[n]")
 
 /* ans.c */
 KERNEL(ans_bits, "u16[n] int")
 KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
 KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u8[v]")
-KERNEL(ans_decode, "u8[n] &i64[8] u8[p] u16[a] int int int u8[r]? u8[c]? u16[31]? int int W[e] &W[m]")
-KERNEL(ans_unpack_escaped, "u8[n] int int &W[e]")
+KERNEL(ans_decode, "~u8[n] ~&i64[8] ~u8[p] ~u16[a] int int int u8[r]? u8[c]? u16[31]? int int ~W[e] &W[m]")
+KERNEL(ans_unpack_escaped, "~u8[n] int int &W[e]")
 
 /* uniform.c */
 KERNEL(uniform_quantize, "F[n] float &i16[n]")
@@ -48,7 +49,7 @@ KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 
 /* grid.c */
 KERNEL(grid_find_steps, "F[r,c] f64[r] f64[r] float int int &f64[r] &i32[r,c]")
-KERNEL(grid_restore, "W[r,c] f64[r] int int &F[r,c]")
+KERNEL(grid_restore, "~W[r,c] ~f64[r] int int &F[r,c]")
 
 /* groups.c */
 KERNEL(groups_greatest, "F[r,c] int &F[g]")
@@ -56,10 +57,10 @@ KERNEL(groups_extremes, "F[r,c] int &F[g] &F[g]")
 KERNEL(groups_mean_above, "F[r,c] int F[g] &F[g]")
 KERNEL(groups_signs_above, "F[r,c] int F[g] &i8[r,c]")
 KERNEL(groups_normalize, "F[r,c] int F[g] F[g] &F[r,c]")
-KERNEL(groups_restore, "W[r,c] int int F[g] F[g] float &F[r,c]")
+KERNEL(groups_restore, "~W[r,c] int int ~F[g] ~F[g] float &F[r,c]")
 
 /* codebooks.c */
-KERNEL(codebook_look_up, "R[n] int W[k] &W[n]")
+KERNEL(codebook_look_up, "~R[n] int ~W[k] &W[n]")
 KERNEL(palette_mark, "W[n] &u8[k]")
 KERNEL(palette_number, "W[n] &W[k] &u16[n]")
 KERNEL(codebook_histogram, "u32[n] int &i64[b] &i64[b]")
@@ -85,10 +86,10 @@ KERNEL(selection_smallest_key, "W[n] int int")
 KERNEL(selection_count_keys, "W[n] int uint &i64[2]")
 KERNEL(selection_mark_keys, "W[n] int uint int int &u8[n]")
 KERNEL(selection_take, "W[n] u8[n] &W[m]")
-KERNEL(selection_scatter, "W[m] u8[n] &W[n]")
+KERNEL(selection_scatter, "~W[m] ~u8[n] &W[n]")
 KERNEL(selection_add_squares, "F[r,c] int int int &f64[b,w]")
 KERNEL(selection_group_masks, "W[r,c] int int int &S[r,g]")
-KERNEL(selection_spread_masks, "S[r,g] int int &u8[r,c]")
+KERNEL(selection_spread_masks, "~S[r,g] int int &u8[r,c]")
 KERNEL(selection_draw_limit, "uint uint int int &u64[1]")
 KERNEL(selection_count_draws, "uint uint int uint")
 KERNEL(selection_mark_draws, "uint uint uint &u8[n]")
@@ -96,15 +97,15 @@ KERNEL(selection_mark_draws, "uint uint uint &u8[n]")
 /* gaps.c */
 KERNEL(gaps_measure, "w64[k] &u8[172]")
 KERNEL(gaps_encode, "w64[k] u8[172] &u8[m]")
-KERNEL(gaps_decode_mask, "u8[c] u8[m] int int &u8[n]")
-KERNEL(gaps_decode_positions, "u8[c] u8[m] uint &w64[k]")
+KERNEL(gaps_decode_mask, "~u8[c] ~u8[m] ~int int &u8[n]")
+KERNEL(gaps_decode_positions, "~u8[c] ~u8[m] uint &w64[k]")
 
 /* sparse.c */
 KERNEL(runlength_write_lengths, "i64[r] &u8[m]")
-KERNEL(runlength_expand, "W[r] u8[m] &W[n]")
+KERNEL(runlength_expand, "~W[r] ~u8[m] &W[n]")
 KERNEL(sparse_is_grouped, "W[r,c] uint int int")
 KERNEL(zeros_strip_signs, "W[n] &u8[m] &W[n]")
-KERNEL(zeros_put_signs, "W[n] u8[m] &W[n]")
+KERNEL(zeros_put_signs, "~W[n] ~u8[m] &W[n]")
 
 /* scores.c */
 KERNEL(scores_count_digits, "W[n] uint int &i64[65536]")
@@ -123,6 +124,6 @@ KERNEL(survey_column_variance, "W[r,c] &f64[1]")
 
 /* gradients.c */
 KERNEL(gradients_accumulate, "F[n] float F[n] float &F[n]")
-KERNEL(gradients_scatter_add, "i64[k] F[k] float &F[n]")
+KERNEL(gradients_scatter_add, "~i64[k] ~F[k] float &F[n]")
 KERNEL(gradients_find_above, "W[n] uint &i64[m]")
 KERNEL(gradients_is_finite, "W[n] uint")

@@ -251,7 +251,7 @@ ENTRY(trellis_encode) {
 
 /* The places in a table of the values of at most a row of codes, whose machines move on. */
 INLINE void find_machine_places(Machine m, u8 *states, const i16 *restrict codes, i64 n, i32 lowest,
-                        i32 *restrict places) {
+                                i32 *restrict places) {
     u8 parities[MACHINES] = {0}, quantizers[MACHINES];
     for (i64 l = 0; l < n; l++) parities[l] = codes[l] & 1;
     advance_machines(m, states, parities, quantizers);
@@ -274,16 +274,21 @@ ENTRY(trellis_decode) {
     u8 *out = arg[4].data;
     i64 itemsize = arg[4].itemsize;
     Machine m = machine_of(arg[1].i);
-    i32 lowest = (i32)arg[2].i, places[MACHINES];
+    i32 lowest = (i32)arg[2].i, last = (i32)min64(arg[3].size, 1 << 18) - 1, places[MACHINES];
     u8 states[MACHINES] = {0}, parities[MACHINES] = {0}, quantizers[MACHINES];
     (void)scratch;
-    if (!m.width) return BAD_SIZES;
+    if (!m.width || last < 0) return BAD_SIZES;
     for (i64 start = 0; start < arg[0].size; start += MACHINES) {
         i64 n = min64(arg[0].size - start, MACHINES);
         void *some = out + start * itemsize;
         for (i64 l = 0; l < n; l++) parities[l] = codes[start + l] & 1;
         advance_machines(m, states, parities, quantizers);
-        for (i64 l = 0; l < n; l++) places[l] = 2 * codes[start + l] - quantizers[l] - lowest;
+        for (i64 l = 0; l < n; l++) {
+            i32 place =
+                2 * codes[start + l] - quantizers[l] - lowest; /* beyond the table where bytes are damaged */
+            place = place < last ? place : last;
+            places[l] = place > 0 ? place : 0;
+        }
         switch (itemsize) {
         case 1: look_up_u8(table, places, n, some); break;
         case 2: look_up_u16(table, places, n, some); break;

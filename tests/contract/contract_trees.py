@@ -87,6 +87,6 @@ TREES: dict[str, tuple[str, ...]] = {
     "zstd": ("raw(bytes=zstd)", "huffman(bytes=zstd(level=19))"),
 }
 
-# Where the bounds of kernels are checked, all are compiled anew and slow: one tree a codec then.
-_MOST = 1 if os.environ.get("NUMBA_BOUNDSCHECK") else None
+# Checked kernels (tests/kernels) are slow: one tree a codec then.
+_MOST = 1 if os.environ.get("TENSORCOMP_ONE_TREE_A_CODEC") else None
 OWN_TREES = tuple(tree for name in own_codecs() for tree in TREES.get(name, ())[:_MOST])
