@@ -99,7 +99,8 @@ ENTRY(selection_count_draws) {
 ENTRY(selection_mark_draws) {
     u64 state = mixed_seed((u64)arg[0].i), start = (u64)arg[1].i, limit = (u64)arg[2].i;
     u8 *mask = arg[3].data;
-    i64 n = arg[3].size; /* bytes that are written may be those of arguments, for all that the compiler knows */
+    i64 n =
+        arg[3].size; /* bytes that are written may be those of arguments, for all that the compiler knows */
     for (i64 i = 0; i < n; i++) mask[i] = draw_number(state, start + (u64)i) <= limit;
     return 0;
 }

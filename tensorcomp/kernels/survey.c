@@ -7,7 +7,7 @@ enum {
     LOOK_RUNS = 16,
     LOOK_RUN = 64,
     SLOTS = 4096
-};                                          /* runs looked at; a hash table a quarter full at most */
+}; /* runs looked at; a hash table a quarter full at most */
 enum { LOOK_ROWS = 32, LOOK_COLUMNS = 64 }; /* looked at, of a matrix */
 
 /* Where a run begins, of runs spread over n words. */
