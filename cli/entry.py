@@ -27,7 +27,7 @@ def run() -> None:
     # A signal ends the program at once while there is nothing to clean up.
     for number in signals():
         signal.signal(number, _end)
-    # NumPy's OpenBLAS would start threads that spin while they wait for work; ours are at work already.
+    # Threads of NumPy's OpenBLAS spin while they wait for work; ours are at work already.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .main import run as run_verbs  # imports click, and has its own handlers
 

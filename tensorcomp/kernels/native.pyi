@@ -176,8 +176,8 @@ def linear_nearest(vectors: Array, columns: Array, codes: Array, /) -> int:
 def linear_orthonormalize(vector: Array, others: Array, least: float, /) -> bool:
     """Make a vector (n,) orthonormal to others (r, n), which are so themselves.
 
-    All float64, by Gram and Schmidt, twice; terms are added from the first to the last. Return whether the others leave a part
-    of more than `least`.
+    All float64, by Gram and Schmidt, twice; terms are added from the first to the last.
+    Return whether the others leave a part of more than `least`.
     """
 
 # errors.c
