@@ -13,7 +13,7 @@ enum {
     ANS_STREAMS = 4,
     UNROLL = 4,
     BATCH = ANS_STREAMS * UNROLL
-};                             /* a word holds 4 symbols: 7 + 4 × 12 bits */
+}; /* a word holds 4 symbols: 7 + 4 × 12 bits */
 enum { CONTEXT_BLOCK = 1024 }; /* elements whose contexts are found at once */
 enum { MOST_STATE_BITS = 12 };
 
