@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,80 +172,3 @@ def _mse(trial: Trial) -> float:
     with contextlib.suppress(OverflowError):
         return trial.errors.l2**2 / max(trial.errors.count, 1)
     return math.inf
-
-
-def allocate(
-    options: Sequence[Options], importance: Sequence[float], most_bits: float
-) -> list[int]:
-    """Return the option of each tensor that gives the least weighted error in so many bits.
-
-    All tensors get the same slope of weighted error over rate, the one at which their bits add up
-    (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers").
-
-    Parameters
-    ----------
-    options : sequence of Options
-    importance : sequence of float
-        What a unit of squared error costs in each tensor.
-    most_bits : float
-        For all tensors together.
-
-    Returns
-    -------
-    list of int
-        One option a tensor; their bits are near `most_bits`, and above it only where even those of
-        the cheapest options are.
-    """
-    low, high = -500.0, 500.0  # log2 of the slope: a high one spends few bits
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _total(options, _choose(options, importance, middle)) > most_bits:
-            low = middle
-        else:
-            high = middle
-    chosen = _choose(options, importance, high)
-    left = most_bits - _total(options, chosen)
-    return _spend(options, chosen, _choose(options, importance, low), left)
-
-
-def _choose(options: Sequence[Options], importance: Sequence[float], slope: float) -> list[int]:
-    factor = 2.0**slope
-    return [
-        int(np.argmin(weight * item.mse + factor * item.bits))
-        for item, weight in zip(options, importance, strict=True)
-    ]
-
-
-def _spend(
-    options: Sequence[Options], chosen: Sequence[int], dearer: Sequence[int], left: float
-) -> list[int]:
-    """Return the options with the bits that are left given to the tensors that come next.
-
-    Those are the ones whose options change at the slope that was found. The first of them for
-    which the bits do not suffice gets part of the way, wherever between two slopes that is.
-    """
-    spent = list(chosen)
-    for number, (item, now, then) in enumerate(zip(options, chosen, dearer, strict=True)):
-        most = item.bits[now] + left / max(item.weights, 1)
-        option = then
-        if item.bits[then] > most:
-            fits = np.flatnonzero((item.bits > item.bits[now]) & (item.bits <= most))
-            if now == then or not fits.size:
-                continue
-            option = int(fits[np.argmin(item.mse[fits])])
-        if item.mse[option] < item.mse[now]:
-            left -= item.weights * float(item.bits[option] - item.bits[now])
-            spent[number] = option
-    return spent
-
-
-def _total(options: Sequence[Options], chosen: Sequence[int]) -> float:
-    return sum(
-        item.weights * float(item.bits[option])
-        for item, option in zip(options, chosen, strict=True)
-    )
-
-
-def least_bits(options: Sequence[Options]) -> float:
-    """Return the bits of all tensors together where each takes its cheapest option."""
-    return sum(item.weights * float(item.bits.min()) for item in options)
