@@ -7,7 +7,6 @@ quantizer with an entropy coder (Gish & Pierce 1968, "Asymptotically efficient q
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tensorcomp.codecs.tree import Node, readable
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
-from tensorcomp.planning.trials import Trial, errors_of, rms, run_trial
+from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
 
 _OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
 _FINER = (-9.0, -11.0)  # what they cost follows from the two before
@@ -150,7 +149,9 @@ def _sweep(
             bits.append(2 * bits[-1] - bits[-2])
             errors.append(2 * errors[-1] - errors[-2])
         extreme = array if extreme is None else extreme
-    while extreme is not None and octaves and not _takes(template, octaves[-1], extreme):
+    while (
+        extreme is not None and octaves and not can_take(fill(template, 2 ** octaves[-1]), extreme)
+    ):
         del octaves[-1], bits[-1], errors[-1]
     if len(octaves) < 2:
         return None
@@ -163,12 +164,9 @@ def _sweep(
     )
 
 
-def _takes(template: str, octave: float, array: np.ndarray) -> bool:
-    return errors_of(fill(template, 2**octave), array) is not None
-
-
 def _mse(trial: Trial) -> float:
     """Return the mean square error, infinite where it leaves the range of float64."""
-    with contextlib.suppress(OverflowError):
+    try:
         return trial.errors.l2**2 / max(trial.errors.count, 1)
-    return math.inf
+    except OverflowError:
+        return math.inf
