@@ -34,7 +34,7 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
     wide = array if array.dtype.kind == "f" and array.itemsize >= 4 else array.astype(np.float32)
     if not np.isfinite(wide).all():
         raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
-    wide = np.require(wide, requirements="C").view()  # unlike ascontiguousarray, 0-d stays 0-d
+    wide = wide.view() if wide.flags.c_contiguous else wide.copy(order="C")
     wide.flags.writeable = False
     return wide
 
@@ -105,7 +105,11 @@ def largest(dtype: np.dtype) -> float:
 def store(values: np.ndarray, out: np.ndarray) -> None:
     """Round values into `out`; what would overflow its type becomes its largest number."""
     limit = largest(out.dtype)
-    if limit < largest(values.dtype):
+    if limit < largest(values.dtype) and values.size and not _within(values, limit):
         values = np.clip(values, -limit, limit)
     with np.errstate(all="ignore"):
         out[...] = values.astype(out.dtype)
+
+
+def _within(values: np.ndarray, limit: float) -> bool:
+    return bool(-limit <= values.min() and values.max() <= limit)

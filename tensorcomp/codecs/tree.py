@@ -254,6 +254,38 @@ def _approximate(node: Node, array: np.ndarray, shared: Shared) -> np.ndarray:
     return out
 
 
+def encode_seen(node: Node, array: np.ndarray, shared: Shared) -> tuple[Pieces, np.ndarray]:
+    """Return the payload of an array, as `encode` does, and what decoding it would give.
+
+    Of what lossless codecs coded nothing is decoded.
+
+    Raises
+    ------
+    NotRepresentable
+        If the root cannot represent the array.
+    """
+    array = readable(array)
+    if node.lossless:
+        return _encode(node, array, shared), array
+    codec = cast(Transform, node.codec)
+    own, below = shared
+    parts = codec.encode(array, own)
+    specs = codec.parts(spec_of(array))
+    pieces: Pieces = []
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        part = readable(parts[name])
+        try:
+            coded, parts[name] = encode_seen(child, part, child_shared)
+        except NotRepresentable:
+            coded, parts[name] = raw_payload(part), part
+        pieces += framed_part(specs[name], part.size, coded)
+    if byte_count(pieces) > array.nbytes:
+        return raw_payload(array), array
+    out = np.empty(array.shape, array.dtype)
+    codec.decode(parts, out, own)
+    return [_CODED, *pieces], out
+
+
 def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
     if isinstance(node.codec, Serializer):
         try:

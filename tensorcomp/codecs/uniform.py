@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ _SAMPLE = 1 << 15  # elements that centroids are learned from, about
 _SAMPLED_RUN = 64  # neighbours that are sampled together
 _PARTS = 1 << 16  # residuals are summed in this part of a cell
 CELL = 256  # centroids are told in this part of a step
+_CODES = np.dtype("<i2")
+_CENTROIDS = ArraySpec((-1,), np.dtype(np.int8))
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Uniform(Transform):
             coarse for the step.
         """
         values = widened(array, "uniform").reshape(-1)
-        codes = np.empty(array.shape, np.dtype("<i2"))
+        codes = np.empty(array.shape, _CODES)
         _quantize(values, self.step, codes.reshape(-1))
         centroids = np.empty(0, np.int8)
         if self.bounded:
@@ -129,10 +132,7 @@ class Uniform(Transform):
 
 def coded_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
     """Return the spec of a quantizer's codes, and that of its centroids."""
-    return {
-        "codes": ArraySpec(spec.shape, np.dtype("<i2")),
-        "centroids": ArraySpec((-1,), np.dtype(np.int8)),
-    }
+    return {"codes": ArraySpec(spec.shape, _CODES), "centroids": _CENTROIDS}
 
 
 def check_step(step: object) -> None:
@@ -157,8 +157,8 @@ def inverse_of(step: float, dtype: np.dtype, codec: str) -> np.floating:
         If it overflows: the step is too small for the dtype.
     """
     with np.errstate(all="ignore"):
-        inverse: np.floating = dtype.type(1 / np.float64(step))
-    if not np.isfinite(inverse):
+        inverse: np.floating = dtype.type(1 / float(step))
+    if not math.isfinite(inverse):
         raise NotRepresentable(f"{codec}: a step of {step:g} is too small for {dtype}")
     return inverse
 
@@ -193,9 +193,13 @@ def to_centroids(sums: np.ndarray, counts: np.ndarray, scale: int) -> np.ndarray
     numpy.ndarray
         Without zeros at the end.
     """
-    unit = scale // CELL * np.maximum(counts, 1)
-    centroids: np.ndarray = np.clip((unit // 2 - sums) // unit, -128, 127)[1:].astype(np.int8)
-    return centroids[: int(np.flatnonzero(np.append(1, centroids))[-1])]
+    centroids = []
+    for above, count in zip(sums[1:].tolist(), counts[1:].tolist(), strict=True):
+        unit = scale // CELL * max(count, 1)
+        centroids.append(min(max((unit // 2 - above) // unit, -128), 127))
+    while centroids and centroids[-1] == 0:
+        del centroids[-1]
+    return np.array(centroids, np.int8)
 
 
 def fill_values(
@@ -215,10 +219,11 @@ def fill_values(
     out : numpy.ndarray
         (n,) of a float dtype.
     """
-    below = np.zeros(centroids.size + 2)  # the last for all points that have no centroid
-    below[1:-1] = centroids / CELL
-    magnitudes = np.abs(points)
-    magnitudes = magnitudes / parts - below[np.minimum(magnitudes, centroids.size + 1)]
     with np.errstate(all="ignore"):
-        values = np.sign(points) * magnitudes * step
+        values = points / parts * step
+        if centroids.size:
+            near = np.flatnonzero(np.abs(points) <= centroids.size)
+            signs, magnitudes = np.sign(points[near]), np.abs(points[near])
+            below = np.concatenate([[0], centroids])[magnitudes] / CELL
+            values[near] = signs * (magnitudes / parts - below) * step
     store(values, out)

@@ -7,9 +7,8 @@ quantizer with an entropy coder (Gish & Pierce 1968, "Asymptotically efficient q
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ from tensorcomp.codecs.tree import Node, readable
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
-from tensorcomp.planning.trials import Trial, errors_of, rms, run_trial
+from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
 
 _OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
 _FINER = (-9.0, -11.0)  # what they cost follows from the two before
@@ -150,7 +149,9 @@ def _sweep(
             bits.append(2 * bits[-1] - bits[-2])
             errors.append(2 * errors[-1] - errors[-2])
         extreme = array if extreme is None else extreme
-    while extreme is not None and octaves and not _takes(template, octaves[-1], extreme):
+    while (
+        extreme is not None and octaves and not can_take(fill(template, 2 ** octaves[-1]), extreme)
+    ):
         del octaves[-1], bits[-1], errors[-1]
     if len(octaves) < 2:
         return None
@@ -163,89 +164,9 @@ def _sweep(
     )
 
 
-def _takes(template: str, octave: float, array: np.ndarray) -> bool:
-    return errors_of(fill(template, 2**octave), array) is not None
-
-
 def _mse(trial: Trial) -> float:
     """Return the mean square error, infinite where it leaves the range of float64."""
-    with contextlib.suppress(OverflowError):
+    try:
         return trial.errors.l2**2 / max(trial.errors.count, 1)
-    return math.inf
-
-
-def allocate(
-    options: Sequence[Options], importance: Sequence[float], most_bits: float
-) -> list[int]:
-    """Return the option of each tensor that gives the least weighted error in so many bits.
-
-    All tensors get the same slope of weighted error over rate, the one at which their bits add up
-    (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers").
-
-    Parameters
-    ----------
-    options : sequence of Options
-    importance : sequence of float
-        What a unit of squared error costs in each tensor.
-    most_bits : float
-        For all tensors together.
-
-    Returns
-    -------
-    list of int
-        One option a tensor; their bits are near `most_bits`, and above it only where even those of
-        the cheapest options are.
-    """
-    low, high = -500.0, 500.0  # log2 of the slope: a high one spends few bits
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _total(options, _choose(options, importance, middle)) > most_bits:
-            low = middle
-        else:
-            high = middle
-    chosen = _choose(options, importance, high)
-    left = most_bits - _total(options, chosen)
-    return _spend(options, chosen, _choose(options, importance, low), left)
-
-
-def _choose(options: Sequence[Options], importance: Sequence[float], slope: float) -> list[int]:
-    factor = 2.0**slope
-    return [
-        int(np.argmin(weight * item.mse + factor * item.bits))
-        for item, weight in zip(options, importance, strict=True)
-    ]
-
-
-def _spend(
-    options: Sequence[Options], chosen: Sequence[int], dearer: Sequence[int], left: float
-) -> list[int]:
-    """Return the options with the bits that are left given to the tensors that come next.
-
-    Those are the ones whose options change at the slope that was found. The first of them for
-    which the bits do not suffice gets part of the way, wherever between two slopes that is.
-    """
-    spent = list(chosen)
-    for number, (item, now, then) in enumerate(zip(options, chosen, dearer, strict=True)):
-        most = item.bits[now] + left / max(item.weights, 1)
-        option = then
-        if item.bits[then] > most:
-            fits = np.flatnonzero((item.bits > item.bits[now]) & (item.bits <= most))
-            if now == then or not fits.size:
-                continue
-            option = int(fits[np.argmin(item.mse[fits])])
-        if item.mse[option] < item.mse[now]:
-            left -= item.weights * float(item.bits[option] - item.bits[now])
-            spent[number] = option
-    return spent
-
-
-def _total(options: Sequence[Options], chosen: Sequence[int]) -> float:
-    return sum(
-        item.weights * float(item.bits[option])
-        for item, option in zip(options, chosen, strict=True)
-    )
-
-
-def least_bits(options: Sequence[Options]) -> float:
-    """Return the bits of all tensors together where each takes its cheapest option."""
-    return sum(item.weights * float(item.bits.min()) for item in options)
+    except OverflowError:
+        return math.inf

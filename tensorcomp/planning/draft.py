@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tensorcomp.errors import PlanError
+from tensorcomp.planning.allocation import allocate, least_bits
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
-from tensorcomp.planning.curves import Options, allocate, least_bits
+from tensorcomp.planning.curves import Options
 from tensorcomp.planning.rules import Rule
 
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole

@@ -2,7 +2,7 @@
 
 Under a bound, each tensor gets the tree that takes the fewest bits of a sample within it. Under a
 size, the rate and error of every tree are measured on samples, and bits go where they take away the
-most error (`curves.allocate`); by default a squared error counts 1 / root mean square of its
+most error (`allocation.allocate`); by default a squared error counts 1 / root mean square of its
 tensor, so that steps are proportional to √rms.
 """
 

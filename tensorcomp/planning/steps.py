@@ -6,7 +6,9 @@ and ``$quantizer`` for the quantizer that suits the effort. A codec's field ``st
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from tensorcomp.codecs.text import parse_tree
@@ -14,7 +16,9 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 
 STEP, QUANTIZER = "$step", "$quantizer"
+_HOLE = 1.0390625e-77  # where a step is to stand in a tree that is parsed once
 _LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the range of float64
+_STEP = re.compile(rf"{re.escape(STEP)}\b")
 QUANTIZERS = {
     "fast": "uniform($step, codes=huffman)",
     "balanced": "uniform($step)",
@@ -56,10 +60,43 @@ def fill(template: str, step: float) -> Node:
     PlanError
         If that is no tree.
     """
-    text = re.sub(rf"{re.escape(STEP)}\b", repr(rounded(step)), template)
+    filled = _parsed(template)
+    if filled is not None:
+        return filled(rounded(step))
+    text = _STEP.sub(repr(rounded(step)), template)
     if "$" in text:
         raise PlanError(f"a template may hold {STEP} and {QUANTIZER}; got {template!r}")
     return parse_tree.__wrapped__(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(template: str) -> Callable[[float], Node] | None:
+    """Return what gives a template's tree for a step; None where there is more to a step."""
+    text, steps = _STEP.subn(repr(_HOLE), template)
+    try:
+        tree = parse_tree.__wrapped__(text)
+    except PlanError:
+        return None
+    holes = _holes(tree)
+    return _filling(tree) if 0 < holes == steps else None
+
+
+def _filling(node: Node) -> Callable[[float], Node]:
+    """Return what gives a tree with a step in place of each hole; parts without are shared."""
+    config, children = vars(node.codec), dict(node.children)
+    holes = [name for name, value in config.items() if value == _HOLE]
+    below = {name: _filling(child) for name, child in children.items() if _holes(child)}
+
+    def filled(step: float) -> Node:
+        parts = {**children, **{name: fill(step) for name, fill in below.items()}}
+        codec = type(node.codec)(**{**config, **dict.fromkeys(holes, step)})
+        return Node(codec, tuple(parts.items()))
+
+    return filled
+
+
+def _holes(node: Node) -> int:
+    return sum(value == _HOLE for codec in node.walk() for value in vars(codec).values())
 
 
 def rounded(step: float) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import Node, approximate, decode, encode, fit, join, readable
+from tensorcomp.codecs.base import Transform
+from tensorcomp.codecs.tree import Node, approximate, byte_count, encode_seen, fit, readable
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import fill, has_free_step, scale_steps
@@ -45,13 +45,11 @@ def run_trial(tree: Node, sample: np.ndarray) -> Trial | None:
     """Return the rate and error of a tree on a sample; None if it cannot represent it."""
     array = readable(sample)
     try:
-        shared = fit(tree, array)
-        payload = join(encode(tree, array, shared))
+        pieces, decoded = encode_seen(tree, array, fit(tree, array))
     except NotRepresentable:
         return None
-    decoded = decode(tree, payload, spec_of(array), shared)
-    size = len(payload)
-    return Trial(tree, 8 * size / max(array.size, 1), measure(array, decoded))
+    bits = 8 * byte_count(pieces) / max(array.size, 1)
+    return Trial(tree, bits, measure(array, decoded))
 
 
 def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
@@ -61,6 +59,18 @@ def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
         return measure(array, approximate(tree, array, fit(tree, array)))
     except NotRepresentable:
         return None
+
+
+def can_take(tree: Node, array: np.ndarray) -> bool:
+    """Return whether a tree can represent an array."""
+    array = readable(array)
+    try:
+        own, _ = fit(tree, array)
+        if not tree.lossless:
+            cast(Transform, tree.codec).encode(array, own)
+    except NotRepresentable:
+        return False
+    return True
 
 
 def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:

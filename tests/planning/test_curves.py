@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.planning.curves import Options, allocate, least_bits, measure_options
+from tensorcomp.planning.allocation import _may_win, allocate, least_bits
+from tensorcomp.planning.curves import Options, measure_options
 
 TEMPLATES = ("uniform($step)", "affine(4)")
 
@@ -110,6 +111,27 @@ def test_what_counts_more_gets_more() -> None:
     tensors = [curve(1), curve(1)]
     first, second = allocate(tensors, [1, 16], 8000)
     assert tensors[0].bits[second] - tensors[0].bits[first] == pytest.approx(2, abs=0.03)
+
+
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(1, 300),
+    ties=st.booleans(),
+    low=st.floats(-40, 40),
+    width=st.floats(0, 20),
+)
+def test_no_option_that_a_slope_chooses_is_left_out(
+    seed: int, count: int, ties: bool, low: float, width: float
+) -> None:
+    random = np.random.default_rng(seed)
+    bits = np.append(random.uniform(0, 9, count), [0, np.inf])
+    errors = np.append(random.permutation(0.1 * 4.0 ** -bits[:count]), [3, 0.0])
+    if ties:
+        bits, errors = np.round(bits), np.round(100 * errors)
+    near = _may_win(bits, errors, 2.0**low, 2.0 ** (low + width))
+    for slope in np.linspace(low, low + width, 50):
+        assert near[np.argmin(errors + 2.0**slope * bits)]
 
 
 def test_all_bits_are_used_where_one_tensor_has_a_gap() -> None:

@@ -41,6 +41,25 @@ def test_a_template_is_filled_everywhere() -> None:
     assert scale_steps(parse_tree("raw"), 3) == parse_tree("raw")
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "uniform($step)",
+        "trellis($step, states=4)",
+        NESTED,
+        "uniform(0.5)",
+        "raw",
+        "threshold($step, mask=gaps, values=uniform($step, codes=huffman))",
+        "rotate(16, rotated=uniform(step=+$step))",
+    ],
+)
+@pytest.mark.parametrize("step", [1.0, 0.123456789, 3e-7])
+def test_a_filled_template_is_the_tree_of_its_text(template: str, step: float) -> None:
+    text = template.replace("$step", repr(rounded(step)))
+    for _ in range(2):
+        assert fill(template, step) == parse_tree(text)
+
+
 def test_what_is_free_and_what_may_lose() -> None:
     assert is_free(NESTED)
     assert is_free("$quantizer")

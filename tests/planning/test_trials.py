@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
-from tensorcomp.codecs.tree import approximate, fit
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.tree import approximate, decode, encode, encode_seen, fit, join
 from tensorcomp.planning import Bound
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, rms, run_trial
@@ -181,3 +182,25 @@ def test_a_rotation_is_tried_only_where_rows_are_many_enough_for_its_vectors() -
     assert not is_promising(tree, sample)
     assert is_promising(tree, sample, 30_000)
     assert is_promising(tree, np.ones((512, 8), np.float32))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uniform(0.25)",
+        "uniform(2e-4)",
+        "trellis(0.5)",
+        "fields(2, exponent=huffman, mantissa=bitpack)",
+        "svd(0.5, left=uniform(0.1), right=affine(8, -1))",
+        "magnitude(0.5, values=uniform(0.2, codes=huffman))",
+        "uniform(2e-4, codes=raw)",
+    ],
+)
+@pytest.mark.parametrize("shape", [(64, 48), (6, 2)])
+def test_what_is_seen_is_what_would_be_decoded(text: str, shape: tuple[int, int]) -> None:
+    tree, array = parse_tree(text), weights(5, shape, 1.0)
+    shared = fit(tree, array)
+    pieces, seen = encode_seen(tree, array, shared)
+    assert join(pieces) == join(encode(tree, array, shared))
+    decoded = decode(tree, join(pieces), spec_of(array), shared)
+    assert decoded.tobytes() == seen.tobytes()
