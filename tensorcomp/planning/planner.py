@@ -183,7 +183,7 @@ class Planner:
         largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
         if not math.isfinite(largest):
             templates, why = (), "holds NaN or infinity"
-        bound = self.bounds.get(tensor.info.name, self.budget.bound)
+        bound = self._bound(tensor)
         sample = lossy_sample(tensor.array, templates)
         if templates and self._rule(tensor) is None and share_of_zeros(tensor.array) > MANY:
             sample = sparse_sample(tensor.array, self.effort)
@@ -209,6 +209,7 @@ class Planner:
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""
         role, profile, rule = tensor.role, self.profile, self._rule(tensor)
+        bound = self._bound(tensor)
         if not is_real(tensor.array.dtype) and (
             rule is None or not rule.by_name or may_lose(rule.tree)
         ):
@@ -216,15 +217,18 @@ class Planner:
         if not tensor.array.size:
             return (), "empty"
         if rule is not None and rule.by_name:
-            return (spelled(rule.tree, self.effort),), f"asked for by {rule.selector!r}"
+            return (spelled(rule.tree, self.effort, bound),), f"asked for by {rule.selector!r}"
         if profile.protects(role):
             return (), f"{role} is protected"
         if tensor.array.size < profile.smallest:
             return (), f"small: fewer than {profile.smallest} elements"
         if rule is not None:
-            return (spelled(rule.tree, self.effort),), "asked for all"
-        found = tuple(spelled(tree, self.effort) for tree in profile.trees(role))
+            return (spelled(rule.tree, self.effort, bound),), "asked for all"
+        found = tuple(spelled(tree, self.effort, bound) for tree in profile.trees(role))
         return found, f"profile {profile.name}"
+
+    def _bound(self, tensor: Tensor) -> Bound | None:
+        return self.bounds.get(tensor.info.name, self.budget.bound)
 
     def _rule(self, tensor: Tensor) -> Rule | None:
         """Return the rule that names a tensor's tree, if any does."""

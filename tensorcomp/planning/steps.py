@@ -7,6 +7,7 @@ and ``$quantizer`` for the quantizer that suits the effort. A codec's field ``st
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from dataclasses import replace
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
+from tensorcomp.planning.budgets import Bound
 
 STEP, QUANTIZER = "$step", "$quantizer"
 _HOLE = 1.0390625e-77  # where a step is to stand in a tree that is parsed once
@@ -21,14 +23,18 @@ _LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the 
 _STEP = re.compile(rf"{re.escape(STEP)}\b")
 QUANTIZERS = {
     "fast": "uniform($step, codes=huffman)",
-    "balanced": "uniform($step)",
-    "max": "trellis($step)",
+    "balanced": "trellis($step)",
+    "max": "trellis($step, 32, codes=ans(contexts=16, states=12, trellis=32, bypass=true))",
 }
+# Where each element's error is bounded: a trellis may miss one by a step, `uniform` by half of it.
+ELEMENTWISE_QUANTIZERS = QUANTIZERS | {"balanced": "uniform($step)", "max": "uniform($step)"}
 
 
-def spelled(template: str, effort: str) -> str:
-    """Return the template with the quantizer of an effort written out."""
-    return template.replace(QUANTIZER, QUANTIZERS[effort])
+def spelled(template: str, effort: str, bound: Bound | None = None) -> str:
+    """Return the template with the quantizer of an effort, and of a bound, written out."""
+    elementwise = bound is not None and bound.max_abs_error < math.inf
+    quantizers = ELEMENTWISE_QUANTIZERS if elementwise else QUANTIZERS
+    return template.replace(QUANTIZER, quantizers[effort])
 
 
 def is_free(template: str) -> bool:

@@ -215,6 +215,23 @@ def test_sizes_are_used(bits: float, dtype: type) -> None:
                 assert len(data) >= 0.9 * most
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    "budget", [Budget(min_snr=20), Budget(min_snr=35), Budget(max_abs_error=0.05)], ids=str
+)
+@pytest.mark.parametrize("shape", [(96, 512), (1 << 16,)])
+def test_more_effort_never_takes_more_bytes(
+    shape: tuple[int, ...], budget: Budget, dtype: type
+) -> None:
+    weights = np.random.default_rng(5).standard_normal(shape).astype(dtype)
+    sizes = [
+        len(tensorcomp.save({"block.linear.weight": weights}, effort=effort, budget=budget))
+        for effort in ("fast", "balanced", "max")
+    ]
+    header = 64  # which tells the effort, and the tree
+    assert sizes[2] - header <= sizes[1] <= sizes[0] + header
+
+
 def test_more_bits_for_what_counts_more() -> None:
     tensors = {name: weights(300, 300, seed=i) for i, name in enumerate("ab")}
     budget = Budget(bits_per_weight=4)

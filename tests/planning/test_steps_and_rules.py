@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import format_tree, parse_tree
 from tensorcomp.errors import PlanError
 from tensorcomp.planning import EFFORTS, Rule, parse_rule
+from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import (
     QUANTIZERS,
     check_template,
@@ -30,6 +31,21 @@ def test_every_effort_has_a_quantizer_that_is_a_tree() -> None:
         tree = fill(spelled("$quantizer", effort), 0.25)
         assert has_free_step(tree)
         assert "0.25" in format_tree(tree)
+
+
+def test_codes_of_a_trellis_are_coded_for_its_states() -> None:
+    for quantizer in QUANTIZERS.values():
+        tree = fill(quantizer, 0.25)
+        if tree.codec.id == "trellis":
+            codes = dict(tree.children)["codes"].codec
+            assert codes.trellis == tree.codec.states  # type: ignore[attr-defined]
+
+
+def test_bounds_on_every_element_are_kept_by_uniform() -> None:
+    for effort in EFFORTS:
+        bounded = spelled("$quantizer", effort, Bound(max_abs_error=1e-3))
+        assert fill(bounded, 0.25).codec.id == "uniform"
+        assert spelled("$quantizer", effort, Bound(max_rel_l2=0.1)) == QUANTIZERS[effort]
 
 
 def test_a_template_is_filled_everywhere() -> None:
