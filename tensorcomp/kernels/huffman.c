@@ -200,9 +200,9 @@ INLINE void store_symbol(void *out, i64 itemsize, i64 i, u64 entry) {
 }
 
 /* Decode n symbols, a multiple of 8 unless nothing follows. bases: each one's context << longest, or NULL for a single
-   context. Damaged bytes give wrong symbols but never an access out of bounds. */
-INLINE void decode_symbols(Decoder *d, int wide, const u16 *restrict bases, void *restrict out, i64 itemsize,
-                           i64 n) {
+   context. Damaged bytes give wrong symbols but never an access out of bounds. `out` is not restrict, as in
+   ans_decoder.inc. */
+INLINE void decode_symbols(Decoder *d, int wide, const u16 *bases, void *out, i64 itemsize, i64 n) {
     const u8 *stream = d->stream.data;
     const void *table = d->table;
     const u64 mask = ((u64)1 << d->longest) - 1, limit = (u64)d->stream.size - 8;

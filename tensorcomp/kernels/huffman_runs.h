@@ -17,7 +17,7 @@ enum {
     MOST_AT_ONCE = 4,    /* symbols of a decoder's entry */
     STEP = 4,            /* symbols between two flushes */
     PAIRS_PAY = 4,       /* symbols of a run for each pair that it may have, to code pairs by a table */
-    PAIRS_COUNT = 8,    /* and to count pairs */
+    PAIRS_COUNT = 8,     /* and to count pairs */
     SYMBOLS = 256
 };
 

@@ -208,19 +208,27 @@ static PyObject *call(PyObject *self, PyObject *const *objects, Py_ssize_t given
 extern const Kernel tc_level_1[];
 #if defined(__x86_64__) && !defined(TC_ONE_LEVEL)
 #include <cpuid.h>
-extern const Kernel tc_level_3[];
+extern const Kernel tc_level_3[], tc_level_4[];
 /* By hand: __builtin_cpu_supports answers no to everything where zig links a runtime of its own. */
-static int has_level_3(void) {
-    unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+static long processor_level(void) {
+    unsigned a, features, c, d, low, high;
+    if (!__get_cpuid(1, &a, &features, &c, &d)) return 1;
     unsigned wanted = bit_OSXSAVE | bit_AVX | bit_FMA | bit_MOVBE | bit_F16C;
-    if ((c & wanted) != wanted) return 0;
+    if ((c & wanted) != wanted) return 1;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &features, &c, &d)) return 1;
     wanted = bit_AVX2 | bit_BMI | bit_BMI2;
-    if ((b & wanted) != wanted || !__get_cpuid(0x80000001, &a, &b, &c, &d)) return 0;
-    return (c & bit_LZCNT) != 0;
+    if ((features & wanted) != wanted || !__get_cpuid(0x80000001, &a, &wanted, &c, &d)) return 1;
+    if (!(c & bit_LZCNT)) return 1;
+    wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
+    return (features & wanted) == wanted && (low & 0xE6) == 0xE6 ? 4 : 3;
 }
+static const Kernel *table_of(long level) {
+    return level == 4 ? tc_level_4 : level == 3 ? tc_level_3 : tc_level_1;
+}
+#else
+#define processor_level() 1
+#define table_of(level) tc_level_1
 #endif
 
 #ifdef TC_CHECKED
@@ -239,13 +247,10 @@ static int add_failures(PyObject *module) {
 #endif
 
 static int execute(PyObject *module) {
-    const Kernel *table = tc_level_1;
-    const char *asked = getenv("TENSORCOMP_CPU_LEVEL"); /* 1: for tests and measurements */
-    long level = 1;
-    (void)asked;
-#if defined(__x86_64__) && !defined(TC_ONE_LEVEL)
-    if (has_level_3() && !(asked && asked[0] == '1')) table = tc_level_3, level = 3;
-#endif
+    const char *asked = getenv("TENSORCOMP_CPU_LEVEL"); /* a lower one: for tests and measurements */
+    long level = processor_level();
+    if (asked && *asked && atol(asked) < level) level = atol(asked) < 3 ? 1 : 3;
+    const Kernel *table = table_of(level);
     if (PyModule_AddIntConstant(module, "cpu_level", level) || add_failures(module)) return -1;
     for (int n = 0; table[n].name; n++) {
         Bound *b = &bound[n];

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 cpu_level: int
-"""Which level of the processor's instructions is used: 1, or 3 for x86-64-v3."""
+"""Which level of the processor's instructions is used: 1; of x86-64 also 3 (v3) or 4 (v4)."""
 
 # uniform.c
 
