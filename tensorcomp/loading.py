@@ -141,7 +141,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     decode_all(jobs, threads)
     tensors = {}
     for name, record in manifest.tensors.items():
-        stored = manifest.stored(name)
+        stored = record if record.same_as is None else manifest.tensors[record.same_as]
         start = starts[stored.blob] + manifest.layout.start(stored)
         flat = arena[start : start + record.nbytes]
         tensors[name] = convert(flat, record.dtype, record.shape)

@@ -106,8 +106,8 @@ class Manifest:
         """Which part of its bundle each tensor is."""
         return BundleLayout.of(self.tensors)
 
-    @property
-    def blobs(self) -> dict[str, TensorRecord]:
+    @functools.cached_property
+    def blobs(self) -> Mapping[str, TensorRecord]:
         """What has a blob of its own: tensors, in the source's order, and then bundles."""
         alone = {name: record for name, record in self.tensors.items() if record.has_blob}
         return {**alone, **self.bundles}

@@ -162,23 +162,18 @@ def record_from_json(
     FormatError, ValueError, KeyError, TypeError, AttributeError
         If it is not what `records_to_text` writes.
     """
-    dtype = text_of(value["dtype"])
-    shape = tuple(value["shape"])
-    for size in shape:
-        natural(size)
+    dtype, role = text_of(value["dtype"]), text_of(value["role"])
+    shape = tuple(map(natural, value["shape"]))
     bits = dtype_bits(dtype)
     expected = math.prod(shape) * (bits or 0) // 8
     nbytes = natural(value["nbytes"]) if "nbytes" in value else expected
     if bits is not None and nbytes != expected:
         raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
-    same_as = value.get("same_as")
-    if same_as is not None:
-        return TensorRecord(
-            name, dtype, shape, text_of(value["role"]), nbytes, same_as=text_of(same_as)
-        )
+    if value.get("same_as") is not None:
+        return TensorRecord(name, dtype, shape, role, nbytes, same_as=text_of(value["same_as"]))
     if "bundle" in value:
         bundle = bundles[text_of(value["bundle"])]
-        return TensorRecord(name, dtype, shape, text_of(value["role"]), nbytes, bundle=bundle.name)
+        return TensorRecord(name, dtype, shape, role, nbytes, bundle=bundle.name)
     digest = text_of(value["digest"])
     int(digest, 16)
     fallback = natural(value["fallback"]) if "fallback" in value else None
@@ -188,7 +183,7 @@ def record_from_json(
         name=name,
         dtype=dtype,
         shape=shape,
-        role=text_of(value["role"]),
+        role=role,
         nbytes=nbytes,
         tree=tree,
         fallback=fallback,
