@@ -21,7 +21,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.locations import open_original
 from tensorcomp.peers import PEERS, Peer
-from tensorcomp.planning import Profile, classify_all, load_profile, sample_rows
+from tensorcomp.planning import Profile, load_profile, roles_of, sample_rows
 from tensorcomp.planning.strategies import STRATEGIES, Strategy
 from tensorcomp.progress import Progress
 from tensorcomp.reports.benchmark import Benchmark, StrategyRow
@@ -86,10 +86,10 @@ def bench(
         tensors, nbytes = [], 0
         for file in files:
             checkpoint = stack.enter_context(open_original(file))
-            roles = classify_all(checkpoint.tensors)
+            roles = roles_of(checkpoint.tensors)
             nbytes += checkpoint.nbytes
             tensors += [
-                Stored(info, roles[info.name].role, checkpoint.read) for info in checkpoint.tensors
+                Stored(info, roles[info.name], checkpoint.read) for info in checkpoint.tensors
             ]
         workers = stack.enter_context(Workers(threads))
         may = [_may_lose(tensor, found) for tensor in tensors]

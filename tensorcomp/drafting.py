@@ -17,7 +17,7 @@ from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
-from tensorcomp.planning import CheckpointPlan, bound_to_json, classify_all
+from tensorcomp.planning import CheckpointPlan, bound_to_json, roles_of
 from tensorcomp.pruning.stored import PrunedSource
 
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
@@ -32,7 +32,7 @@ def tensor_records(source: Source, work: BundledSource | None = None) -> dict[st
     work : BundledSource, optional
         The same tensors as they are encoded.
     """
-    roles = classify_all(source.tensors)
+    roles = roles_of(source.tensors)
     pruned = {} if not isinstance(source, PrunedSource) else source.planned()
     bundle_of = {} if work is None else work.bundle_of
     same_as = {} if work is None else work.same_as
@@ -44,7 +44,7 @@ def tensor_records(source: Source, work: BundledSource | None = None) -> dict[st
             name=name,
             dtype=info.dtype,
             shape=info.shape,
-            role=roles[name].role,
+            role=roles[name],
             nbytes=info.nbytes,
             digest=_placeholder(name) if bundle is None and first is None else "",
             same_as=first,

@@ -39,8 +39,12 @@ _ML = {
 }
 _ML_NAMES = {ml: name for name, ml in _ML.items()}
 
-# Types of less than a byte: several elements share one, so NumPy sees their bytes only.
-_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+_BITS = {
+    **{name: 8 * dtype.itemsize for name, dtype in _NUMPY.items()},
+    **{name: 16 if name == "BF16" else 8 for name in _ML},
+    # Types of less than a byte: several elements share one, so NumPy sees their bytes only.
+    **{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6},
+}
 
 
 def numpy_dtype(name: str) -> np.dtype | None:
@@ -75,5 +79,4 @@ def dtype_name(dtype: np.dtype) -> str:
 
 def dtype_bits(name: str) -> int | None:
     """Return the bits of one element of a safetensors dtype, or None if the name is unknown."""
-    dtype = numpy_dtype(name)
-    return dtype.itemsize * 8 if dtype is not None else _BITS.get(name)
+    return _BITS.get(name)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.naming import shown
+from tensorcomp.container.pages import empty_in_large_pages
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.stored_tensors import OpenTensor, StoredTensor
 from tensorcomp.decoding import Job, decode_all
@@ -125,7 +126,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     opened = [file.open_blob(record) for record in manifest.blobs.values()]
     sizes = [-(-tensor.record.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
     try:
-        arena = np.empty(sum(sizes), np.uint8)
+        arena = empty_in_large_pages(sum(sizes))
     except MemoryError as error:
         raise CheckpointError(
             f"{file.where}: its tensors take {sum(sizes)} bytes, more memory than there is; "
@@ -141,7 +142,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     decode_all(jobs, threads)
     tensors = {}
     for name, record in manifest.tensors.items():
-        stored = manifest.stored(name)
+        stored = record if record.same_as is None else manifest.tensors[record.same_as]
         start = starts[stored.blob] + manifest.layout.start(stored)
         flat = arena[start : start + record.nbytes]
         tensors[name] = convert(flat, record.dtype, record.shape)

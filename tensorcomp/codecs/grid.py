@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.words import as_rows, as_words
+from tensorcomp.codecs.words import as_rows
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -20,18 +20,17 @@ _GROUPS = (128, 64, 32)  # usual lengths of runs within a row
 
 
 class _Format(NamedTuple):
-    """A float format: bits of its fraction, exponent of its smallest normal, largest number."""
+    """A float format: bits of its fraction, exponent of its smallest normal."""
 
     mantissa: int
     lowest: int
-    largest: float
 
 
 _FORMATS = {  # by the dtype's name
-    "float64": _Format(52, -1022, sys.float_info.max),
-    "float32": _Format(23, -126, (2 - 2.0**-23) * 2.0**127),
-    "float16": _Format(10, -14, 65504.0),
-    "bfloat16": _Format(7, -126, (2 - 2.0**-7) * 2.0**127),
+    "float64": _Format(52, -1022),
+    "float32": _Format(23, -126),
+    "float16": _Format(10, -14),
+    "bfloat16": _Format(7, -126),
 }
 
 
@@ -115,22 +114,14 @@ class Grid(Transform):
 
     def _find(self, values: np.ndarray, form: _Format) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the scales and codes of runs (R, C), or None."""
-        words = as_words(values)
-        sign = words.dtype.type(1 << 8 * words.itemsize - 1)
-        sizes = words & ~sign  # the bits of magnitudes are ordered as these are
-        greatest = sizes.max(axis=1).view(values.dtype)
-        least = ((sizes - 1).min(axis=1) + 1).view(values.dtype)  # without zeros: 0 - 1 is the most
-        if not (greatest <= form.largest).all():  # NaN or infinity
-            return None
         limit = float(1 << min(self.bits - 1, form.mantissa + 1))  # above it integers look alike
-        steps = np.zeros(values.shape[0])
+        steps = np.empty(values.shape[0])
         wide = np.empty(values.shape, np.int32)
-        extents = least.astype(np.float64), greatest.astype(np.float64)
-        form_of_products = form.mantissa, form.lowest
-        if not native.grid_find_steps(values, *extents, limit, *form_of_products, steps, wide):
+        if not native.grid_find_steps(values, limit, form.mantissa, form.lowest, steps, wide):
             return None
-        if (words == sign).any():  # room for −0.0 at code −1: lower codes move down by one
-            wide -= (wide < 0) | ((values == 0) & np.signbit(values))
+        negative_zeros = (values == 0) & np.signbit(values)
+        if negative_zeros.any():  # room for −0.0 at code −1: lower codes move down by one
+            wide -= (wide < 0) | negative_zeros
             steps = -steps
         codes = wide.astype(f"<i{self.bits // 8}")
         return (steps, codes) if (codes == wide).all() else None
@@ -152,6 +143,7 @@ class Grid(Transform):
                 out[...] = target.astype(out.dtype)
 
 
+@functools.cache  # NumPy makes up a dtype's name anew each time
 def _format_of(dtype: np.dtype) -> _Format:
     form = _FORMATS.get(dtype.name) if dtype.isnative else None
     if form is None:

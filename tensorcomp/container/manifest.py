@@ -53,9 +53,10 @@ from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
     PlannedTree,
     TensorRecord,
+    json_text,
     natural,
     record_from_json,
-    record_to_json,
+    records_to_text,
     text_of,
 )
 from tensorcomp.dtypes import dtype_bits
@@ -105,8 +106,8 @@ class Manifest:
         """Which part of its bundle each tensor is."""
         return BundleLayout.of(self.tensors)
 
-    @property
-    def blobs(self) -> dict[str, TensorRecord]:
+    @functools.cached_property
+    def blobs(self) -> Mapping[str, TensorRecord]:
         """What has a blob of its own: tensors, in the source's order, and then bundles."""
         alone = {name: record for name, record in self.tensors.items() if record.has_blob}
         return {**alone, **self.bundles}
@@ -126,30 +127,34 @@ class Manifest:
 
 def manifest_to_text(manifest: Manifest) -> str:
     """Return the metadata string of a manifest."""
-    plain = json.dumps(_to_json(manifest), ensure_ascii=False, separators=(",", ":")).encode()
-    packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(plain)
+    packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(_plain(manifest))
     text = base64.b64encode(packed).decode("ascii")
     return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
 
 
-def _to_json(manifest: Manifest) -> dict[str, Any]:
+def _plain(manifest: Manifest) -> bytes:
+    """Return the JSON of a manifest."""
     recipe = manifest.recipe
-    return {
-        "chunk_elements": manifest.chunk_elements,
-        "trees": [{"tree": planned.tree, "why": planned.why} for planned in manifest.trees],
-        "tensors": {name: record_to_json(record) for name, record in manifest.tensors.items()},
-        "bundles": {name: record_to_json(record) for name, record in manifest.bundles.items()},
-        "aliases": dict(manifest.aliases),
-        "source": {
-            "kind": recipe.kind,
-            "nbytes": manifest.source_bytes,
-            "structure": dict(recipe.structure),
-            "attachments": {
-                name: base64.b64encode(data).decode("ascii")
-                for name, data in recipe.attachments.items()
-            },
-        },
+    members = {
+        "chunk_elements": str(manifest.chunk_elements),
+        "trees": json_text([{"tree": tree.tree, "why": tree.why} for tree in manifest.trees]),
+        "tensors": records_to_text(manifest.tensors),
+        "bundles": records_to_text(manifest.bundles),
+        "aliases": json_text(dict(manifest.aliases)),
+        "source": json_text(
+            {
+                "kind": recipe.kind,
+                "nbytes": manifest.source_bytes,
+                "structure": dict(recipe.structure),
+                "attachments": {
+                    name: base64.b64encode(data).decode("ascii")
+                    for name, data in recipe.attachments.items()
+                },
+            }
+        ),
     }
+    joined = ",".join(f'"{name}":{text}' for name, text in members.items())
+    return f"{{{joined}}}".encode()
 
 
 def manifest_from_text(text: str, where: str) -> Manifest:

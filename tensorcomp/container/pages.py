@@ -28,6 +28,17 @@ def ask_for_large_pages(address: int, size: int) -> None:
         _advise(address, size, mmap.MADV_HUGEPAGE)
 
 
+def empty_in_large_pages(size: int) -> np.ndarray:
+    """Return so many bytes that are not set, best where large pages begin and end."""
+    if size < _LARGE_PAGE:
+        return np.empty(size, np.uint8)
+    whole = -(-size // _LARGE_PAGE) * _LARGE_PAGE
+    room = np.empty(whole + _LARGE_PAGE, np.uint8)  # addresses: what is not touched is no memory
+    start = -room.ctypes.data % _LARGE_PAGE
+    ask_for_large_pages(room.ctypes.data + start, whole)
+    return room[start : start + size]
+
+
 def populate(array: np.ndarray) -> None:
     """Have the system provide the pages of a contiguous array, all that are whole in it, at once.
 

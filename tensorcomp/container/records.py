@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from tensorcomp.errors import FormatError
 
 DIGEST_DIGITS = 16
 _ROUNDING = 1e-9
+_quoted = json.encoder.encode_basestring  # a JSON string, not escaped beyond need
 _MOST = 1 << 62
 
 
@@ -104,31 +106,43 @@ class TensorRecord:
         return self.name if self.bundle is None else self.bundle
 
 
-def record_to_json(record: TensorRecord) -> dict[str, Any]:
-    """Return the JSON object of a record, which its name leads to."""
-    value: dict[str, Any] = {
-        "dtype": record.dtype,
-        "shape": list(record.shape),
-        "role": record.role,
-    }
+def records_to_text(records: Mapping[str, TensorRecord]) -> str:
+    """Return the JSON object of records by their names.
+
+    Written by hand, as there is one for each tensor: that takes a third of the time.
+    """
+    members = (f"{_quoted(name)}:{_record_to_text(record)}" for name, record in records.items())
+    return f"{{{','.join(members)}}}"
+
+
+def _record_to_text(record: TensorRecord) -> str:
+    shape = ",".join(map(str, record.shape))
+    text = f'{{"dtype":{_quoted(record.dtype)},"shape":[{shape}],"role":{_quoted(record.role)}'
     if record.same_as is not None:
-        return {**value, "same_as": record.same_as}
+        return f'{text},"same_as":{_quoted(record.same_as)}}}'
     if record.bundle is not None:
-        return {**value, "bundle": record.bundle}
+        return f'{text},"bundle":{_quoted(record.bundle)}}}'
     if dtype_bits(record.dtype) is None:
-        value["nbytes"] = record.nbytes  # an unknown type's size does not follow from its shape
-    value["tree"] = record.tree
+        text += (
+            f',"nbytes":{record.nbytes}'  # an unknown type's size does not follow from its shape
+        )
+    text += f',"tree":{record.tree}'
     if record.fallback is not None:
-        value["fallback"] = record.fallback
+        text += f',"fallback":{record.fallback}'
     if record.chunk_elements:
-        value["chunk_elements"] = record.chunk_elements
+        text += f',"chunk_elements":{record.chunk_elements}'
     if record.rel_l2 or record.max_abs_error:
-        value["error"] = [record.rel_l2, record.max_abs_error]
+        text += f',"error":{json_text([record.rel_l2, record.max_abs_error])}'
     if record.bound:
-        value["bound"] = dict(record.bound)
+        text += f',"bound":{json_text(dict(record.bound))}'
     if record.pruned is not None:
-        value["pruned"] = asdict(record.pruned)
-    return {**value, "digest": record.digest}
+        text += f',"pruned":{json_text(asdict(record.pruned))}'
+    return f'{text},"digest":{_quoted(record.digest)}}}'
+
+
+def json_text(value: Any) -> str:
+    """Return the shortest JSON text of a value."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def record_from_json(
@@ -146,25 +160,20 @@ def record_from_json(
     Raises
     ------
     FormatError, ValueError, KeyError, TypeError, AttributeError
-        If it is not what `record_to_json` writes.
+        If it is not what `records_to_text` writes.
     """
-    dtype = text_of(value["dtype"])
-    shape = tuple(value["shape"])
-    for size in shape:
-        natural(size)
+    dtype, role = text_of(value["dtype"]), text_of(value["role"])
+    shape = tuple(map(natural, value["shape"]))
     bits = dtype_bits(dtype)
     expected = math.prod(shape) * (bits or 0) // 8
     nbytes = natural(value["nbytes"]) if "nbytes" in value else expected
     if bits is not None and nbytes != expected:
         raise FormatError(f"tensor {name!r}: {nbytes} bytes for {dtype} {list(shape)}")
-    same_as = value.get("same_as")
-    if same_as is not None:
-        return TensorRecord(
-            name, dtype, shape, text_of(value["role"]), nbytes, same_as=text_of(same_as)
-        )
+    if value.get("same_as") is not None:
+        return TensorRecord(name, dtype, shape, role, nbytes, same_as=text_of(value["same_as"]))
     if "bundle" in value:
         bundle = bundles[text_of(value["bundle"])]
-        return TensorRecord(name, dtype, shape, text_of(value["role"]), nbytes, bundle=bundle.name)
+        return TensorRecord(name, dtype, shape, role, nbytes, bundle=bundle.name)
     digest = text_of(value["digest"])
     int(digest, 16)
     fallback = natural(value["fallback"]) if "fallback" in value else None
@@ -174,7 +183,7 @@ def record_from_json(
         name=name,
         dtype=dtype,
         shape=shape,
-        role=text_of(value["role"]),
+        role=role,
         nbytes=nbytes,
         tree=tree,
         fallback=fallback,

@@ -84,10 +84,10 @@ def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
         For `GradientSpec.role`.
     """
     from tensorcomp.checkpoints import TensorInfo
-    from tensorcomp.planning.roles import classify_all
+    from tensorcomp.planning.roles import roles_of
 
     infos = [TensorInfo(name, "F32", shape, 4 * math.prod(shape)) for name, shape in shapes.items()]
-    return {name: decision.role for name, decision in classify_all(infos).items()}
+    return roles_of(infos)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -158,6 +158,20 @@ static double find_step(const GridRun *run, double least, double greatest, doubl
     return found;
 }
 
+/* The least and the greatest magnitude of a run but zeros; 0 as the greatest if all are, infinity if any is NaN. */
+static Interval magnitudes(const GridRun *run) {
+    Interval sizes = {__builtin_inf(), 0};
+    int wrong = 0;
+    for (i64 i = 0; i < run->n; i++) {
+        double size = abs_real(grid_value(run, i));
+        wrong |= size != size;
+        sizes.high = size > sizes.high ? size : sizes.high;
+        sizes.low = size > 0 && size < sizes.low ? size : sizes.low;
+    }
+    if (wrong) sizes.high = __builtin_inf();
+    return sizes;
+}
+
 static int is_format(Format format, i64 itemsize) {
     i64 bits = format.mantissa;
     if (format.lowest < -1022 || format.lowest >= 0) return 0;
@@ -167,22 +181,23 @@ static int is_format(Format format, i64 itemsize) {
 
 ENTRY(grid_find_steps) {
     (void)scratch;
-    const double *least = arg[1].data, *greatest = arg[2].data;
     i64 columns = arg[0].shape[1], waiting = 0;
-    double *steps = arg[6].data, step = 0, code = 0;
-    GridRun run = {NULL, columns, arg[3].f, {arg[4].i, arg[5].i}};
+    double *steps = arg[4].data, step = 0, code = 0;
+    GridRun run = {NULL, columns, arg[1].f, {arg[2].i, arg[3].i}};
     if (!is_format(run.format, arg[0].itemsize)) return BAD_SIZES;
     for (i64 r = 0; r < arg[0].shape[0]; r++) {
-        i32 *codes = (i32 *)arg[7].data + r * columns;
+        i32 *codes = (i32 *)arg[5].data + r * columns;
         run.values = (const u8 *)arg[0].data + r * columns * arg[0].itemsize;
         steps[r] = step;
-        if (greatest[r] == 0) { /* all zeros: the step of its neighbour */
+        Interval sizes = magnitudes(&run);
+        if (sizes.high == __builtin_inf()) return 0;
+        if (sizes.high == 0) { /* all zeros: the step of its neighbour */
             memset(codes, 0, (size_t)columns * sizeof *codes);
             continue;
         }
-        step = steps[r] = find_step(&run, least[r], greatest[r], code, codes);
+        step = steps[r] = find_step(&run, sizes.low, sizes.high, code, codes);
         if (step == 0) return 0;
-        code = round_even(greatest[r] / step);
+        code = round_even(sizes.high / step);
         while (waiting < r && steps[waiting] == 0) steps[waiting++] = step;
         waiting = r + 1;
     }

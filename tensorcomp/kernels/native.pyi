@@ -36,21 +36,13 @@ def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes
 # grid.c
 
 def grid_find_steps(
-    values: Array,
-    least: Array,
-    greatest: Array,
-    limit: float,
-    mantissa: int,
-    lowest: int,
-    steps: Array,
-    codes: Array,
-    /,
+    values: Array, limit: float, mantissa: int, lowest: int, steps: Array, codes: Array, /
 ) -> bool:
-    """Set steps (R,) and codes (R, C) int32 of runs of finite floats, with value = code × step.
+    """Set steps (R,) and codes (R, C) int32 of runs of floats, with value = code × step.
 
-    least and greatest (R,) float64 are the runs' magnitudes but zeros; the products are rounded
-    to a format of `mantissa` bits whose smallest normal is 2**lowest. A run of zeros gets the step
-    of its neighbour. Return whether each run has codes within ±limit.
+    The products are rounded to a format of `mantissa` bits whose smallest normal is 2**lowest. A
+    run of zeros gets the step of its neighbour. Return whether each run has codes within ±limit;
+    one that holds NaN or infinity has none.
     """
 
 def grid_restore(codes: Array, steps: Array, mantissa: int, lowest: int, out: Array, /) -> int:

@@ -48,7 +48,7 @@ KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 
 /* grid.c */
-KERNEL(grid_find_steps, "F[r,c] f64[r] f64[r] float int int &f64[r] &i32[r,c]")
+KERNEL(grid_find_steps, "F[r,c] float int int &f64[r] &i32[r,c]")
 KERNEL(grid_restore, "~W[r,c] ~f64[r] int int &F[r,c]")
 
 /* groups.c */

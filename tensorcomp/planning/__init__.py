@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tensorcomp.planning.planner import Planner, Tensor
     from tensorcomp.planning.profiles import PROFILES, Profile, load_profile
     from tensorcomp.planning.requests import make_planner
-    from tensorcomp.planning.roles import RoleDecision, classify, classify_all
+    from tensorcomp.planning.roles import RoleDecision, classify, classify_all, roles_of
     from tensorcomp.planning.rules import Rule, parse_rule
 
 _HOMES = {
@@ -49,6 +49,7 @@ _HOMES = {
     "plan_from_json": "checkpoint_plan",
     "plan_lossless": "lossless",
     "plan_to_json": "checkpoint_plan",
+    "roles_of": "roles",
     "sample_rows": "lossless",
 }
 
@@ -77,6 +78,7 @@ __all__ = [
     "plan_from_json",
     "plan_lossless",
     "plan_to_json",
+    "roles_of",
     "sample_rows",
 ]
 

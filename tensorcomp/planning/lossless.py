@@ -245,7 +245,7 @@ def _is_grid(array: np.ndarray) -> bool:
     """Return whether the first rows are integers times a scale; others fail within microseconds."""
     few = array[:_GRID_ROWS] if array.ndim > 1 else array[:_PROBE]
     try:
-        Grid().encode(readable(few))
+        Grid().encode(few)
     except NotRepresentable:
         return False
     return True

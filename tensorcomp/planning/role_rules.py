@@ -38,7 +38,7 @@ class Neighbours:
 _NOBODY = Neighbours({})
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # as `TensorRecord`: there is one for each tensor
 class Place:
     """A tensor as the rules see it: its name and shape, and the tensors around it.
 
@@ -98,13 +98,14 @@ class RoleRule:
         """Return whether the pattern is in a name."""
         return self._compiled.search(name) is not None
 
-    def reason(self, place: Place) -> str | None:
-        """Return why this line fits, or None if it does not."""
-        if self.fits is not None and not self.fits(place):
-            return None
-        found = self._compiled.search(place.name)
-        if found is None:
-            return None
+    def holds(self, place: Place) -> bool:
+        """Return whether this line fits."""
+        return (self.fits is None or self.fits(place)) and self.is_in(place.name)
+
+    def why_in(self, name: str) -> str:
+        """Return why this line fits a name that holds its pattern."""
+        found = self._compiled.search(name)
+        assert found is not None
         return self.why or f"name holds {found.group().strip('._')!r}"
 
     @functools.cached_property

@@ -7,9 +7,7 @@ lower case, with dots for slashes.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator
 
 from tensorcomp.planning.role_rules import (
     Place,
@@ -190,7 +188,7 @@ RULES: tuple[RoleRule, ...] = (
 )
 
 
-_LAYER_NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
+_LAYER_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def numbered_alike(name: str) -> str:
@@ -210,24 +208,19 @@ class MatchingRules:
         self._found: list[RoleRule] = []
         self._more = (rule for rule in RULES if rule.is_in(name))
 
-    def __iter__(self) -> Iterator[RoleRule]:
-        """Yield them in the table's order."""
-        for number in itertools.count():
+    def first_fitting(self, place: Place) -> RoleRule:
+        """Return the first that fits, as the last of all always does.
+
+        Parameters
+        ----------
+        place : Place
+            Of this name, or of one numbered alike.
+        """
+        number = 0
+        while True:
             if number == len(self._found):
-                following = next(self._more, None)
-                if following is None:
-                    return
-                self._found.append(following)
-            yield self._found[number]
-
-
-def first_rule(place: Place, rules: Iterable[RoleRule] = RULES) -> tuple[RoleRule, str]:
-    """Return the first line that fits, and why; the last of all fits everything.
-
-    Parameters
-    ----------
-    place : Place
-    rules : iterable of RoleRule, optional
-        Those that may fit, in the table's order.
-    """
-    return next((rule, why) for rule in rules if (why := rule.reason(place)) is not None)
+                self._found.append(next(self._more))
+            rule = self._found[number]
+            if rule.fits is None or rule.fits(place):
+                return rule
+            number += 1

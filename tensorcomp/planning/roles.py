@@ -46,8 +46,8 @@ from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.role_rules import Neighbours, Place, RoleRule
-from tensorcomp.planning.role_table import RULES, MatchingRules, first_rule, numbered_alike
+from tensorcomp.planning.role_rules import Neighbours, Place
+from tensorcomp.planning.role_table import RULES, MatchingRules, numbered_alike
 
 if TYPE_CHECKING:
     from tensorcomp.checkpoints import TensorInfo
@@ -100,7 +100,9 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     str
         One of `ROLES`.
     """
-    return _decide(Place(_spelled(name), shape), dtype).role
+    place = Place(_spelled(name), shape)
+    found = _told_by_type(place, dtype)
+    return MatchingRules(place.name).first_fitting(place).role if found is None else found[0]
 
 
 def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
@@ -115,42 +117,70 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     dict of str to RoleDecision
         By name, in the order of `infos`.
     """
-    tensors = list(infos)
-    shapes = {_spelled(info.name): info.shape for info in tensors}
+    tensors = list(_placed(infos))
+    columns_out = any(_is_transposed(place) for _, place, _ in tensors if _is_conv1d(place))
+    decisions = {}
+    for info, place, rules in tensors:
+        found = _told_by_type(place, info.dtype)
+        if found is None:
+            rule = rules.first_fitting(place)
+            found = rule.role, rule.why_in(place.name)
+        square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
+        transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
+        decisions[info.name] = RoleDecision(*found, transposed)
+    return decisions
+
+
+def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
+    """Return the role of every tensor of a checkpoint, as `classify_all` does, and nothing else.
+
+    Parameters
+    ----------
+    infos : iterable of TensorInfo
+
+    Returns
+    -------
+    dict of str to str
+        By name, in the order of `infos`.
+    """
+    roles = {}
+    for info, place, rules in _placed(infos):
+        found = _told_by_type(place, info.dtype)
+        roles[info.name] = rules.first_fitting(place).role if found is None else found[0]
+    return roles
+
+
+def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, MatchingRules]]:
+    """Yield every tensor, its place, and the rules whose pattern is in its name."""
+    tensors = [(_spelled(info.name), info) for info in infos]
+    shapes = {name: info.shape for name, info in tensors}
     matching = functools.cache(MatchingRules)  # layers differ in numbers only
 
     def embeddings() -> Iterator[tuple[int, ...]]:
         for name, shape in shapes.items():
-            rule, _ = first_rule(Place(name, shape), matching(numbered_alike(name)))
+            rule = matching(numbered_alike(name)).first_fitting(Place(name, shape))
             if rule.role == "embedding":
                 yield shape
 
     neighbours = Neighbours(shapes, embeddings)
-    places = [Place(_spelled(info.name), info.shape, neighbours) for info in tensors]
-    columns_out = any(_is_transposed(place) for place in places if _is_conv1d(place))
-    decisions = {}
-    for info, place in zip(tensors, places, strict=True):
-        found = _decide(place, info.dtype, matching(numbered_alike(place.name)))
-        square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
-        transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
-        decisions[info.name] = RoleDecision(found.role, found.why, transposed)
-    return decisions
+    for name, info in tensors:
+        yield info, Place(name, info.shape, neighbours), matching(numbered_alike(name))
 
 
 def _spelled(name: str) -> str:
     return name[-_LONGEST:].lower().replace("/", ".")
 
 
-def _decide(place: Place, dtype: str, rules: Iterable[RoleRule] = RULES) -> RoleDecision:
+def _told_by_type(place: Place, dtype: str) -> tuple[str, str] | None:
+    """Return the role of a tensor, and why, where its type tells."""
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
-        return RoleDecision("opaque", f"{dtype} is no type with known values")
-    if numpy_type.kind in _KINDS and not _STEP.reason(place):
-        return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
+        return "opaque", f"{dtype} is no type with known values"
+    if numpy_type.kind in _KINDS and not _STEP.holds(place):
+        return _KINDS[numpy_type.kind], f"type {dtype}"
     if dtype == "F8_E8M0":
-        return RoleDecision("scale", "a type of powers of two")
-    rule, why = first_rule(place, rules)
-    return RoleDecision(rule.role, why)
+        return "scale", "a type of powers of two"
+    return None
 
 
 _STEP = RULES[0]  # counts of steps are often integers

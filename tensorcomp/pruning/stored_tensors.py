@@ -15,7 +15,7 @@ from tensorcomp.checkpoints.naming import listed, shown
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
-from tensorcomp.planning.roles import classify_all
+from tensorcomp.planning.roles import roles_of
 from tensorcomp.planning.rules import Rule
 
 USUAL = ("linear", "conv")
@@ -93,7 +93,7 @@ def choose(
     used: set[str] = set()
     chosen: list[Chosen] = []
     for source, names in zip(sources, keys, strict=True):
-        roles = classify_all(source.tensors)
+        roles = roles_of(source.tensors)
         tied: dict[str, list[str]] = {}
         for alias, name in source.aliases.items():
             tied.setdefault(name, []).append(alias)
@@ -101,7 +101,7 @@ def choose(
             if not _may_be_pruned(info):
                 continue
             own = (info.name, *tied.get(info.name, ()))
-            role = roles[info.name].role
+            role = roles[info.name]
             key = names[info.name]
             called = {key, *own}
             found = [r.selector for r in rules if any(r.selects(name, role) for name in called)]

@@ -9,9 +9,9 @@ from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import TensorRecord
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # as `TensorRecord`
 class TensorReport:
-    """What became of one tensor.
+    """What became of one tensor; it is not changed once it is made.
 
     Parameters
     ----------

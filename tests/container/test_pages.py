@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tensorcomp.container import pages
-from tensorcomp.container.pages import ask_for_large_pages, populate
+from tensorcomp.container.pages import ask_for_large_pages, empty_in_large_pages, populate
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 5000, 1 << 20, (3 << 20) + 17])
@@ -19,6 +19,15 @@ def test_populating_changes_nothing(size: int) -> None:
     populate(array[1:])
     ask_for_large_pages(array.ctypes.data, array.nbytes)
     assert np.array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("size", [0, 5000, 2 << 20, (6 << 20) - 1])
+def test_memory_in_large_pages_can_be_written_to_its_end(size: int) -> None:
+    array = empty_in_large_pages(size)
+    array[:] = 7
+    assert (array.size, array.dtype) == (size, np.uint8)
+    assert (array == 7).all()
+    assert size < 2 << 20 or array.ctypes.data % (2 << 20) == 0
 
 
 def test_systems_without_such_advice_do_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from role_families import FAMILIES
 from tensorcomp.checkpoints import TensorInfo
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.role_rules import Neighbours, Place
-from tensorcomp.planning.role_table import RULES, first_rule, numbered_alike
+from tensorcomp.planning.role_table import RULES, MatchingRules, numbered_alike
 from tensorcomp.planning.roles import (
     ROLES,
     SELECTORS,
@@ -65,7 +65,7 @@ def test_every_line_of_the_table_decides_its_own_example(rule):
     shapes = {**rule.around, name: rule.shape}
     embeddings = [shape for other, shape in rule.around.items() if "embedding" in other]
     place = Place(name, rule.shape, Neighbours(shapes, lambda: embeddings))
-    assert first_rule(place)[0] is rule
+    assert MatchingRules(name).first_fitting(place) is rule
 
 
 @pytest.mark.parametrize(
