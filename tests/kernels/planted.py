@@ -28,8 +28,8 @@ BUGS = {
     "bits behind the data": Planted(
         "bits.h", "i64 byte = min64(position >> 3, in.size - 8);", "i64 byte = position >> 3;"
     ),
-    "a refill 8 bytes late": Planted(
-        "bits.h", "minu(position >> 3, limit))", "minu(position >> 3, limit + 8))"
+    "a refill behind the data": Planted(
+        "bits.h", "stream + minu(position >> 3, limit)", "stream + (position >> 3)"
     ),
     "a round of decoding too many": Planted(
         "huffman_runs.h",
@@ -46,11 +46,7 @@ BUGS = {
     "planes of another size": Planted(
         "bitpack.c", "    if (bytes != arg[0].size) return bytes;\n", ""
     ),
-    "lengths that are no code": Planted(
-        "huffman.c",
-        "if (!valid_lengths(arg[2].data, number, size, longest)) return NO_PREFIX_CODE;",
-        "",
-    ),
+    "a sign too many": Planted("sparse.inc", "(W)signs[min64(k, last)]", "(W)signs[k]"),
 }
 
 
