@@ -11,19 +11,23 @@ cpu_level: int
 
 # uniform.c
 
-def uniform_quantize(values: Array, inverse: float, codes: Array, /) -> bool:
+def uniform_encode(
+    values: Array, inverse: float, stride: int, codes: Array, centroids: Array, /
+) -> int:
     """Set codes (n,) int16 to values × inverse in their own type, rounded, ties to even.
 
-    Return whether all fit in ±32,767, to which the others are clipped.
+    Of each `stride` elements the first 64 are looked at for the centroids (8,) int8: how far the
+    means of cells ±1, ±2, … lie below them in magnitude, in 1/256 cell (0: none is). Return how
+    many centroids there are without zeros at the end, or -1 if a code is not within ±32,767.
     """
 
-def uniform_sum_residuals(
-    values: Array, inverse: float, codes: Array, stride: int, sums: Array, counts: Array, /
-) -> int:
-    """Add up how far magnitudes lie above the middle of their cells, in 1/65,536 of a cell.
+def uniform_values(
+    lowest: int, parts: int, step: float, centroids: Array, limit: float, out: Array, /
+) -> None:
+    """Set out (n,) to the points from `lowest` on times step / parts, clipped to ±limit.
 
-    Of each `stride` elements the first 64 are taken. sums, counts (M,) int64, zero at first: of the
-    codes ±0 … ±(M - 1).
+    centroids (M,) int8: how far the values of points ±1, ±2, … lie below them in magnitude, in
+    1/256 step.
     """
 
 def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes: Array, /) -> bool:

@@ -38,8 +38,8 @@ KERNEL(ans_decode, "~u8[n] ~&i64[8] ~u8[p] ~u16[a] int int int u8[r]? u8[c]? u16
 KERNEL(ans_unpack_escaped, "~u8[n] int int &W[e]")
 
 /* uniform.c */
-KERNEL(uniform_quantize, "F[n] float &i16[n]")
-KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
+KERNEL(uniform_encode, "F[n] float int &i16[n] &i8[8]")
+KERNEL(uniform_values, "~int int float ~i8[m] float &F[n]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 
 /* grid.c */
