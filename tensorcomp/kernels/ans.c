@@ -60,18 +60,19 @@ static void tell_quantizers(Machine m, u8 *states, int folded, u16 offset, u16 s
     }
 }
 
-/* Two tables in turn, because an increment of a counter that was just written has to wait; more would not stay in the
-   nearest cache. */
-static void count_indices(const u16 *indices, i64 n, u32 *even, u32 *odd) {
+/* Tables in turn, because an increment of a counter that was just written has to wait: four if they stay in the nearest
+   cache, else two. */
+enum { COUNTERS_APART = 4, FEW_COUNTERS = 1 << 11 };
+static void count_indices(const u16 *indices, i64 n, u32 *const *counters) {
     i64 i = 0;
     for (; i + 4 <= n; i += 4) {
         u64 four = load64((const u8 *)(indices + i));
-        even[four & 0xFFFF]++;
-        odd[four >> 16 & 0xFFFF]++;
-        even[four >> 32 & 0xFFFF]++;
-        odd[four >> 48]++;
+        counters[0][four & 0xFFFF]++;
+        counters[1][four >> 16 & 0xFFFF]++;
+        counters[2][four >> 32 & 0xFFFF]++;
+        counters[3][four >> 48]++;
     }
-    for (; i < n; i++) even[indices[i]]++;
+    for (; i < n; i++) counters[0][indices[i]]++;
 }
 
 /* Set indices (n,) to context << bits | symbol, and counts (size,) of each index. The upper half is that of quantizer
@@ -82,8 +83,11 @@ static i64 index_words(const Arg *words, int folded, i64 bits, ContextRows *rows
     i64 n = words->size, itemsize = words->itemsize;
     u8 states[MACHINES] = {0};
     u16 bases[CONTEXT_BLOCK];
-    TAKE(u32, counters, 2 * size);
-    memset(counters, 0, (size_t)size * 2 * sizeof *counters);
+    i64 tables = size <= FEW_COUNTERS ? COUNTERS_APART : 2;
+    TAKE(u32, counters, tables * size);
+    memset(counters, 0, (size_t)(tables * size) * sizeof *counters);
+    u32 *in_turn[COUNTERS_APART];
+    for (int j = 0; j < COUNTERS_APART; j++) in_turn[j] = counters + j % tables * size;
     for (i64 start = 0; start < n; start += CONTEXT_BLOCK) {
         i64 count = min64(n - start, CONTEXT_BLOCK);
         u16 *restrict some = indices + start;
@@ -93,9 +97,11 @@ static i64 index_words(const Arg *words, int folded, i64 bits, ContextRows *rows
             for (i64 i = 0; i < count; i++) some[i] |= bases[i];
         }
         if (m.width) tell_quantizers(m, states, folded, (u16)(size / 2), (u16)((1 << bits) - 1), count, some);
-        count_indices(some, count, counters, counters + size);
+        count_indices(some, count, in_turn);
     }
-    for (i64 i = 0; i < size; i++) counts[i] = (i64)counters[i] + counters[size + i];
+    memset(counts, 0, (size_t)size * sizeof *counts);
+    for (i64 j = 0; j < tables; j++)
+        for (i64 i = 0; i < size; i++) counts[i] += in_turn[j][i];
     return 0;
 }
 

@@ -201,12 +201,14 @@ typedef struct {
 
 /* Take the frequencies of `c` if they cost less than the best so far, and return whether they do. */
 static int consider(Choice *choice, const Counted *c, i64 cost, i64 escape, i64 escapes) {
-    for (i64 k = 0; k < c->contexts; k++)
-        cost +=
-            normalize_row(&choice->normalizer, c->counts + k * c->size, c->size, choice->trial + k * c->size);
-    if (choice->cost >= 0 && cost >= choice->cost) return 0;
+    i64 entries = c->contexts * c->size;
+    cost += entries << COST_FRACTION; /* a bit each, at least */
+    for (i64 k = 0; k < entries; k += c->size) {
+        cost += normalize_row(&choice->normalizer, c->counts + k, c->size, choice->trial + k);
+        if (choice->cost >= 0 && cost >= choice->cost) return 0;
+    }
     i64 bits = table_bits(choice->trial, c->contexts, c->size);
-    cost += bits << COST_FRACTION;
+    cost += (bits - entries) << COST_FRACTION;
     if (choice->cost >= 0 && cost >= choice->cost) return 0;
     choice->cost = cost;
     choice->best.contexts = c->contexts;
@@ -214,7 +216,7 @@ static int consider(Choice *choice, const Counted *c, i64 cost, i64 escape, i64 
     choice->escape = escape;
     choice->escapes = escapes;
     choice->table_bits = bits;
-    memcpy(choice->best.counts, choice->trial, (size_t)(c->contexts * c->size) * sizeof *choice->trial);
+    memcpy(choice->best.counts, choice->trial, (size_t)entries * sizeof *choice->trial);
     memcpy(choice->best.symbols, c->symbols, (size_t)c->size * sizeof *c->symbols);
     return 1;
 }
