@@ -178,7 +178,7 @@ class Ans(Serializer):
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
         model = unpack_model(packed_model, number // quantizers, out, shared)
-        starts = stream_starts(bits, stream.size).tolist()
+        starts = stream_starts(bits, stream.size)
         stops = [8 * (start + (b + 7) // 8) for start, b in zip(starts, bits, strict=True)]
         heads = np.array([*map(operator.sub, stops, bits), *states])
         folded = _is_folded(out)

@@ -123,8 +123,8 @@ static u64 inverse_step(i64 states) {
 
 /* Set owners[i] to the index of the symbol that owns the i-th state met. */
 static void list_owners(const i64 *frequencies, i64 n, u16 *owners) {
-    for (i64 a = 0; a < n; a++)
-        for (i64 k = 0; k < frequencies[a]; k++) *owners++ = (u16)a;
+    for (i64 a = 0; a < n; owners += frequencies[a++])
+        for (i64 k = 0, states = frequencies[a]; k < states; k++) owners[k] = (u16)a;
 }
 
 /* A decoder's entry: value << 16 | base << 4 | bits. The next state is base + the next `bits` bits of the stream, below
