@@ -159,7 +159,7 @@ def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:
     NotRepresentable
         If it overflows: the step is too small for the dtype.
     """
-    inverse = 1 / float(step)
+    inverse = 1 / float(step) if step else math.inf
     if inverse >= (_SINGLE_OVERFLOWS if dtype.itemsize == 4 else math.inf):
         raise NotRepresentable(f"{codec}: a step of {step:g} is too small for {dtype}")
     return inverse
