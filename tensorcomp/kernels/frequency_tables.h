@@ -45,7 +45,7 @@ INLINE i64 predict(const i64 *table, i64 n, i64 k, i64 a, i64 *activity) {
     }
     i64 above = at[-n], corner = a > 0 ? at[-n - 1] : 0;
     *activity = bit_length((u64)(llabs(left - corner) + llabs(above - corner)));
-    i64 least = min64(left, above), most = max64(left, above); /* by chance: no branches */
+    i64 least = min64(left, above), most = max64(left, above); /* branches would go by chance */
     return max64(least, min64(most, left + above - corner));
 }
 
