@@ -25,6 +25,8 @@ from tensorcomp.runs import runs
 from tensorcomp.threads import Workers
 
 _SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
+# Of tensors this small, most time goes to Python, whose lock threads would hand to and fro.
+_SMALL_TENSOR = 1 << 17
 _RUN_BYTES, _RUN_TENSORS = 1 << 19, 64  # that a thread prepares together, at most
 _RUNS_AHEAD = 16
 ROOM = 1 << 26  # bytes of copies a thread
@@ -135,7 +137,7 @@ def chunk_jobs(
     prepared_runs = workers.in_order(
         prepare_run,
         runs(source.tensors, lambda info: info.nbytes, _RUN_BYTES, _RUN_TENSORS),
-        small=lambda run: sum(info.nbytes for info in run) < _SMALL_BYTES,
+        small=lambda run: all(info.nbytes < _SMALL_TENSOR for info in run),
         ahead=_RUNS_AHEAD,
         size=lambda run: sum(_memory(source, info) for info in run),
         room=ROOM,

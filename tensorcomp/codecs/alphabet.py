@@ -37,7 +37,7 @@ def unpack_symbols(data: bytes, itemsize: int) -> np.ndarray:
         If there is none, or one is too large.
     """
     present = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-    symbols = np.flatnonzero(present)
+    symbols = present.nonzero()[0]
     if symbols.size == 0 or symbols[-1] >= 1 << (8 * itemsize):
         raise CodecError(f"the alphabet is empty or wider than {8 * itemsize} bits")
     return symbols.astype(np.uint16)

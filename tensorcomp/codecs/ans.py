@@ -9,28 +9,32 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from tensorcomp.codecs.alphabet import pack_symbols, symbols_of, unpack_symbols
+from tensorcomp.codecs.alphabet import symbols_of, unpack_symbols
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bypass import join_low, low_bytes, split_low
 from tensorcomp.codecs.contexts import (
     SUMS,
     ContextModel,
+    has_levels,
+    integers,
+    is_signed,
     learn_columns,
-    learn_model,
-    pack_model,
     shares_columns,
+    unpack_columns,
     unpack_model,
 )
 from tensorcomp.codecs.escapes import unpack_escaped
-from tensorcomp.codecs.frequencies import Frequencies, cheapest_frequencies
+from tensorcomp.codecs.frequencies import log2_table
 from tensorcomp.codecs.machines import MACHINES
-from tensorcomp.codecs.sections import pack_sections, unpack_sections
+from tensorcomp.codecs.sections import compress, unpack_sections
 from tensorcomp.codecs.streams import PADDING, split_side, stream_starts
+from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
 _HEAD = struct.Struct("<12Q")
 _STREAMS = 4
+_MOST_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
 Levels: TypeAlias = "tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]"
 
 
@@ -108,34 +112,35 @@ class Ans(Serializer):
         low_bits, packed_low = 0, np.empty(0, np.uint8)
         if self.bypass and _is_folded(array):
             low_bits, array, packed_low = split_low(array)
-        words, folded = symbols_of(array), _is_folded(array)
-        bits = 8 if words.itemsize == 1 else max(native.ans_bits(words, folded), 1)
-        most = 1 << (16 - max(bits, self.states))
-        quantizers = 2 if self._is_apart(array.dtype, low_bits) and most > 1 else 1
-        wanted = min(self.contexts, most // quantizers)
-        model = learn_model(array, wanted if array.itemsize <= 2 else 1, shared)
-        contexts = quantizers * (wanted if model else 1)
-        indices = np.empty(words.size, np.uint16)
-        counts = np.empty(contexts << bits, np.int64)
-        machine = self.trellis if quantizers > 1 else 0
-        levels = _levels_of(model, bits)
-        native.ans_index(words, folded, bits, *levels, machine, indices, counts)
-        rows = model.row_levels.size if model else 0
-        chosen = cheapest_frequencies(counts.reshape(contexts, -1), self.states, rows, quantizers)
-        number = len(chosen.table)
-        streams, heads, escaped = self._encode_streams(indices, contexts, bits, chosen)
-        head = number, chosen.escape, chosen.escapes, bits | low_bits << 8, *heads
-        step = contexts // number
-        side = pack_sections(
-            [
-                _HEAD.pack(*head),
-                pack_symbols(chosen.symbols),
-                chosen.packed.tobytes(),
-                escaped,
-                *pack_model(model.joined(step) if model and number > quantizers else None),
-            ]
+        # Elements wider than 16 bits are cut into their bytes, which have one context.
+        small = array.itemsize <= 2
+        words = as_rows(as_words(array)) if small else array.reshape(1, -1).view(np.uint8)
+        matrix = integers(array) if small else words
+        scaled = self.contexts > 1 and small and has_levels(matrix, shared)
+        width, columns = unpack_columns(shared, words.shape[1]) if scaled and shared else (0, None)
+        room = (words.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
+        streams = np.empty(_STREAMS * room, np.uint8)
+        side = np.empty(_MOST_SIDE + 2 * words.size + sum(words.shape), np.uint8)
+        sizes = np.empty(2, np.int64)
+        native.ans_encode(
+            words,
+            matrix,
+            _is_folded(array),
+            is_signed(array),
+            self.contexts if scaled else 1,
+            self.states,
+            self.trellis if self._is_apart(array.dtype, low_bits) else 0,
+            width,
+            columns,
+            log2_table(self.states),
+            low_bits,
+            side,
+            streams,
+            sizes,
         )
-        return [struct.pack("<Q", len(side)), side, packed_low, streams, bytes(PADDING)]
+        used, coded = sizes.tolist()
+        packed = compress(side[:used].data)
+        return [struct.pack("<Q", len(packed)), packed, packed_low, streams[:coded], bytes(PADDING)]
 
     def _is_apart(self, dtype: np.dtype, low_bits: int) -> bool:
         """Return whether quantizers have contexts of their own, if there are several contexts.
@@ -143,29 +148,6 @@ class Ans(Serializer):
         Where low bits are stored apart, distributions are so flat that they would look alike.
         """
         return self.trellis > 0 and dtype.itemsize <= 2 and low_bits == 0
-
-    def _encode_streams(
-        self, indices: np.ndarray, contexts: int, bits: int, chosen: Frequencies
-    ) -> tuple[np.ndarray, list[int], bytes]:
-        """Return the four streams, the bits and then the first state of each, escaped values."""
-        room = (indices.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
-        streams = np.empty(_STREAMS * room, np.uint8)
-        heads = np.empty(2 * _STREAMS, np.int64)
-        escaped = np.zeros((chosen.escapes * bits + 7) // 8 + PADDING, np.uint8)
-        used = native.ans_encode(
-            indices,
-            chosen.table,
-            chosen.symbols,
-            contexts,
-            bits,
-            self.states,
-            chosen.escape,
-            chosen.escapes,
-            streams,
-            heads,
-            escaped,
-        )
-        return streams[:used], heads.tolist(), escaped[:-PADDING].tobytes()
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
@@ -196,7 +178,7 @@ class Ans(Serializer):
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
         model = unpack_model(packed_model, number // quantizers, out, shared)
-        starts = stream_starts(bits, stream.size).tolist()
+        starts = stream_starts(bits, stream.size)
         stops = [8 * (start + (b + 7) // 8) for start, b in zip(starts, bits, strict=True)]
         heads = np.array([*map(operator.sub, stops, bits), *states])
         folded = _is_folded(out)

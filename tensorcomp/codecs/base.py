@@ -68,11 +68,15 @@ class Codec(ABC):
     long_chunks : bool
         Whether a tensor's chunks should be as long as the format allows, because each pays for
         something that depends little on its length.
+    is_transform, is_filter : bool
+        What `isinstance` tells, which takes long for abstract classes.
     """
 
     id: ClassVar[str]
     lossless: ClassVar[bool] = True
     long_chunks: ClassVar[bool] = False
+    is_transform: ClassVar[bool] = False
+    is_filter: ClassVar[bool] = False
 
     def config(self) -> dict[str, Any]:
         """Return the fields as JSON values; with the id they are the codec's whole identity."""
@@ -107,6 +111,7 @@ class Transform(Codec):
         Other names of parts that a tree's text may use.
     """
 
+    is_transform: ClassVar[bool] = True
     default_parts: ClassVar[Mapping[str, str]]
     part_aliases: ClassVar[Mapping[str, str]] = {}
 
@@ -165,6 +170,8 @@ class Serializer(Codec):
 
 class Filter(Codec):
     """Turns bytes into fewer bytes."""
+
+    is_filter: ClassVar[bool] = True
 
     @abstractmethod
     def encode(self, data: bytes) -> bytes:

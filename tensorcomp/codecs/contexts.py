@@ -68,37 +68,43 @@ def learn_columns(array: np.ndarray) -> bytes:
     Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
     enough of them to tell its own columns apart, which is better.
     """
-    matrix = _integers(array)
+    matrix = integers(array)
     rows, columns = matrix.shape
     if rows < 2 or columns <= _LONG_ROW:
         return b""
     row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
-    width = native.contexts_find(matrix, _is_signed(array), 0, 1, row_levels, column_levels, None)
+    width = native.contexts_find(matrix, is_signed(array), 0, 1, row_levels, column_levels, None)
     return pack_sections([_U64.pack(width), column_levels.tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
     """Return the context model of a chunk, or None where one context is all there can be."""
-    matrix = _integers(array)
-    rows, columns = matrix.shape
-    if contexts == 1 or columns < _SHORTEST_ROW or (rows < 2 and not shared):
+    matrix = integers(array)
+    if contexts == 1 or not has_levels(matrix, shared):
         return None
+    rows, columns = matrix.shape
     row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
     width, column_levels = 0, np.empty(columns, np.uint8)
     if shared:
         width, column_levels[:] = unpack_columns(shared, columns)
     native.contexts_find(
-        matrix, _is_signed(array), width, contexts, row_levels, column_levels, context_of
+        matrix, is_signed(array), width, contexts, row_levels, column_levels, context_of
     )
     return ContextModel(row_levels, column_levels, context_of, own=not shared)
 
 
-def _is_signed(array: np.ndarray) -> bool:
+def has_levels(matrix: np.ndarray, shared: bytes) -> bool:
+    """Return whether rows and columns of a matrix can have levels."""
+    rows, columns = matrix.shape
+    return columns >= _SHORTEST_ROW and (rows > 1 or bool(shared))
+
+
+def is_signed(array: np.ndarray) -> bool:
     """Return whether levels are logarithms: of magnitudes, or of how often a mask is true."""
     return array.dtype.kind in "ib"
 
 
-def _integers(array: np.ndarray) -> np.ndarray:
+def integers(array: np.ndarray) -> np.ndarray:
     """Return the matrix of an array; what is no integer counts as its bits do, true as 1."""
     if array.dtype.kind == "b":
         return as_rows(as_words(array) != 0)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.codecs.frequencies import NO_ESCAPE
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
+
+NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
 
 
 def unpack_escaped(

@@ -126,7 +126,7 @@ class Huffman(Serializer):
         lengths = np.frombuffer(packed_lengths, np.uint8).reshape(number, -1)
         lengths = np.cumsum(lengths, axis=0, dtype=np.uint8)
         model = unpack_model(packed_model, number, out, shared)
-        starts = stream_starts(bits, stream.size)
+        starts = np.array(stream_starts(bits, stream.size))
         positions = 8 * starts
         words, rows, columns, context_of = _laid_out(symbols, model)
         wrong = native.huffman_decode(

@@ -13,6 +13,7 @@ import numpy as np
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _PIECE = 1 << 20  # elements looked at together
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def widened(array: np.ndarray, codec: str) -> np.ndarray:
@@ -29,14 +30,23 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
     NotRepresentable
         If the array holds no floats, or NaN or infinity.
     """
-    if not is_real(array.dtype):
-        raise NotRepresentable(f"{codec}: {array.dtype} is no float type with a zero")
-    wide = array if array.dtype.kind == "f" and array.itemsize >= 4 else array.astype(np.float32)
-    if not np.isfinite(wide).all():
-        raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
-    wide = wide.view() if wide.flags.c_contiguous else wide.copy(order="C")
+    wide = as_reals(array, codec).reshape(array.shape)
+    require_finite(wide, codec)
     wide.flags.writeable = False
     return wide
+
+
+def as_reals(array: np.ndarray, codec: str) -> np.ndarray:
+    """Return a float array's values as `widened` does, flat, whether they are finite or not."""
+    if not is_real(array.dtype):
+        raise NotRepresentable(f"{codec}: {array.dtype} is no float type with a zero")
+    return array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
+
+
+def require_finite(array: np.ndarray, codec: str) -> None:
+    """Raise `NotRepresentable` where a float array holds NaN or infinity."""
+    if not all_finite(array):
+        raise NotRepresentable(f"{codec}: the array holds NaN or infinity")
 
 
 @functools.cache
@@ -91,7 +101,7 @@ def peak(array: np.ndarray) -> float:
 
 def work_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype in which values of a float dtype are computed."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    return _DOUBLE if dtype == _DOUBLE else _SINGLE
 
 
 @functools.cache

@@ -27,8 +27,13 @@ _local = _Local()
 
 def pack_sections(sections: Sequence[bytes]) -> bytes:
     """Return the sections, each behind its uint64 length, compressed by zstd."""
-    plain = b"".join(_U64.pack(len(section)) + section for section in sections)
-    return _local.compressor.compress(plain)
+    return compress(b"".join(_U64.pack(len(section)) + section for section in sections))
+
+
+def compress(plain: bytes | memoryview) -> bytes:
+    """Return what is there already as `pack_sections` lays sections out, compressed."""
+    packed: bytes = _local.compressor.compress(plain)
+    return packed
 
 
 def unpack_sections(data: bytes, count: int, limit: int) -> list[bytes]:

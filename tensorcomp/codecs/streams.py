@@ -6,6 +6,7 @@ to whole bytes, and `PADDING` zero bytes, because a decoder loads whole words.
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import numpy as np
@@ -46,7 +47,7 @@ def split_side(data: np.ndarray) -> tuple[bytes, np.ndarray]:
     return data[_U64.size : stop].tobytes(), data[stop:]
 
 
-def stream_starts(bits: list[int], size: int) -> np.ndarray:
+def stream_starts(bits: list[int], size: int) -> list[int]:
     """Return the byte where each stream of so many bits starts.
 
     Raises
@@ -59,4 +60,4 @@ def stream_starts(bits: list[int], size: int) -> np.ndarray:
     lengths = [(b + 7) // 8 for b in bits]
     if sum(lengths) + PADDING != size:
         raise CodecError(f"streams of {sum(lengths)} bytes in {size - PADDING}")
-    return np.cumsum([0, *lengths[:-1]])
+    return list(itertools.accumulate(lengths[:-1], initial=0))

@@ -196,13 +196,7 @@ def format_tree(node: Node) -> str:
 
     Every part is written out, fields only where they differ from their defaults.
     """
-    items = []
-    for field in fields(node.codec):  # type: ignore[arg-type]
-        value = getattr(node.codec, field.name)
-        if field.default is MISSING or value != field.default:
-            items.append(f"{field.name}={json.dumps(value)}")
-    items += [f"{name}={format_tree(child)}" for name, child in node.children]
-    return f"{node.codec.id}({', '.join(items)})" if items else node.codec.id
+    return node.text
 
 
 def short_tree(node: Node) -> str:

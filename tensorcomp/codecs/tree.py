@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -33,6 +34,7 @@ from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 FILTER = "bytes"  # the name of the only part that a serializer has
 _U64 = struct.Struct("<Q")
 _RAW, _CODED = b"\0", b"\1"
+_NO_ELEMENTS = ArraySpec((0,), np.dtype(np.uint8))
 # A filter may at most see the serializer's own framing on top of the array's bytes.
 _FILTER_SLACK = 1 << 12
 
@@ -61,23 +63,24 @@ class Node:
 
     def __post_init__(self) -> None:
         name = self.codec.id
-        if isinstance(self.codec, Filter) and self.children:
+        is_transform = self.codec.is_transform
+        if self.children and self.codec.is_filter:
             raise PlanError(f"{name} filters bytes and has no parts; got {self.children[0][0]!r}")
         for part, child in self.children:
-            is_filter = isinstance(child.codec, Filter)
-            if isinstance(self.codec, Transform) and is_filter:
+            is_filter = child.codec.is_filter
+            if is_transform and is_filter:
                 raise PlanError(
                     f"{name}: part {part!r} is an array, but {child.codec.id!r} filters bytes; "
                     "put a serializer there"
                 )
-            if not isinstance(self.codec, Transform) and (part != FILTER or not is_filter):
+            if not is_transform and (part != FILTER or not is_filter):
                 raise PlanError(
                     f"{name} gives bytes and takes at most one filter, as 'bytes='; "
                     f"got {part}={child.codec.id}"
                 )
         names = [part for part, _ in self.children]
-        if isinstance(self.codec, Transform):
-            expected = list(self.codec.parts(ArraySpec((0,), np.dtype(np.uint8))))
+        if is_transform:
+            expected = list(cast(Transform, self.codec).parts(_NO_ELEMENTS))
             if names != expected:
                 raise PlanError(f"{name} has the parts {expected}; got {names}")
         elif len(names) > 1:
@@ -92,7 +95,18 @@ class Node:
     @functools.cached_property
     def lossless(self) -> bool:
         """Whether every codec of the tree is."""
-        return all(codec.lossless for codec in self.walk())
+        return self.codec.lossless and all(child.lossless for _, child in self.children)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """What `codecs.text.format_tree` gives."""
+        items = []
+        for field in fields(self.codec):  # type: ignore[arg-type]
+            value = getattr(self.codec, field.name)
+            if field.default is MISSING or value != field.default:
+                items.append(f"{field.name}={json.dumps(value)}")
+        items += [f"{name}={child.text}" for name, child in self.children]
+        return f"{self.codec.id}({', '.join(items)})" if items else self.codec.id
 
     @functools.cached_property
     def shares_nothing(self) -> Shared:
@@ -121,9 +135,9 @@ def fit(node: Node, array: np.ndarray) -> Shared:
 def _shares(node: Node, spec: ArraySpec) -> bool:
     if node.codec.shares(spec):
         return True
-    if not isinstance(node.codec, Transform):
+    if not node.codec.is_transform:
         return False
-    specs = node.codec.parts(spec)
+    specs = cast(Transform, node.codec).parts(spec)
     return any(_shares(child, specs[name]) for name, child in node.children)
 
 
@@ -146,7 +160,7 @@ def nothing_shared(node: Node) -> Shared:
 
 
 def _array_children(node: Node) -> list[Node]:
-    return [child for _, child in node.children] if isinstance(node.codec, Transform) else []
+    return [child for _, child in node.children] if node.codec.is_transform else []
 
 
 def unpack_shared(node: Node, data: bytes) -> Shared:
@@ -287,9 +301,9 @@ def encode_seen(node: Node, array: np.ndarray, shared: Shared) -> tuple[Pieces, 
 
 
 def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
-    if isinstance(node.codec, Serializer):
+    if not node.codec.is_transform:
         try:
-            pieces = node.codec.encode(array, shared[0])
+            pieces = cast(Serializer, node.codec).encode(array, shared[0])
         except NotRepresentable:
             return raw_payload(array)
         for _, child in node.children:
@@ -397,11 +411,11 @@ def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> No
         if body.size != out.nbytes:
             raise CodecError(f"{node.codec.id}: {body.size} raw bytes for {out.nbytes}")
         out.reshape(-1).view(np.uint8)[:] = body
-    elif isinstance(node.codec, Serializer):
+    elif not node.codec.is_transform:
         for _, child in node.children:
             unfiltered = cast(Filter, child.codec).decode(body, 2 * out.nbytes + _FILTER_SLACK)
             body = np.frombuffer(unfiltered, np.uint8)
-        node.codec.decode(body, out, shared[0])
+        cast(Serializer, node.codec).decode(body, out, shared[0])
     else:
         _decode_parts(node, cast(Transform, node.codec), body, out, shared)
 

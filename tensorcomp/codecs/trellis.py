@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.machines import MACHINES
-from tensorcomp.codecs.rounding import check_float, is_real, widened, work_dtype
+from tensorcomp.codecs.rounding import as_reals, check_float, require_finite
 from tensorcomp.codecs.uniform import check_step, coded_parts, fill_values, inverse_of
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -89,16 +89,14 @@ class Trellis(Transform):
         NotRepresentable
             If the array holds no finite floats, or too large ones.
         """
-        if not is_real(array.dtype):
-            raise NotRepresentable(f"trellis: {array.dtype} is no float type with a zero")
-        values = array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
-        scale = float(inverse_of(self.step / _PARTS, values.dtype, "trellis"))
+        values = as_reals(array, "trellis")
+        scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
         codes = np.empty(-(-array.size // _ROW) * _ROW, np.dtype("<i2"))
         centroids = np.empty(MOST_CENTROIDS, np.int8)
         every = max(array.size // _SAMPLE, 1) if array.size >= _FEWEST else 0
         found = native.trellis_encode(values, scale, self.states, every, codes, centroids)
         if found < 0:
-            widened(array, "trellis")  # NaN and infinity have a message of their own
+            require_finite(array, "trellis")
             raise NotRepresentable(
                 f"trellis: an element has more than 32,766 steps of {self.step:g}"
             )
@@ -113,8 +111,7 @@ class Trellis(Transform):
         if codes.size == 0:
             return
         lowest = 2 * int(codes.min()) - 1
-        points = np.arange(lowest, 2 * int(codes.max()) + 1)
-        table = np.empty(points.size, out.dtype)
-        fill_values(points, 2, self.step, centroids, table)
+        table = np.empty(2 * int(codes.max()) + 1 - lowest, out.dtype)
+        fill_values(lowest, 2, self.step, centroids, table)
         words = as_words(out).reshape(-1)
         native.trellis_decode(codes, self.states, lowest, as_words(table), words)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.rounding import check_float, store, widened
+from tensorcomp.codecs.rounding import as_reals, check_float, largest, require_finite
 from tensorcomp.codecs.words import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
@@ -21,8 +21,7 @@ _LARGEST = 32767
 _FEWEST = 256  # elements that pay for centroids
 _SAMPLE = 1 << 15  # elements that centroids are learned from, about
 _SAMPLED_RUN = 64  # neighbours that are sampled together
-_PARTS = 1 << 16  # residuals are summed in this part of a cell
-CELL = 256  # centroids are told in this part of a step
+_SINGLE_OVERFLOWS = (2 - 2.0**-24) * 2.0**127  # what float32 rounds to infinity, and above
 _CODES = np.dtype("<i2")
 _CENTROIDS = ArraySpec((-1,), np.dtype(np.int8))
 
@@ -90,24 +89,29 @@ class Uniform(Transform):
             If the array holds no finite floats, too large ones, or bounded ones of a dtype too
             coarse for the step.
         """
-        values = widened(array, "uniform").reshape(-1)
-        codes = np.empty(array.shape, _CODES)
-        _quantize(values, self.step, codes.reshape(-1))
-        centroids = np.empty(0, np.int8)
+        values = as_reals(array, "uniform")
+        codes, centroids = np.empty(array.shape, _CODES), np.empty(MOST_CENTROIDS, np.int8)
+        inverse = inverse_of(self.step, values.dtype, "uniform")
+        learns = array.size >= _FEWEST and not self.bounded
+        stride = _SAMPLED_RUN * max(values.size // _SAMPLE, 1) if learns else 0
+        flat = codes.reshape(-1)
+        found = native.uniform_encode(values, inverse, stride, flat, centroids)
+        if found < 0:
+            require_finite(array, "uniform")
+            raise NotRepresentable(
+                f"uniform: an element has more than {_LARGEST} steps of {self.step:g}"
+            )
         if self.bounded:
-            self._confine(values, array.dtype, codes.reshape(-1))
-        elif array.size >= _FEWEST:
-            centroids = _learn_centroids(values, self.step, codes.reshape(-1))
-        return {"codes": codes, "centroids": centroids}
+            self._confine(values, array.dtype, flat)
+        return {"codes": codes, "centroids": centroids[:found]}
 
     def _confine(self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray) -> None:
         """Mend the codes whose value, once it is rounded to the dtype, lies beyond the bound."""
         if codes.size == 0:
             return
         lowest = int(codes.min()) - 1
-        points = np.arange(lowest, int(codes.max()) + 2)
-        table = np.empty(points.size, dtype)
-        fill_values(points, 1, self.step, np.empty(0, np.int8), table)
+        table = np.empty(int(codes.max()) + 2 - lowest, dtype)
+        fill_values(lowest, 1, self.step, np.empty(0, np.int8), table)
         wide = table.astype(np.float64)
         inside = native.uniform_confine(values, lowest, wide, self.step / 2, codes)
         if not inside or codes.min() < -_LARGEST:
@@ -124,9 +128,8 @@ class Uniform(Transform):
         if codes.size == 0:
             return
         lowest = int(codes.min())
-        points = np.arange(lowest, int(codes.max()) + 1)
-        table = np.empty(points.size, out.dtype)
-        fill_values(points, 1, self.step, centroids, table)
+        table = np.empty(int(codes.max()) + 1 - lowest, out.dtype)
+        fill_values(lowest, 1, self.step, centroids, table)
         native.codebook_look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
 
 
@@ -148,69 +151,29 @@ def check_step(step: object) -> None:
         raise ValueError(f"step is a finite number above 0; got {step!r}")
 
 
-def inverse_of(step: float, dtype: np.dtype, codec: str) -> np.floating:
-    """Return 1 / step in the dtype of the values.
+def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:
+    """Return 1 / step, which kernels round to the dtype of the values.
 
     Raises
     ------
     NotRepresentable
         If it overflows: the step is too small for the dtype.
     """
-    with np.errstate(all="ignore"):
-        inverse: np.floating = dtype.type(1 / float(step))
-    if not math.isfinite(inverse):
+    inverse = 1 / float(step) if step else math.inf
+    if inverse >= (_SINGLE_OVERFLOWS if dtype.itemsize == 4 else math.inf):
         raise NotRepresentable(f"{codec}: a step of {step:g} is too small for {dtype}")
     return inverse
 
 
-def _quantize(values: np.ndarray, step: float, codes: np.ndarray) -> None:
-    inverse = float(inverse_of(step, values.dtype, "uniform"))
-    if not native.uniform_quantize(values, inverse, codes):
-        raise NotRepresentable(f"uniform: an element has more than {_LARGEST} steps of {step:g}")
-
-
-def _learn_centroids(values: np.ndarray, step: float, codes: np.ndarray) -> np.ndarray:
-    """Return how far the mean of each cell lies below its middle in magnitude, in 1/256 step."""
-    sums, counts = np.zeros((2, MOST_CENTROIDS + 1), np.int64)
-    stride = _SAMPLED_RUN * max(values.size // _SAMPLE, 1)
-    inverse = float(1 / np.float64(step))
-    native.uniform_sum_residuals(values, inverse, codes, stride, sums, counts)
-    return to_centroids(sums, counts, _PARTS)
-
-
-def to_centroids(sums: np.ndarray, counts: np.ndarray, scale: int) -> np.ndarray:
-    """Return how far the means of cells 1, 2, … lie below their middle, in 1/256 step, int8.
-
-    Parameters
-    ----------
-    sums, counts : numpy.ndarray
-        (M,) int64: how far elements lie above the middle, in 1/scale step; number of elements.
-    scale : int
-        A multiple of 256.
-
-    Returns
-    -------
-    numpy.ndarray
-        Without zeros at the end.
-    """
-    centroids = []
-    for above, count in zip(sums[1:].tolist(), counts[1:].tolist(), strict=True):
-        unit = scale // CELL * max(count, 1)
-        centroids.append(min(max((unit // 2 - above) // unit, -128), 127))
-    while centroids and centroids[-1] == 0:
-        del centroids[-1]
-    return np.array(centroids, np.int8)
-
-
 def fill_values(
-    points: np.ndarray, parts: int, step: float, centroids: np.ndarray, out: np.ndarray
+    lowest: int, parts: int, step: float, centroids: np.ndarray, out: np.ndarray
 ) -> None:
-    """Set `out` to the values of points, in its dtype.
+    """Set `out` to the values of points, in its dtype; what overflows becomes its largest number.
 
     Parameters
     ----------
-    points : numpy.ndarray
-        (n,) int64: multiples of step / parts.
+    lowest : int
+        The first point, a multiple of step / parts; each of the others is the next one.
     parts : int
     step : float
     centroids : numpy.ndarray
@@ -219,11 +182,9 @@ def fill_values(
     out : numpy.ndarray
         (n,) of a float dtype.
     """
-    with np.errstate(all="ignore"):
-        values = points / parts * step
-        if centroids.size:
-            near = np.flatnonzero(np.abs(points) <= centroids.size)
-            signs, magnitudes = np.sign(points[near]), np.abs(points[near])
-            below = np.concatenate([[0], centroids])[magnitudes] / CELL
-            values[near] = signs * (magnitudes / parts - below) * step
-    store(values, out)
+    wide = out.dtype.kind == "f" and out.itemsize >= 4
+    values = out if wide else np.empty(out.size)
+    limit = math.inf if out.dtype == np.float64 else largest(out.dtype)
+    native.uniform_values(lowest, parts, step, centroids, limit, values)
+    if not wide:
+        out[:] = values.astype(out.dtype)

@@ -5,8 +5,8 @@
    over the symbols and writes each stream backwards, so that the decoder reads forwards. Symbol i goes to stream
    i % 4, so that four table look-ups are in flight at once. Each symbol is coded by the table of its context. */
 #include "bits.h"
-#include "context_rows.h"
-#include "frequency_tables.h"
+#include "contexts.h"
+#include "frequencies.h"
 #include "machines.h"
 
 enum {
@@ -34,15 +34,13 @@ INLINE void find_symbols(const void *data, i64 itemsize, int folded, i64 n, u16 
 }
 
 /* The bits of the largest symbol of integers of 2 bytes. */
-ENTRY(ans_bits) {
-    const u16 *words = arg[0].data;
+static i64 symbol_bits(const u16 *words, i64 n, int is_folded) {
     u16 all = 0, folded = 0;
-    (void)scratch;
-    for (i64 i = 0; i < arg[0].size; i++) {
+    for (i64 i = 0; i < n; i++) {
         all |= words[i];
         folded |= fold16((i16)words[i]);
     }
-    return bit_length(arg[1].i ? folded : all);
+    return bit_length(is_folded ? folded : all);
 }
 
 /* Add `offset` where the element belongs to quantizer 1. Where symbols are folded, their elements' parities are those
@@ -62,47 +60,48 @@ static void tell_quantizers(Machine m, u8 *states, int folded, u16 offset, u16 s
     }
 }
 
-/* Two tables in turn, because an increment of a counter that was just written has to wait; more would not stay in the
-   nearest cache. */
-static void count_indices(const u16 *indices, i64 n, u32 *even, u32 *odd) {
+/* Tables in turn, because an increment of a counter that was just written has to wait: four if they stay in the nearest
+   cache, else two. */
+enum { COUNTERS_APART = 4, FEW_COUNTERS = 1 << 11 };
+static void count_indices(const u16 *indices, i64 n, u32 *const *counters) {
     i64 i = 0;
     for (; i + 4 <= n; i += 4) {
         u64 four = load64((const u8 *)(indices + i));
-        even[four & 0xFFFF]++;
-        odd[four >> 16 & 0xFFFF]++;
-        even[four >> 32 & 0xFFFF]++;
-        odd[four >> 48]++;
+        counters[0][four & 0xFFFF]++;
+        counters[1][four >> 16 & 0xFFFF]++;
+        counters[2][four >> 32 & 0xFFFF]++;
+        counters[3][four >> 48]++;
     }
-    for (; i < n; i++) even[indices[i]]++;
+    for (; i < n; i++) counters[0][indices[i]]++;
 }
 
-ENTRY(ans_index) {
-    const u8 *data = arg[0].data;
-    i64 n = arg[0].size, folded = arg[1].i, bits = arg[2].i, size = arg[8].size;
-    Machine m = machine_of(arg[6].i);
-    u16 *indices = arg[7].data, offset = (u16)(size / 2);
+/* Set indices (n,) to context << bits | symbol, and counts (size,) of each index. The upper half is that of quantizer
+   1, if there is a machine. */
+static i64 index_words(const Arg *words, int folded, i64 bits, ContextRows *rows, Machine m, u16 *indices,
+                       i64 *counts, i64 size, Scratch *scratch) {
+    const u8 *data = words->data;
+    i64 n = words->size, itemsize = words->itemsize;
     u8 states[MACHINES] = {0};
-    ContextRows rows = {arg[3].data, arg[4].data, arg[5].data, arg[3].size, arg[4].size, NULL, {NULL}, 0, 0};
-    if (arg[0].itemsize > 2 || bits < 0 || bits > 16 || size < (i64)1 << bits ||
-        (rows.row_levels && rows.rows * rows.columns != n))
-        return BAD_SIZES;
-    TAKE(u16, patterns, pattern_room(&rows));
-    TAKE(u32, counters, 2 * size);
     u16 bases[CONTEXT_BLOCK];
-    rows.patterns = patterns;
-    memset(counters, 0, (size_t)size * 2 * sizeof *counters);
+    i64 tables = size <= FEW_COUNTERS ? COUNTERS_APART : 2;
+    TAKE(u32, counters, tables * size);
+    memset(counters, 0, (size_t)(tables * size) * sizeof *counters);
+    u32 *in_turn[COUNTERS_APART];
+    for (int j = 0; j < COUNTERS_APART; j++) in_turn[j] = counters + j % tables * size;
     for (i64 start = 0; start < n; start += CONTEXT_BLOCK) {
         i64 count = min64(n - start, CONTEXT_BLOCK);
         u16 *restrict some = indices + start;
-        find_symbols(data + start * arg[0].itemsize, arg[0].itemsize, (int)folded, count, some);
-        if (rows.row_levels) {
-            next_bases(&rows, count, bases);
+        find_symbols(data + start * itemsize, itemsize, folded, count, some);
+        if (rows->row_levels) {
+            next_bases(rows, count, bases);
             for (i64 i = 0; i < count; i++) some[i] |= bases[i];
         }
-        if (m.width) tell_quantizers(m, states, (int)folded, offset, (u16)((1 << bits) - 1), count, some);
-        count_indices(some, count, counters, counters + size);
+        if (m.width) tell_quantizers(m, states, folded, (u16)(size / 2), (u16)((1 << bits) - 1), count, some);
+        count_indices(some, count, in_turn);
     }
-    for (i64 i = 0; i < size; i++) ((i64 *)arg[8].data)[i] = (i64)counters[i] + counters[size + i];
+    memset(counts, 0, (size_t)size * sizeof *counts);
+    for (i64 j = 0; j < tables; j++)
+        for (i64 i = 0; i < size; i++) counts[i] += in_turn[j][i];
     return 0;
 }
 
@@ -124,8 +123,8 @@ static u64 inverse_step(i64 states) {
 
 /* Set owners[i] to the index of the symbol that owns the i-th state met. */
 static void list_owners(const i64 *frequencies, i64 n, u16 *owners) {
-    for (i64 a = 0; a < n; a++)
-        for (i64 k = 0; k < frequencies[a]; k++) *owners++ = (u16)a;
+    for (i64 a = 0; a < n; owners += frequencies[a++])
+        for (i64 k = 0, states = frequencies[a]; k < states; k++) owners[k] = (u16)a;
 }
 
 /* A decoder's entry: value << 16 | base << 4 | bits. The next state is base + the next `bits` bits of the stream, below
@@ -210,7 +209,7 @@ INLINE void flush_below(Writer *w, u8 *out) {
 
 /* The values that have no code, and that of the escape symbol, one behind the other as they are. */
 typedef struct {
-    u8 *data;     /* zeros, with 8 bytes to spare */
+    u8 *data;     /* zeros, with 8 bytes that are not */
     i64 position; /* bit at which the last one starts */
 } Escaped;
 
@@ -251,40 +250,101 @@ static void encode_streams(const Encoder *e, const u16 *indices, i64 n, u8 *out,
     memcpy(writers, w, sizeof w);
 }
 
-ENTRY(ans_encode) {
-    const u16 *indices = arg[0].data, *symbols = arg[2].data;
-    const i64 *frequencies = arg[1].data;
-    i64 n = arg[0].size, number = arg[1].shape[0], size = arg[1].shape[1], contexts = arg[3].i;
-    i64 *heads = arg[9].data;
-    Encoder e = {.bits = arg[4].i, .states = arg[5].i};
-    i64 room = (n / ANS_STREAMS + 1) * e.states / 8 + 9, written = 0, first = (i64)1 << e.states;
-    u8 *out = arg[8].data;
-    if (number < 1 || contexts % number || e.states > MOST_STATE_BITS || arg[8].size < ANS_STREAMS * room ||
-        arg[7].i * e.bits > 8 * (arg[10].size - 8))
-        return BAD_SIZES;
-    e.step = contexts / number;
-    TAKE(u64, entries, contexts << e.bits);
-    TAKE(u16, successors, (number + 1) << e.states);
-    TAKE(u16, owners, first);
-    TAKE(u32, following, size);
-    e.entries = entries;
-    e.successors = successors;
-    for (i64 k = 0; k < number; k++)
-        fill_encoder(&e, frequencies + k * size, size, k, symbols, arg[6].i, owners, following);
+/* Code all elements, set heads (8,) to the streams' bits and the decoder's first states, and return the bytes of the
+   streams, which are one behind the other in the end; `room` is that of each. */
+static i64 put_streams(const Encoder *e, const u16 *indices, i64 n, i64 room, u8 *out, Escaped *escaped,
+                       u64 *heads) {
     Writer writers[ANS_STREAMS];
-    Escaped escaped = {arg[10].data, arg[7].i * e.bits};
-    for (int j = 0; j < ANS_STREAMS; j++) writers[j] = (Writer){1, (u64)first, (u64)((j + 1) * room)};
-    encode_streams(&e, indices, n, out, writers, &escaped);
+    u64 first = (u64)1 << e->states;
+    i64 written = 0;
+    for (int j = 0; j < ANS_STREAMS; j++) writers[j] = (Writer){1, first, (u64)((j + 1) * room)};
+    encode_streams(e, indices, n, out, writers, escaped);
     for (int j = 0; j < ANS_STREAMS; j++) {
         i64 stop = (j + 1) * room;
-        heads[j] = (stop - (i64)writers[j].position) * 8 + (i64)used_bits(&writers[j]);
-        heads[ANS_STREAMS + j] = (i64)writers[j].x - first;
+        heads[j] = ((u64)stop - writers[j].position) * 8 + used_bits(&writers[j]);
+        heads[ANS_STREAMS + j] = writers[j].x - first;
         flush_below(&writers[j], out);
-        i64 bytes = (heads[j] + 7) / 8;
+        i64 bytes = ((i64)heads[j] + 7) / 8;
         memmove(out + written, out + stop - bytes, (size_t)bytes);
         written += bytes;
     }
     return written;
+}
+
+/* Begin a section of the side information, behind its length. */
+static u8 *new_section(u8 **end, i64 bytes) {
+    u8 *start = *end + 8;
+    store64(*end, (u64)bytes);
+    *end = start + bytes;
+    return start;
+}
+
+ENTRY(ans_encode) {
+    i64 n = arg[0].size, rows = arg[0].shape[0], columns = arg[0].shape[1], folded = arg[2].i;
+    i64 states = arg[5].i, bits = 8, low_bits = arg[10].i, first = (i64)1 << states, *sizes = arg[13].data;
+    if (!n || arg[0].itemsize > 2 || states < 9 || states > MOST_STATE_BITS || arg[4].i < 1 ||
+        arg[9].size != first + 1)
+        return BAD_SIZES;
+    if (arg[0].itemsize == 2) bits = max64(symbol_bits(arg[0].data, n, (int)folded), 1);
+    i64 most = (i64)1 << (16 - max64(bits, states));
+    Machine m = machine_of(most > 1 ? arg[6].i : 0);
+    i64 quantizers = m.width ? 2 : 1, scales = min64(arg[4].i, most / quantizers);
+    i64 contexts = quantizers * scales, own_columns = arg[8].data ? 0 : columns;
+
+    /* Contexts, frequencies. */
+    ContextRows by_scale = {0};
+    u16 value_of[LEVEL_SUMS];
+    u8 context_of[LEVEL_SUMS];
+    TAKE(u8, levels, rows + columns);
+    if (scales > 1) {
+        if (arg[8].data) memcpy(levels + rows, arg[8].data, (size_t)columns);
+        if (learn_contexts(&arg[1], arg[3].i != 0, arg[7].i, scales, levels, levels + rows, context_of,
+                           scratch) == NO_MEMORY ||
+            new_context_rows(&by_scale, value_of, levels, rows, levels + rows, columns, context_of, bits,
+                             scratch))
+            return NO_MEMORY;
+    }
+    TAKE(u16, indices, n);
+    TAKE(i64, counts, contexts << bits);
+    Choice choice;
+    if (index_words(&arg[0], (int)folded, bits, &by_scale, m, indices, counts, contexts << bits, scratch) ||
+        choose_frequencies(counts, contexts, (i64)1 << bits, states, arg[9].data, scales > 1 ? rows : 0,
+                           quantizers, &choice, scratch))
+        return NO_MEMORY;
+    const Counted *best = &choice.best;
+    i64 number = best->contexts, size = best->size, step = contexts / number;
+
+    /* The side information: its sections, but for the streams' sizes and states. */
+    i64 map = best->symbols[size - 1] / 8 + 1, packed = (choice.table_bits + 7) / 8;
+    i64 apart = (choice.escapes * bits + 7) / 8, kept = number > quantizers ? LEVEL_SUMS : 0;
+    i64 kept_levels = kept ? rows + own_columns : 0;
+    i64 needed = 6 * 8 + 12 * 8 + map + packed + apart + kept + kept_levels;
+    i64 room = (n / ANS_STREAMS + 1) * states / 8 + 9;
+    if (needed + 8 > arg[11].size || arg[12].size < ANS_STREAMS * room) return BAD_SIZES;
+    u8 *end = arg[11].data, *section;
+    memset(end, 0, (size_t)needed + 8);
+    u64 head[12] = {(u64)number, (u64)choice.escape, (u64)choice.escapes, (u64)(bits | low_bits << 8)};
+    u8 *start = new_section(&end, sizeof head);
+    section = new_section(&end, map);
+    for (i64 a = 0; a < size; a++) section[best->symbols[a] / 8] |= (u8)(1 << best->symbols[a] % 8);
+    pack_table(best->counts, number, size, new_section(&end, packed));
+    Escaped escaped = {new_section(&end, apart), choice.escapes * bits};
+    section = new_section(&end, kept);
+    for (i64 i = 0; i < kept; i++) section[i] = (u8)(context_of[i] / step);
+    memcpy(new_section(&end, kept_levels), levels, (size_t)kept_levels);
+
+    /* The streams. */
+    TAKE(u64, entries, contexts << bits);
+    TAKE(u16, successors, (number + 1) << states);
+    TAKE(u16, owners, first);
+    TAKE(u32, following, size);
+    Encoder e = {states, bits, step, entries, successors};
+    for (i64 k = 0; k < number; k++)
+        fill_encoder(&e, best->counts + k * size, size, k, best->symbols, choice.escape, owners, following);
+    sizes[0] = needed;
+    sizes[1] = put_streams(&e, indices, n, room, arg[12].data, &escaped, head + 4);
+    memcpy(start, head, sizeof head);
+    return 0;
 }
 
 /* ---- decoder --------------------------------------------------------------------------------------- */

@@ -154,6 +154,20 @@ static void fill_steps(Steps steps, i64 contexts, u8 *context_of) {
         context_of[i] = (u8)min64(max64((i - steps.lowest) * contexts / steps.span, 0), contexts - 1);
 }
 
+/* Set levels, as `find_levels` does, and the context of each sum of two, if it is asked for, of a matrix of words of 1
+   or 2 bytes; return the width of a level. */
+static i64 learn_contexts(const Arg *matrix, int logarithms, i64 width, i64 contexts, u8 *row_levels,
+                          u8 *column_levels, u8 *context_of, Scratch *scratch) {
+    LevelSums sums;
+    i64 rows = matrix->shape[0], columns = matrix->shape[1], row = columns * matrix->itemsize;
+    if (new_sums(&sums, rows, columns, scratch)) return NO_MEMORY;
+    for (i64 r = 0; r < rows; r++)
+        sum_words(&sums, (const u8 *)matrix->data + r * row, matrix->itemsize, logarithms, r, 0, columns);
+    width = find_levels(&sums, logarithms, width, row_levels, column_levels);
+    if (context_of) fill_steps(find_steps(row_levels, rows, column_levels, columns), contexts, context_of);
+    return width;
+}
+
 /* ---- contexts of elements ------------------------------------------------------------------------------ */
 
 /* A walk through the contexts << shift of a chunk's elements; `value_of` has to outlive it. */

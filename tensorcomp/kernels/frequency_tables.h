@@ -45,9 +45,8 @@ INLINE i64 predict(const i64 *table, i64 n, i64 k, i64 a, i64 *activity) {
     }
     i64 above = at[-n], corner = a > 0 ? at[-n - 1] : 0;
     *activity = bit_length((u64)(llabs(left - corner) + llabs(above - corner)));
-    if (corner >= max64(left, above)) return min64(left, above);
-    if (corner <= min64(left, above)) return max64(left, above);
-    return left + above - corner;
+    i64 least = min64(left, above), most = max64(left, above); /* branches would go by chance */
+    return max64(least, min64(most, left + above - corner));
 }
 
 /* The bits of a table (contexts, n), coded into `out`, zeros with 8 bytes to spare, or only counted if it is NULL. */
@@ -57,7 +56,7 @@ INLINE i64 code_table(const i64 *table, i64 contexts, i64 n, u8 *out) {
     for (i64 a = 0; a < n; a++)
         for (i64 k = 0; k < contexts; k++) {
             i64 expected = predict(table, n, k, a, &activity), error = table[k * n + a] - expected;
-            i64 value = llabs(error) > expected ? error + expected : error >= 0 ? 2 * error : -2 * error - 1;
+            i64 value = llabs(error) > expected ? error + expected : (error << 1) ^ (error >> 63);
             i64 bits = rice_bits(&m, activity), ones = value >> bits;
             i64 unary = min64(ones + 1, UNARY), plain = ones < UNARY ? bits : PLAIN;
             if (out) {

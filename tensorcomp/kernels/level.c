@@ -6,7 +6,6 @@
 #include "huffman.c"
 #include "groupfloats.c"
 #include "floats.c"
-#include "frequencies.c"
 #include "trellis.c"
 #include "ans.c"
 #include "uniform.c"

@@ -11,19 +11,23 @@ cpu_level: int
 
 # uniform.c
 
-def uniform_quantize(values: Array, inverse: float, codes: Array, /) -> bool:
+def uniform_encode(
+    values: Array, inverse: float, stride: int, codes: Array, centroids: Array, /
+) -> int:
     """Set codes (n,) int16 to values × inverse in their own type, rounded, ties to even.
 
-    Return whether all fit in ±32,767, to which the others are clipped.
+    Of each `stride` elements the first 64 are looked at for the centroids (8,) int8: how far the
+    means of cells ±1, ±2, … lie below them in magnitude, in 1/256 cell (0: none is). Return how
+    many centroids there are without zeros at the end, or -1 if a code is not within ±32,767.
     """
 
-def uniform_sum_residuals(
-    values: Array, inverse: float, codes: Array, stride: int, sums: Array, counts: Array, /
-) -> int:
-    """Add up how far magnitudes lie above the middle of their cells, in 1/65,536 of a cell.
+def uniform_values(
+    lowest: int, parts: int, step: float, centroids: Array, limit: float, out: Array, /
+) -> None:
+    """Set out (n,) to the points from `lowest` on times step / parts, clipped to ±limit.
 
-    Of each `stride` elements the first 64 are taken. sums, counts (M,) int64, zero at first: of the
-    codes ±0 … ±(M - 1).
+    centroids (M,) int8: how far the values of points ±1, ±2, … lie below them in magnitude, in
+    1/256 step.
     """
 
 def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes: Array, /) -> bool:
@@ -345,50 +349,31 @@ def survey_column_variance(words: Array, variance: Array, /) -> int:
 
 # ans.c
 
-def ans_bits(words: Array, folded: bool, /) -> int:
-    """Return the bits of the largest symbol of (n,) uint16, folded as in `ans_index`."""
-
-def ans_index(
+def ans_encode(
     words: Array,
+    matrix: Array,
     folded: bool,
-    bits: int,
-    row_levels: Array | None,
-    column_levels: Array | None,
-    value_of: Array | None,
+    has_signs: bool,
+    contexts: int,
     states: int,
-    indices: Array,
-    counts: Array,
+    machine: int,
+    width: int,
+    column_levels: Array | None,
+    log2: Array,
+    low_bits: int,
+    side: Array,
+    streams: Array,
+    sizes: Array,
     /,
 ) -> None:
-    """Set indices (n,) uint16 to context << bits | symbol, and counts (S,) int64 of each index.
+    """Write side information and four streams of bits, and set sizes (2,) to the bytes of each.
 
-    words (n,) uint8 or uint16: of signed integers if folded, whose symbols then are 0, 1, 2, 3 …
-    for 0, -1, 1, -2 …. value_of (31,) uint16 is context << bits of the sum of a row's level and a
-    column's. With a machine of so many states (0: none), the upper half of the contexts is that of
-    quantizer 1.
-    """
-
-def ans_encode(
-    indices: Array,
-    table: Array,
-    symbols: Array,
-    contexts: int,
-    bits: int,
-    states: int,
-    escape: int,
-    escapes: int,
-    streams: Array,
-    heads: Array,
-    escaped: Array,
-    /,
-) -> int:
-    """Write four streams of bits, one behind the other, and return their bytes.
-
-    indices (n,) uint16, context << bits | symbol, the symbols (A,) uint16 of frequencies, `table`
-    (K, A) int64, where neighbours of the contexts are one. Sets heads (8,) int64 to the streams'
-    bits and the decoder's first states. `escape`, if it is below 65,536, stands for all symbols
-    that a context has no frequency for; these and itself, so many, are put into `escaped`, uint8
-    zeros with 8 bytes to spare. streams: 4 × ((n // 4 + 1) × states // 8 + 9) bytes.
+    words (R, C) uint8 or uint16: of signed integers if folded, whose symbols then are 0, 1, 2, 3 …
+    for 0, -1, 1, -2 …. With `contexts` above 1, levels of rows and columns are those of the matrix
+    (R, C), as in `contexts_find`; the columns' may be given, with their width. With a machine of so
+    many states (0: none), the upper half of the contexts is that of quantizer 1. Frequencies are
+    those that cost least; log2 (2**states + 1,) int32: of 0 … 2**states in 2**-20 bit. side: the
+    sections of `codecs.ans` and 8 bytes more; streams: 4 × ((n // 4 + 1) × states // 8 + 9) bytes.
     """
 
 def ans_decode(
@@ -412,34 +397,12 @@ def ans_decode(
 
     heads (8,) int64 are the streams' first bits and states, and then those reached. packed: the
     frequencies of the symbols (A,) uint16, with 8 bytes to spare. value_of (31,) uint16 is context
-    << states of the sum of two levels. machine, folded: as in `ans_index`. escaped (E,) like `out`:
-    the values that take the place of `escape`.
+    << states of the sum of two levels. machine, folded: as in `ans_encode`. escaped (E,) like
+    `out`: the values that take the place of `escape`.
     """
 
 def ans_unpack_escaped(packed: bytes, width: int, folded: bool, values: Array, /) -> None:
     """Read values of `width` bits, one behind the other; `packed` has 8 bytes to spare."""
-
-# frequencies.c
-
-def ans_frequencies(
-    counts: Array,
-    states: int,
-    rows: int,
-    without: int,
-    log2: Array,
-    symbols: Array,
-    table: Array,
-    packed: Array,
-    info: Array,
-    /,
-) -> int:
-    """Choose frequencies that cost least, and return the number of their contexts, K.
-
-    counts (contexts, symbols) int64, overwritten; log2 (2**states + 1,) int64: of 0 … 2**states in
-    2**-20 bit. Sets symbols (A,) uint16, table (K, A), packed (uint8 zeros, 30 bits an entry and 9
-    bytes), each with room for all counts, and info (4,): A, the escape symbol, how often it stands
-    for a symbol, bits packed. `rows` levels need not be stored for `without` contexts or fewer.
-    """
 
 # trellis.c
 

@@ -28,23 +28,18 @@ KERNEL(floats_decode, "~u8[b] int u8[c]? &W[r,c]")
 KERNEL(fields_split, "W[n] int uint &R[n] &S[n]")
 KERNEL(fields_merge, "~R[n] ~S[n] int &W[n]")
 
-/* frequencies.c */
-KERNEL(ans_frequencies, "&i64[k,s] int int int i32[l] &u16[s] &i64[t] &u8[p] &i64[4]")
-
 /* trellis.c */
 KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
 KERNEL(trellis_decode, "~i16[n] int int W[t] &W[n]")
 
 /* ans.c */
-KERNEL(ans_bits, "u16[n] int")
-KERNEL(ans_index, "W[n] int int u8[r]? u8[c]? u16[31]? int &u16[n] &i64[k]")
-KERNEL(ans_encode, "u16[n] i64[k,a] u16[a] int int int int int &u8[o] &i64[8] &u8[v]")
+KERNEL(ans_encode, "W[r,c] W[r,c] int int int int int int u8[c]? i32[l] int &u8[s] &u8[o] &i64[2]")
 KERNEL(ans_decode, "~u8[n] ~&i64[8] ~u8[p] ~u16[a] int int int u8[r]? u8[c]? u16[31]? int int ~W[e] &W[m]")
 KERNEL(ans_unpack_escaped, "~u8[n] int int &W[e]")
 
 /* uniform.c */
-KERNEL(uniform_quantize, "F[n] float &i16[n]")
-KERNEL(uniform_sum_residuals, "F[n] float i16[n] int &i64[m] &i64[m]")
+KERNEL(uniform_encode, "F[n] float int &i16[n] &i8[8]")
+KERNEL(uniform_values, "~int int float ~i8[m] float &F[n]")
 KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 
 /* grid.c */

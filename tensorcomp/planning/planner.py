@@ -32,6 +32,7 @@ from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample
 from tensorcomp.threads import Workers
 
 _ROOM = 1 << 26  # bytes of copies a thread
+_SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Planner:
         for tensor, found in workers.in_order(
             self._look_at,
             once(),
+            small=lambda tensor: tensor.array.size < _SMALL,
             ahead=8,
             size=lambda tensor: tensor.copied_bytes,
             room=_ROOM,

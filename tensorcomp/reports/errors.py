@@ -206,7 +206,7 @@ def _sums(x: np.ndarray, y: np.ndarray) -> ErrorSums:
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    return np.require(array, requirements=("C", "A"))
+    return array if array.flags.aligned else array.copy()
 
 
 def _nonfinite(x: np.ndarray, y: np.ndarray) -> ErrorSums:

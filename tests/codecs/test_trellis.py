@@ -112,6 +112,12 @@ def test_decoded_values_are_those_of_the_codes(seed, shape, dtype, states, expon
     assert error.max(initial=0) <= step * (1 + 1e-6)
 
 
+def test_steps_without_an_inverse_are_refused():
+    for step in (1e-41, 5e-324):
+        with pytest.raises(NotRepresentable, match="too small"):
+            Trellis(step).encode(np.ones(4, np.float32))
+
+
 def test_far_elements_are_refused_and_near_ones_are_not():
     array = np.array([-32_766.0, 32_766.0, 0.25] * 30, np.float32)
     codec = Trellis(1.0)

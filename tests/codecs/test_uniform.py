@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
-from tensorcomp.codecs.uniform import Uniform, fill_values, to_centroids
+from tensorcomp.codecs.uniform import Uniform, fill_values
 from tensorcomp.errors import CodecError, NotRepresentable
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
@@ -110,11 +110,16 @@ def test_centroids_by_hand():
 
 
 def test_centroids_of_cells_without_elements_are_zero():
-    sums, counts = np.array([5, 0, -64 * 3, 64]), np.array([1, 0, 3, 1])
-    # In 1/65,536 step: a mean of -64 is a quarter of 1/256 and rounds to 0.
-    assert to_centroids(sums, counts, 65_536).tolist() == []
-    assert to_centroids(sums * 256, counts, 65_536).tolist() == [0, 64, -64]
-    assert to_centroids(sums * 65_536, counts, 65_536).tolist() == [0, 127, -128]
+    # A mean of a quarter of 1/256 above cell 1 rounds to 0; so does that of cell 2, without any.
+    above = {1: 0.25 / 256, 3: 0.25, 4: -0.25}
+    for middles, expected in (([1], []), ([1, 3, 4], [0, 0, -64, 64])):
+        array = np.repeat([k + above[k] for k in middles], 200)
+        assert Uniform(1.0).encode(array)["centroids"].tolist() == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.4999, -128), (0.5001, 127), (2.4999, -128)])
+def test_centroids_are_clipped(value, expected):
+    assert Uniform(1.0).encode(np.full(256, -value))["centroids"][-1] == expected
 
 
 def test_few_elements_have_no_centroids():
@@ -125,7 +130,7 @@ def test_few_elements_have_no_centroids():
 
 def test_values_overflow_to_the_largest_number():
     table = np.empty(3, np.float16)
-    fill_values(np.array([-2, 0, 2]), 1, 60_000.0, np.empty(0, np.int8), table)
+    fill_values(-1, 1, 70_000.0, np.empty(0, np.int8), table)
     assert table.tolist() == [-65_504, 0, 65_504]
 
 

@@ -1,4 +1,6 @@
 /* Integer frequencies for tANS: how many of a table's states each symbol of each context gets. */
+#ifndef TC_FREQUENCIES_H
+#define TC_FREQUENCIES_H
 #include "frequency_tables.h"
 #include "huffman_codes.h"
 
@@ -194,23 +196,27 @@ typedef struct {
     i64 *trial;
     i64 cost;     /* of the best choice so far; -1 if there is none */
     Counted best; /* its counts are the frequencies */
-    i64 escape, escapes;
+    i64 escape, escapes, table_bits;
 } Choice;
 
 /* Take the frequencies of `c` if they cost less than the best so far, and return whether they do. */
 static int consider(Choice *choice, const Counted *c, i64 cost, i64 escape, i64 escapes) {
-    for (i64 k = 0; k < c->contexts; k++)
-        cost +=
-            normalize_row(&choice->normalizer, c->counts + k * c->size, c->size, choice->trial + k * c->size);
-    if (choice->cost >= 0 && cost >= choice->cost) return 0;
-    cost += table_bits(choice->trial, c->contexts, c->size) << COST_FRACTION;
+    i64 entries = c->contexts * c->size;
+    cost += entries << COST_FRACTION; /* a bit each, at least */
+    for (i64 k = 0; k < entries; k += c->size) {
+        cost += normalize_row(&choice->normalizer, c->counts + k, c->size, choice->trial + k);
+        if (choice->cost >= 0 && cost >= choice->cost) return 0;
+    }
+    i64 bits = table_bits(choice->trial, c->contexts, c->size);
+    cost += (bits - entries) << COST_FRACTION;
     if (choice->cost >= 0 && cost >= choice->cost) return 0;
     choice->cost = cost;
     choice->best.contexts = c->contexts;
     choice->best.size = c->size;
     choice->escape = escape;
     choice->escapes = escapes;
-    memcpy(choice->best.counts, choice->trial, (size_t)(c->contexts * c->size) * sizeof *choice->trial);
+    choice->table_bits = bits;
+    memcpy(choice->best.counts, choice->trial, (size_t)entries * sizeof *choice->trial);
     memcpy(choice->best.symbols, c->symbols, (size_t)c->size * sizeof *c->symbols);
     return 1;
 }
@@ -223,45 +229,40 @@ static void join_contexts(Counted *c) {
                 c->counts[2 * k * c->size + a] + c->counts[(2 * k + 1) * c->size + a];
 }
 
-ENTRY(ans_frequencies) {
-    i64 contexts = arg[0].shape[0], symbols = arg[0].shape[1], states = arg[1].i,
-        bits = bit_length((u64)symbols - 1);
-    i64 rows = arg[2].i, without = arg[3].i, room = contexts * symbols, *info = arg[8].data;
-    if (contexts < 1 || symbols < 1 || arg[4].size != ((i64)1 << states) + 1 || arg[6].size < room ||
-        arg[7].size < room * LONGEST_FREQUENCY / 8 + 9)
-        return BAD_SIZES;
-    TAKE(u16, names, 2 * symbols);
+/* Find the frequencies, of all contexts or of contexts joined two by two, that cost least. counts (contexts, symbols)
+   are overwritten; log2 are those of 0 … 2**states in 2**-20 bit; of `without` contexts or fewer, no levels of `rows`
+   need to be stored. */
+static i64 choose_frequencies(i64 *counts, i64 contexts, i64 symbols, i64 states, const i32 *log2, i64 rows,
+                              i64 without, Choice *choice, Scratch *scratch) {
+    i64 bits = bit_length((u64)symbols - 1);
+    TAKE(u16, names, 3 * symbols);
     TAKE(u16, columns, symbols);
     for (i64 a = 0; a < symbols; a++) names[a] = (u16)a;
-    Counted all = {contexts, symbols, arg[0].data, names};
+    Counted all = {contexts, symbols, counts, names};
     drop_unused(&all, columns);
-    if (!all.size) return BAD_SIZES;
-    TAKE(i64, counts, 2 * all.contexts * all.size);
-    TAKE(i64, keys, 3 * all.size);
-    TAKE(u16, winners, 8 * all.size);
-    Counted kept = {0, 0, counts, names + symbols};
+    i64 size = all.size, room = contexts * size;
+    TAKE(i64, tables, 3 * room);
+    TAKE(i64, keys, 3 * size);
+    TAKE(u16, winners, 8 * size);
+    Counted kept = {0, 0, tables, names + symbols};
     Normalizer normalizer = {
-        arg[4].data, (i64)1 << states, {0, keys, winners}, {0, keys + all.size, winners + 4 * all.size}};
-    Choice choice = {normalizer, counts + all.contexts * all.size, -1, {0, 0, arg[6].data, arg[5].data}, 0,
-                     0};
+        log2, (i64)1 << states, {0, keys, winners}, {0, keys + size, winners + 4 * size}};
+    *choice =
+        (Choice){normalizer, tables + room, -1, {0, 0, tables + 2 * room, names + 2 * symbols}, 0, 0, 0};
     for (int falling = 1;; join_contexts(&all)) {
         /* The last ones need no levels, and so may be cheaper yet. */
         if (falling || all.contexts <= without) {
             i64 levels = all.contexts > without ? (rows * ROW_LEVEL_BITS) << COST_FRACTION : 0, escape;
             falling = 0;
-            if (all.size <= (i64)1 << (states - 1)) falling |= consider(&choice, &all, levels, NO_ESCAPE, 0);
-            i64 escapes = escape_rare(&all, states, bits, keys + 2 * all.size, columns, &kept, &escape);
+            if (size <= (i64)1 << (states - 1)) falling |= consider(choice, &all, levels, NO_ESCAPE, 0);
+            i64 escapes = escape_rare(&all, states, bits, keys + 2 * size, columns, &kept, &escape);
             if (escapes) {
                 i64 apart = (escapes * bits) << COST_FRACTION;
-                falling |= consider(&choice, &kept, levels + apart, escape, escapes);
+                falling |= consider(choice, &kept, levels + apart, escape, escapes);
             }
-            falling |= choice.cost < 0;
+            falling |= choice->cost < 0;
         }
-        if (all.contexts == 1) break;
+        if (all.contexts == 1) return 0;
     }
-    info[0] = choice.best.size;
-    info[1] = choice.escape;
-    info[2] = choice.escapes;
-    info[3] = pack_table(choice.best.counts, choice.best.contexts, choice.best.size, arg[7].data);
-    return choice.best.contexts;
 }
+#endif
