@@ -210,7 +210,7 @@ def test_plan_shows_what_would_be_done(call, path, tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].split()[:6] == ["Tensor", "Shape", "Type", "Role", "Bytes", "Bits"]
     assert len(lines) == 5 + 3
-    assert "uniform" in next(line for line in lines if line.startswith(MLP))
+    assert "trellis" in next(line for line in lines if line.startswith(MLP))
     assert "norm is protected" in next(line for line in lines if "norm" in line)
     assert lines[-1].startswith(f"{path}: 5 tensors")
     assert "6 bits per weight" in lines[-1]

@@ -284,7 +284,7 @@ def test_tensors_of_one_name_have_plans_of_their_own(folder: Path, tmp_path: Pat
     }
     assert trees == {
         "model-00001-of-00002.safetensors": "affine",
-        "other/model.safetensors": "uniform",
+        "other/model.safetensors": "trellis",
     }
 
 
