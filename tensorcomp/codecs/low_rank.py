@@ -19,6 +19,7 @@ _POWER = 3  # iterations
 _SEED = 0
 
 
+@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def nearest_factors(
     matrix: np.ndarray, rank: int | None, lost: float
 ) -> tuple[np.ndarray, np.ndarray]:

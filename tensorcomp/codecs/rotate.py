@@ -149,6 +149,7 @@ def _learned(rows: bytes, columns: int, rank: int) -> np.ndarray:
     return reflectors
 
 
+@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
     """Return the strongest directions of rows (m, n), orthonormal, (rank, n) float64."""
     if rows.shape[1] > _LARGEST_GRAM:
@@ -204,6 +205,7 @@ def _turn(rows: np.ndarray, reflectors: np.ndarray, *, back: bool) -> np.ndarray
     return turned
 
 
+@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return T (r, r) and V (r, n) for which I − Vᵀ T V is the product of reflections.
 
