@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import zstandard
-
 from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.errors import FormatError
+from tensorcomp.frames import ZstdError, compress, decompress
 
 MAX_UNPACKED_BYTES = 1 << 30  # no structure comes near it; a damaged claim may
 _INLINE_CHARACTERS = 1024
@@ -19,7 +18,7 @@ _FRAME = "structure"
 
 def pack(data: bytes, *, like: bytes = b"") -> bytes:
     """Compress `data` with zstd, given `like`, a similar text that the reader also has."""
-    return zstandard.ZstdCompressor(level=_LEVEL, dict_data=_dictionary(like)).compress(data)
+    return compress(data, _LEVEL, like=like)
 
 
 def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
@@ -31,11 +30,8 @@ def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
         If the bytes are damaged or claim to unpack to more than `limit` bytes.
     """
     try:
-        size = zstandard.frame_content_size(packed)
-        if not 0 <= size <= limit:
-            raise FormatError(f"a recipe's attachment claims {size} bytes; at most {limit} may be")
-        return zstandard.ZstdDecompressor(dict_data=_dictionary(like)).decompress(packed)
-    except zstandard.ZstdError as error:
+        return decompress(packed, limit, like=like)
+    except ZstdError as error:
         raise FormatError(f"a recipe's attachment is damaged: {error}") from error
 
 
@@ -66,10 +62,3 @@ def unpack_structure(recipe: Recipe) -> Mapping[str, Any]:
     if not isinstance(structure, dict):
         raise FormatError("a recipe's structure is not a JSON object")
     return structure
-
-
-def _dictionary(content: bytes) -> zstandard.ZstdCompressionDict | None:
-    # Below 8 bytes zstd takes no dictionary.
-    if len(content) < 8:
-        return None
-    return zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_RAWCONTENT)

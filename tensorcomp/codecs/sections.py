@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 
-import zstandard
-
 from tensorcomp.errors import CodecError
+from tensorcomp.frames import ZstdError, decompress
+from tensorcomp.frames import compress as compress_frame
 
 _U64 = struct.Struct("<Q")
 _LEVEL = 3
-
-
-class _Local(threading.local):
-    """One compressor and decompressor a thread: making them costs more than using them."""
-
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
-        self.decompressor = zstandard.ZstdDecompressor()
-
-
-_local = _Local()
 
 
 def pack_sections(sections: Sequence[bytes]) -> bytes:
@@ -32,8 +20,7 @@ def pack_sections(sections: Sequence[bytes]) -> bytes:
 
 def compress(plain: bytes | memoryview) -> bytes:
     """Return what is there already as `pack_sections` lays sections out, compressed."""
-    packed: bytes = _local.compressor.compress(plain)
-    return packed
+    return compress_frame(plain, _LEVEL)
 
 
 def unpack_sections(data: bytes, count: int, limit: int) -> list[bytes]:
@@ -45,11 +32,8 @@ def unpack_sections(data: bytes, count: int, limit: int) -> list[bytes]:
         If the block is damaged, larger than that, or holds another number of sections.
     """
     try:
-        size = zstandard.frame_content_size(data)
-        if not 0 <= size <= limit + 8 * count:
-            raise CodecError(f"side information claims {size} bytes, at most {limit} can be there")
-        plain = _local.decompressor.decompress(data, allow_extra_data=False)
-    except zstandard.ZstdError as error:
+        plain = decompress(data, limit + 8 * count)
+    except ZstdError as error:
         raise CodecError(f"side information is damaged: {error}") from error
     sections = []
     position = 0

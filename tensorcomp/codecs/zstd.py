@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import zstandard
 
 from tensorcomp.codecs.base import Filter
 from tensorcomp.errors import CodecError
+from tensorcomp.frames import ZstdError, compress, decompress
 
 _HIGHEST = 22
-
-
-class _Local(threading.local):
-    """One compressor for each level and one decompressor a thread: making them is dear."""
-
-    def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self.decompressor = zstandard.ZstdDecompressor()
-
-
-_local = _Local()
 
 
 @dataclass(frozen=True)
@@ -56,23 +44,11 @@ class Zstd(Filter):
 
     def encode(self, data: bytes) -> bytes:
         """Return one frame."""
-        compressor = _local.compressors.get(self.level)
-        if compressor is None:
-            compressor = zstandard.ZstdCompressor(level=self.level, write_content_size=True)
-            _local.compressors[self.level] = compressor
-        frame: bytes = compressor.compress(data)
-        return frame
+        return compress(data, self.level)
 
     def decode(self, data: np.ndarray, limit: int) -> bytes:
         """Return the content, after checking the size that the frame states."""
-        frame = data.tobytes()
         try:
-            size = zstandard.frame_content_size(frame)
-            if not 0 <= size <= limit:
-                raise CodecError(f"zstd: a frame of {size} bytes where at most {limit} can be")
-            plain: bytes = _local.decompressor.decompress(frame, allow_extra_data=False)
-        except zstandard.ZstdError as error:
+            return decompress(data, limit)
+        except ZstdError as error:
             raise CodecError(f"zstd: {error}") from error
-        if len(plain) != size:
-            raise CodecError(f"zstd: {len(plain)} bytes in a frame of {size}")
-        return plain

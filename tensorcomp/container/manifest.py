@@ -46,8 +46,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import zstandard
-
 from tensorcomp.checkpoints.checkpoint import Recipe
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
@@ -61,6 +59,7 @@ from tensorcomp.container.records import (
 )
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
+from tensorcomp.frames import ZstdError, compress, decompress
 
 FORMAT_VERSION = 6
 METADATA_KEY = "tensorcomp"
@@ -127,7 +126,7 @@ class Manifest:
 
 def manifest_to_text(manifest: Manifest) -> str:
     """Return the metadata string of a manifest."""
-    packed = zstandard.ZstdCompressor(level=9, write_checksum=True).compress(_plain(manifest))
+    packed = compress(_plain(manifest), 9, checksum=True)
     text = base64.b64encode(packed).decode("ascii")
     return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
 
@@ -177,7 +176,7 @@ def manifest_from_text(text: str, where: str) -> Manifest:
         TypeError,
         AttributeError,
         RecursionError,
-        zstandard.ZstdError,
+        ZstdError,
     ) as error:
         raise FormatError(
             f"{where}: its manifest is damaged ({type(error).__name__}: {error})"
@@ -194,10 +193,7 @@ def _unpacked(envelope: Any, where: str) -> bytes:
             "install a newer one"
         )
     packed = base64.b64decode(envelope["manifest"], validate=True)
-    size = zstandard.frame_content_size(packed)
-    if not 0 <= size <= min(_LARGEST, _GROWTH * len(packed) + 4096):
-        raise FormatError(f"{where}: its manifest claims {size} bytes")
-    return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
+    return decompress(packed, min(_LARGEST, _GROWTH * len(packed) + 4096))
 
 
 def _from_json(value: Any, version: int) -> Manifest:

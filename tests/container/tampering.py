@@ -9,12 +9,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import zstandard
 
 import tensorcomp
 from tensorcomp.checkpoints.checkpoint import TensorInfo
 from tensorcomp.checkpoints.safetensors_header import build_header, parse_header
 from tensorcomp.container.manifest import FORMAT_VERSION
+from tensorcomp.frames import compress, decompress
 
 KEY = "tensorcomp"
 
@@ -53,14 +53,14 @@ def metadata_of(data: bytes) -> str:
 def manifest_of(data: bytes) -> dict[str, Any]:
     """Return the manifest's JSON."""
     packed = base64.b64decode(json.loads(metadata_of(data))["manifest"])
-    value: dict[str, Any] = json.loads(zstandard.ZstdDecompressor().decompress(packed))
+    value: dict[str, Any] = json.loads(decompress(packed, 1 << 30))
     return value
 
 
 def pack_manifest(value: object, version: object = FORMAT_VERSION) -> str:
     """Return the text of a manifest that holds any JSON value."""
     plain = value if isinstance(value, bytes) else json.dumps(value).encode()
-    packed = zstandard.ZstdCompressor().compress(plain)
+    packed = compress(plain, 3)
     return json.dumps({"format": version, "manifest": base64.b64encode(packed).decode()})
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
 from golden_cases import TREES, file_of, many, model, safetensors_bytes
 
 import tensorcomp
@@ -28,6 +27,7 @@ from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.frames import VERSION
 from tensorcomp.planning import EFFORTS, Budget
 from tensorcomp.pruning import Pruning
 from tensorcomp.reports.errors import ErrorSums, measure
@@ -93,7 +93,7 @@ def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     for name, asked in PRUNED.items():
         path = pruned_path(CURRENT, name)
         tensorcomp.compress(SOURCES / "model.safetensors", path, **asked, force=True)
-    TOOLS.write_text(json.dumps({"zstd": list(zstandard.ZSTD_VERSION)}) + "\n")
+    TOOLS.write_text(json.dumps({"zstd": list(VERSION)}) + "\n")
 
 
 def write_sources() -> None:
@@ -143,7 +143,7 @@ def needed(path: Path) -> Path:
 
 def same_tools() -> bool:
     """Return whether the frames of small tables come from the same zstd: others pack otherwise."""
-    return bool(json.loads(needed(TOOLS).read_text())["zstd"] == list(zstandard.ZSTD_VERSION))
+    return bool(json.loads(needed(TOOLS).read_text())["zstd"] == list(VERSION))
 
 
 @pytest.mark.parametrize(
