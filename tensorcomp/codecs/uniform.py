@@ -52,9 +52,10 @@ class Uniform(Transform):
 
     Notes
     -----
-    Cost: O(n), about 1 ns an element to encode and 0.3 ns to decode, without the codes' coder. Not
-    for arrays with NaN or infinity, nor with elements of more than 32,767 steps. `trellis` needs
-    0.18 bit less for the same mean square, at a third of the speed.
+    Cost: O(n), about 0.15 ns an element to encode and 0.4 ns to decode, without the codes' coder,
+    which takes most of the time. Not for arrays with NaN or infinity, nor with elements of more
+    than 32,767 steps. `trellis` needs 0.18 bit less for the same mean square, at two thirds of the
+    speed; the largest error of an element is smaller here.
 
     References
     ----------
