@@ -67,9 +67,10 @@ class Ans(Serializer):
     added to the header's bits of a symbol. All else is then that of the integers shifted right by
     so many bits, and quantizers are not told apart.
 
-    Lossless. Cost: O(n); with contexts 2 to 2.6 ns an element to encode and 1.1 to 1.4 ns to decode. Rate:
-    entropy + 0.002 to 0.005 bit with 2**11 states, half of that with 2**12. Not for fewer than some
-    hundred elements, whose tables cost more than they save, nor for what is uniform (`bitpack`).
+    Lossless. Cost: O(n); with contexts 2 to 2.6 ns an element to encode and 1.1 to 1.4 ns to
+    decode. Rate: entropy + 0.002 to 0.005 bit with 2**11 states, half of that with 2**12. Not for
+    fewer than some hundred elements, whose tables cost more than they save, nor for what is uniform
+    (`bitpack`).
 
     References
     ----------

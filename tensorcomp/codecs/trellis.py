@@ -51,11 +51,11 @@ class Trellis(Transform):
 
     Notes
     -----
-    Cost: O(n × states); with 8 states about 1.1 ns an element to encode and 0.5 ns to decode, without
-    the codes' coder. Not for arrays with NaN or infinity, nor with elements of more than 32,766
-    steps; nor where the error of each single element is to be small (`uniform`). The codes must
-    be coded by ``ans(trellis=…)`` with as many states, which tells the quantizers apart; with other
-    coders there is no gain over `uniform`.
+    Cost: O(n × states); with 8 states about 1.1 ns an element to encode and 0.5 ns to decode,
+    without the codes' coder. Not for arrays with NaN or infinity, nor with elements of more than
+    32,766 steps; nor where the error of each single element is to be small (`uniform`). The codes
+    must be coded by ``ans(trellis=…)`` with as many states, which tells the quantizers apart; with
+    other coders there is no gain over `uniform`.
 
     References
     ----------
