@@ -11,15 +11,17 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-from build_backend import ZIG, needs_zig
+from build_backend import ZIG, needs_zig, system_compiler
 
 KERNELS = Path("tensorcomp/kernels")
 SOURCES = [str(KERNELS / name) for name in ("module.c", "level.c")]
@@ -32,51 +34,71 @@ USES_ZIG = needs_zig()
 # Of AVX-512 what pays is masks and conversions; vectors of 64 bytes cost the decoders more than
 # they bring.
 LEVELS = {
-    "1": ["x86-64"],
-    "3": ["x86-64-v3"],
-    "4": ["x86-64-v4", "-mprefer-vector-width=256"],
+    "1": ["-march=x86-64"],
+    "3": ["-march=x86-64-v3"],
+    "4": ["-march=x86-64-v4", "-mprefer-vector-width=256"],
 }
 
 
 class BuildKernels(build_ext):
-    """Compile ``level.c`` once a processor level, and link all of it into one module."""
+    """Compile ``level.c`` once a processor level, and link all of it into one module.
 
-    def build_extensions(self) -> None:
-        """Take the compiler that is there, or zig's."""
-        if sysconfig.get_config_var("Py_GIL_DISABLED"):
-            raise SystemExit("expected Python with the global interpreter lock, got free threading")
-        if USES_ZIG:
-            zig = [*_zig(Path(self.build_temp)), "cc", *(["-target", TARGET] if TARGET else [])]
-            self.compiler.set_executables(compiler_so=zig, linker_so=[*zig, "-shared"])
-        super().build_extensions()
+    The compiler is called directly: what setuptools knows of compilers is another on each platform,
+    and zig is the same on all.
+    """
 
     def build_extension(self, ext: Extension) -> None:
         """Compile and link the module."""
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):
+            raise SystemExit("expected Python with the global interpreter lock, got free threading")
+        temp = Path(self.build_temp)
+        temp.mkdir(parents=True, exist_ok=True)
+        compiler = _zig_compiler(temp) if USES_ZIG else system_compiler()
         machine = TARGET.split("-")[0] or platform.machine().lower()
-        levels = LEVELS if machine in ("x86_64", "amd64") else {"1": [""]}
+        levels = LEVELS if machine in ("x86_64", "amd64") else {"1": []}
         module, level_source = SOURCES
-        objects = self.compiler.compile([module], self.build_temp, extra_postargs=FLAGS)
-        for level, (march, *options) in levels.items():
-            spelled = march.replace("-", "_") if USES_ZIG else march
-            objects += self.compiler.compile(
-                [level_source],
-                str(Path(self.build_temp) / level),
-                macros=[("TC_TABLE", f"tc_level_{level}")],
-                extra_postargs=[*FLAGS, *options, *([f"-march={spelled}"] if march else [])],
-            )
-        path = self.get_ext_fullpath(ext.name)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        link = ["-s"]
+        jobs = [(module, "module", [])]
+        for level, options in levels.items():
+            named = [f"-DTC_TABLE=tc_level_{level}", *map(_spelled, options)]
+            jobs.append((level_source, level, named))
+
+        def compile_one(job: tuple[str, str, list[str]]) -> str:
+            source, name, options = job
+            target = str(temp / f"{name}.o")
+            own = shlex.split(os.environ.get("CFLAGS", ""))
+            _run([*compiler, *FLAGS, *options, *own, "-c", source, "-o", target])
+            return target
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_one, jobs))
+        path = Path(self.get_ext_fullpath(ext.name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        link = ["-s", *shlex.split(os.environ.get("LDFLAGS", ""))]
         if "macos" in TARGET or (sys.platform == "darwin" and not TARGET):
             link += ["-undefined", "dynamic_lookup"]
         if "windows" in TARGET or (sys.platform == "win32" and not TARGET):
-            link += [str(_import_library(Path(self.build_temp)))]
-        self.compiler.link_shared_object(objects, path, extra_postargs=link)
+            link += [str(_import_library(temp))]
+        _run([*compiler, "-shared", *objects, *link, "-o", str(path)])
 
     def get_ext_filename(self, fullname: str) -> str:
         """Return the module's file, with the suffix of the machine that it is compiled for."""
         name: str = super().get_ext_filename(fullname)
         return str(Path(name.split(".")[0]).with_suffix(".pyd")) if "windows" in TARGET else name
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        raise SystemExit(f"the C compiler failed: {shlex.join(command)}")
+
+
+def _spelled(option: str) -> str:
+    """Return an option as the compiler spells it: zig calls processors x86_64_v3."""
+    return option.replace("x86-64", "x86_64").replace("_64-v", "_64_v") if USES_ZIG else option
+
+
+def _zig_compiler(temp: Path) -> list[str]:
+    return [*_zig(temp), "cc", *(["-target", TARGET] if TARGET else [])]
 
 
 def _zig(temp: Path) -> list[str]:

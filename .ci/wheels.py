@@ -32,7 +32,7 @@ def build(target: str, tag: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as temp:
         source = Path(temp) / "source"  # of its own: what was built for others stays out of it
         skip = shutil.ignore_patterns(
-            ".git", "build", "*.so", "*.pyd", "*.egg-info", "tests", "venv*"
+            ".*", "build", "dist", "*.so", "*.pyd", "*.egg-info", "tests", "venv*"
         )
         shutil.copytree(ROOT, source, ignore=skip)
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -224,7 +224,6 @@ def _start(where: Namespaces, rank: int, module: str, errors: Path) -> "subproce
         "RANK": str(rank),
         "WORLD_SIZE": str(where.world),
         "OMP_NUM_THREADS": "1",
-        "NUMBA_NUM_THREADS": "1",
     }
     with errors.open("w") as sink:
         return subprocess.Popen(

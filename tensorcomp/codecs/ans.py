@@ -63,7 +63,7 @@ class Ans(Serializer):
     meant, by the machine of so many states (see `codecs.machines`); a single context is shared.
 
     With `bypass`, low bits of signed integers whose mean magnitude is 8 or more are not coded but
-    stored as bit planes (see `kernels.bitpack`) before the streams; their number, times 256, is
+    stored as bit planes (see `bitpack`) before the streams; their number, times 256, is
     added to the header's bits of a symbol. All else is then that of the integers shifted right by
     so many bits, and quantizers are not told apart.
 

@@ -397,12 +397,12 @@ ENTRY(ans_unpack_escaped) {
 
 ENTRY(ans_decode) {
     i64 *heads = arg[1].data, number = arg[4].i, size = arg[3].size, states = arg[5].i, folded = arg[6].i;
-    i64 entries = number << states;
+    i64 most = states < 0 || states > MOST_STATE_BITS ? 0 : (1 << 16) >> states, entries = number << states;
     Bytes packed = {arg[2].data, arg[2].size};
     ContextRows rows = {arg[7].data, arg[8].data, arg[9].data, arg[7].size, arg[8].size, NULL, {NULL}, 0, 0};
     Reader r = {
         .stream = arg[0].data, .limit = (u64)arg[0].size - 8, .escape = arg[11].i, .escaped = &arg[12]};
-    if (arg[0].size < 8 || packed.size < 8 || number < 1 || entries > 1 << 16 || states > MOST_STATE_BITS ||
+    if (arg[0].size < 8 || packed.size < 8 || number < 1 || number > most ||
         (rows.row_levels && rows.rows * rows.columns != arg[13].size))
         return BAD_SIZES;
     TAKE(i64, frequencies, number * size);

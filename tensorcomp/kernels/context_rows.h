@@ -6,7 +6,7 @@
 enum { CONTEXT_LEVELS = 16 };
 
 typedef struct {
-    const u8 *row_levels, *column_levels; /* below 16; NULL where there is a single context */
+    const u8 *row_levels, *column_levels; /* of 4 bits; NULL where there is a single context */
     const u16 *value_of;                  /* of each sum of two levels */
     i64 rows, columns;
     u16 *patterns; /* room for `pattern_room` */
@@ -18,7 +18,7 @@ static i64 pattern_room(const ContextRows *c) { return min64(c->rows, CONTEXT_LE
 
 static const u16 *row_pattern(ContextRows *c, u8 level) {
     if (!c->pattern_of[level]) {
-        for (i64 i = 0; i < c->columns; i++) c->patterns[i] = c->value_of[level + c->column_levels[i]];
+        for (i64 i = 0; i < c->columns; i++) c->patterns[i] = c->value_of[level + (c->column_levels[i] & 15)];
         c->pattern_of[level] = c->patterns;
         c->patterns += c->columns;
     }
@@ -29,7 +29,7 @@ static const u16 *row_pattern(ContextRows *c, u8 level) {
 static void next_bases(ContextRows *c, i64 count, u16 *out) {
     while (count > 0) {
         i64 some = min64(count, c->columns - c->column);
-        const u16 *pattern = row_pattern(c, c->row_levels[c->row]);
+        const u16 *pattern = row_pattern(c, c->row_levels[c->row] & 15);
         memcpy(out, pattern + c->column, (size_t)some * sizeof *out);
         out += some;
         count -= some;

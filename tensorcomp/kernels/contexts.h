@@ -1,4 +1,5 @@
-/* Contexts from row and column scale: levels of rows and columns, and the context of each sum of two levels. Everything is integer arithmetic, so that equal inputs give equal contexts on every machine. */
+/* Contexts from row and column scale: levels of rows and columns, and the context of each sum of two levels. Everything
+   is integer arithmetic, so that equal inputs give equal contexts on every machine. */
 #ifndef TC_CONTEXTS_H
 #define TC_CONTEXTS_H
 #include "context_rows.h"
@@ -139,8 +140,8 @@ typedef struct {
 /* From the 2nd to the 98th percentile of the sums. */
 static Steps find_steps(const u8 *row_levels, i64 rows, const u8 *column_levels, i64 columns) {
     i64 by_row[LEVELS] = {0}, by_column[LEVELS] = {0}, counts[LEVEL_SUMS] = {0}, tail = rows * columns / TAIL;
-    for (i64 r = 0; r < rows; r++) by_row[row_levels[r]]++;
-    for (i64 c = 0; c < columns; c++) by_column[column_levels[c]]++;
+    for (i64 r = 0; r < rows; r++) by_row[row_levels[r] & 15]++;
+    for (i64 c = 0; c < columns; c++) by_column[column_levels[c] & 15]++;
     for (int i = 0; i < LEVELS; i++)
         for (int j = 0; j < LEVELS; j++) counts[i + j] += by_row[i] * by_column[j];
     i64 low = 0, high = LEVEL_SUMS - 1;

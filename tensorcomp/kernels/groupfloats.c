@@ -213,8 +213,9 @@ static i64 turn_to_columns(Lines *l, i64 groups, Scratch *scratch) {
     return 0;
 }
 
-/* How a chunk of words (rows, columns), of so many bytes each, is coded: how many of the `mantissa` bits of its floats at most belong to
-   symbols; in how many groups, a power of two, of rows or of columns; whether planes may tell rows apart. */
+/* How a chunk of words (rows, columns), of so many bytes each, is coded: how many of the `mantissa` bits of its floats
+   at most belong to symbols; in how many groups, a power of two, of rows or of columns; whether planes may tell rows
+   apart. */
 typedef struct {
     i64 rows, columns, itemsize, mantissa, wanted, groups;
     int by_columns, told_apart;

@@ -33,10 +33,9 @@ static void scratch_free(Scratch *scratch) {
 /* ---- arguments ------------------------------------------------------------------------------------- */
 
 typedef struct {
-    char
-        kind; /* 'u', 'i', 'f': elements of an array; a letter A … Z: a width to agree on; 'I', 'U', 'D': numbers */
+    char kind;   /* 'u', 'i', 'f', 'w': elements of an array; 'I', 'U', 'D', 'N': numbers */
     i8 variable; /* of 'W', 'R', 'S', 'F': which, else -1 */
-    u8 itemsize, written, optional, number, dimensions, flat;
+    u8 itemsize, written, optional, number, dimensions;
     i64 shape[MAX_DIMENSIONS]; /* at least 0: exactly so long; else ~letter */
 } Parameter;
 
@@ -58,8 +57,8 @@ static const char *parse(const char *text, Parameter *p) {
     static const struct {
         const char *word;
         char kind;
-    } numbers[] = {{"int", 'I'}, {"uint", 'U'}, {"float", 'D'}};
-    for (int k = 0; k < 3; k++) {
+    } numbers[] = {{"int", 'I'}, {"uint", 'U'}, {"float", 'D'}, {"count", 'N'}};
+    for (int k = 0; k < LENGTH(numbers); k++) {
         size_t length = strlen(numbers[k].word);
         if (!strncmp(text, numbers[k].word, length)) {
             p->number = 1;
@@ -75,15 +74,13 @@ static const char *parse(const char *text, Parameter *p) {
         p->itemsize = (u8)(strtol(text, (char **)&text, 10) / 8);
     }
     if (*text++ != '[') return NULL;
-    if (*text == '*') p->flat = 1, text++;
-    else
-        for (;; text++) {
-            if (p->dimensions == MAX_DIMENSIONS) return NULL;
-            i64 *length = &p->shape[p->dimensions++];
-            if (*text >= 'a' && *text <= 'z') *length = ~(i64)(*text++ - 'a');
-            else *length = strtol(text, (char **)&text, 10);
-            if (*text != ',') break;
-        }
+    for (;; text++) {
+        if (p->dimensions == MAX_DIMENSIONS) return NULL;
+        i64 *length = &p->shape[p->dimensions++];
+        if (*text >= 'a' && *text <= 'z') *length = ~(i64)(*text++ - 'a');
+        else *length = strtol(text, (char **)&text, 10);
+        if (*text != ',') break;
+    }
     if (*text++ != ']') return NULL;
     if (*text == '?') p->optional = 1, text++;
     return text;
@@ -113,8 +110,7 @@ static int check(const Bound *b, int k, const Py_buffer *view, i64 *lengths, i64
         return wrong_argument(b, k, "has elements of another type");
     if (width && *width < 0) *width = view->itemsize;
     if (width && *width != view->itemsize) return wrong_argument(b, k, "has elements of another width");
-    if (!p->flat && view->ndim != p->dimensions)
-        return wrong_argument(b, k, "has another number of dimensions");
+    if (view->ndim != p->dimensions) return wrong_argument(b, k, "has another number of dimensions");
     arg->itemsize = view->itemsize;
     arg->size = view->itemsize ? view->len / view->itemsize : 0;
     arg->data = view->buf;
@@ -182,7 +178,8 @@ static PyObject *call(PyObject *self, PyObject *const *objects, Py_ssize_t given
         views[k].buf = args[k].data = NULL;
         if (p->kind == 'D') args[k].f = PyFloat_AsDouble(objects[k]);
         else if (p->kind == 'U') args[k].i = (i64)PyLong_AsUnsignedLongLongMask(objects[k]);
-        else if (p->kind == 'I') args[k].i = PyLong_AsLongLong(objects[k]);
+        else if (p->number) args[k].i = PyLong_AsLongLong(objects[k]);
+        if (p->kind == 'N') bytes = max64(bytes, args[k].i);
         if (p->number) failed = PyErr_Occurred() != NULL;
         else if (p->optional && objects[k] == &_Py_NoneStruct) args[k].size = args[k].itemsize = 0;
         else {

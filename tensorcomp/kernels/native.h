@@ -18,7 +18,7 @@ typedef int64_t i64;
 #define LENGTH(array) ((i64)(sizeof(array) / sizeof(*(array))))
 
 /* An argument: a contiguous array, checked against the kernel's line in table.h, or a number. */
-enum { MAX_ARGUMENTS = 16, MAX_DIMENSIONS = 3 };
+enum { MAX_ARGUMENTS = 16, MAX_DIMENSIONS = 2 };
 typedef struct {
     void *data; /* of an array; NULL where None was given for an optional one */
     i64 size;   /* elements */
@@ -54,11 +54,6 @@ INLINE u64 load64(const u8 *p) {
     memcpy(&word, p, 8);
     return word;
 }
-INLINE u32 load32(const u8 *p) {
-    u32 word;
-    memcpy(&word, p, 4);
-    return word;
-}
 INLINE u16 load16(const u8 *p) {
     u16 word;
     memcpy(&word, p, 2);
@@ -66,7 +61,6 @@ INLINE u16 load16(const u8 *p) {
 }
 INLINE void store64(u8 *p, u64 word) { memcpy(p, &word, 8); }
 INLINE void store32(u8 *p, u32 word) { memcpy(p, &word, 4); }
-INLINE void store16(u8 *p, u16 word) { memcpy(p, &word, 2); }
 
 INLINE i64 leading_zeros(u64 word) { return __builtin_clzll(word); } /* of a word above 0 */
 INLINE i64 bit_length(u64 value) { return value ? 64 - __builtin_clzll(value) : 0; }

@@ -23,14 +23,14 @@ def uniform_encode(
 
 def uniform_values(
     lowest: int, parts: int, step: float, centroids: Array, limit: float, out: Array, /
-) -> None:
+) -> int:
     """Set out (n,) to the points from `lowest` on times step / parts, clipped to ±limit.
 
     centroids (M,) int8: how far the values of points ±1, ±2, … lie below them in magnitude, in
     1/256 step.
     """
 
-def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes: Array, /) -> bool:
+def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes: Array, /) -> int:
     """Move codes to a neighbour where their value is farther than `half` away.
 
     table, float64, has the value of each code from `lowest` on, one more at either end than codes
@@ -41,7 +41,7 @@ def uniform_confine(values: Array, lowest: int, table: Array, half: float, codes
 
 def grid_find_steps(
     values: Array, limit: float, mantissa: int, lowest: int, steps: Array, codes: Array, /
-) -> bool:
+) -> int:
     """Set steps (R,) and codes (R, C) int32 of runs of floats, with value = code × step.
 
     The products are rounded to a format of `mantissa` bits whose smallest normal is 2**lowest. A
@@ -169,7 +169,7 @@ def linear_nearest(vectors: Array, columns: Array, codes: Array, /) -> int:
     columns (W, K): the K vectors, one a column. Of several the first is taken.
     """
 
-def linear_orthonormalize(vector: Array, others: Array, least: float, /) -> bool:
+def linear_orthonormalize(vector: Array, others: Array, least: float, /) -> int:
     """Make a vector (n,) orthonormal to others (r, n), which are so themselves.
 
     All float64, by Gram and Schmidt, twice; terms are added from the first to the last.
@@ -365,7 +365,7 @@ def ans_encode(
     streams: Array,
     sizes: Array,
     /,
-) -> None:
+) -> int:
     """Write side information and four streams of bits, and set sizes (2,) to the bytes of each.
 
     words (R, C) uint8 or uint16: of signed integers if folded, whose symbols then are 0, 1, 2, 3 …
@@ -401,7 +401,7 @@ def ans_decode(
     `out`: the values that take the place of `escape`.
     """
 
-def ans_unpack_escaped(packed: bytes, width: int, folded: bool, values: Array, /) -> None:
+def ans_unpack_escaped(packed: bytes, width: int, folded: bool, values: Array, /) -> int:
     """Read values of `width` bits, one behind the other; `packed` has 8 bytes to spare."""
 
 # trellis.c
@@ -417,7 +417,7 @@ def trellis_encode(
     has more than 32,766 steps.
     """
 
-def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> None:
+def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> int:
     """Set out[i] = table[2 codes[i] - quantizer of i - lowest], or the end that is nearest."""
 
 # bitpack.c

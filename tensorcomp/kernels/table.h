@@ -1,7 +1,8 @@
 /* Every kernel: its name and the arguments it takes, which module.c checks before the kernel runs.
    u8 … u64, i8 … i64, f32, f64: the elements of an array; W, R, S: integers of any width, the same letter
-   the same width; F: f32 or f64. In brackets the shape: numbers, or letters that stand for the same length
-   wherever they occur; [*] is any shape. & is written to; ? may be None. int, uint, float: numbers.
+   the same width, w64 that of 8 bytes; F: f32 or f64. In brackets the shape: numbers, or letters that stand for
+   the same length wherever they occur. & is written to; ? may be None. int, uint, float: numbers; count: of
+   elements to be worked on that are in no array, for which the lock is released as for as many bytes of one.
    ~ has what a file says: whatever that is, the kernel stays within bounds, as the fuzzer tries (tests/kernels). */
 
 /* bitpack.c */
@@ -65,13 +66,13 @@ KERNEL(codebook_cut, "f64[m] f64[m] &f64[k]")
 
 /* stochastic.c */
 KERNEL(stochastic_round, "F[r,c] int F[g] int uint uint &i8[r,c]")
-KERNEL(stochastic_find_draws, "uint uint int uint &i64[m] &u64[m]")
+KERNEL(stochastic_find_draws, "uint uint count uint &i64[m] &u64[m]")
 
 /* linear.c */
 KERNEL(linear_multiply, "F[m,r] F[r,n] &F[m,n]")
 KERNEL(linear_nearest, "F[n,w] F[w,k] &W[n]")
-
 KERNEL(linear_orthonormalize, "&f64[n] f64[r,n] float")
+
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
 KERNEL(halves_round, "u32[n] &u16[n]")
@@ -85,8 +86,8 @@ KERNEL(selection_scatter, "~W[m] ~u8[n] &W[n]")
 KERNEL(selection_add_squares, "F[r,c] int int int &f64[b,w]")
 KERNEL(selection_group_masks, "W[r,c] int int int &S[r,g]")
 KERNEL(selection_spread_masks, "~S[r,g] int int &u8[r,c]")
-KERNEL(selection_draw_limit, "uint uint int int &u64[1]")
-KERNEL(selection_count_draws, "uint uint int uint")
+KERNEL(selection_draw_limit, "uint uint count int &u64[1]")
+KERNEL(selection_count_draws, "uint uint count uint")
 KERNEL(selection_mark_draws, "uint uint uint &u8[n]")
 
 /* gaps.c */

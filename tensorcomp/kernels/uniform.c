@@ -27,7 +27,7 @@ DEFINE_QUANTIZE(quantize_doubles, double, i64, 0x1.8p52, __builtin_fabs)
 
 /* Add up how far magnitudes of a run lie above the middle of their cells. A cell's sum has its number of elements in
    the bits from COUNTED on: one addition for both. */
-enum { COUNTED = 40 };
+enum { COUNTED = 40 }; /* room for 2^24 elements of a cell: callers sample fewer */
 INLINE void add_run(const void *values, const i16 *codes, i64 start, i64 n, double inverse, int wide,
                     i64 *cells) {
     i32 above[SAMPLED_RUN], magnitudes[SAMPLED_RUN];

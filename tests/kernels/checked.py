@@ -6,6 +6,7 @@ place of the others. A mistake of a kernel then ends the process, with a report 
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import importlib.util
 import os
@@ -18,7 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ROOT / "tensorcomp" / "kernels"
-CACHE = Path(os.environ.get("TENSORCOMP_CHECKED_CACHE", tempfile.gettempdir())) / "tc-checked"
+CACHE = (
+    Path(os.environ.get("TENSORCOMP_CHECKED_CACHE", tempfile.gettempdir()))
+    / f"tc-checked-{getpass.getuser()}"
+)
 MODULE = "TENSORCOMP_CHECKED_MODULE"  # the variable that names the built file
 FLAGS = [
     "-std=gnu11", "-O1", "-g1", "-fPIC", "-shared", "-w", "-fvisibility=hidden", "-fwrapv",

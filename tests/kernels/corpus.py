@@ -56,7 +56,7 @@ class Parameter:
     hostile: bool  # ~
     written: bool  # &
     optional: bool  # ?
-    kind: str  # u8 … f64, a letter, or int, uint, float
+    kind: str  # u8 … f64, a letter, or int, uint, count, float
     shape: tuple[str, ...]
 
 
