@@ -3,9 +3,11 @@
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
 checkpoint and effort; ``v2/`` and so on those of later versions, with lossy checkpoints from
 version 3 on, pruned ones from version 4 on and bundles of small tensors from version 6 on;
-``sources/`` the checkpoints that they were made from. A change of one byte is a new format version:
-a new folder, and the old one stays. ``pytest --regen-golden`` writes the current version's folder
-anew; nothing else writes here, and a missing file is a failure.
+``sources/`` the checkpoints that they were made from. A change of the format is a new version: a
+new folder, and the old one stays. Where other codecs are chosen, the files that they change are
+written anew, and the earlier ones stay, too: ``v6_uniform/`` is of before `trellis` was the default.
+``pytest --regen-golden`` writes the current version's folder anew; nothing else writes here, and a
+missing file is a failure.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
 CURRENT = HERE / f"v{FORMAT_VERSION}"
 VERSIONS = [HERE / f"v{version}" for version in range(1, FORMAT_VERSION + 1)]
+EARLIER = [HERE / "v6_uniform"]
 TOOLS = CURRENT / "written_by.json"
 
 WHOLE = [
@@ -231,14 +234,18 @@ def test_checkpoints_compress_to_the_same_bytes_as_ever(
     assert done.path.read_bytes() == needed(whole_path(CURRENT, name, effort)).read_bytes()
 
 
-@pytest.mark.parametrize("version", VERSIONS[SINCE["lossy"] - 1 :], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "version", [*VERSIONS[SINCE["lossy"] - 1 :], *EARLIER], ids=lambda path: path.name
+)
 @pytest.mark.parametrize("name", LOSSY)
 def test_lossy_checkpoints_keep_what_they_promise(name: str, version: Path) -> None:
     source, packed = needed(SOURCES / "model.safetensors"), needed(lossy_path(version, name))
     assert not [check for check in tensorcomp.verify(packed, source) if check.error]
 
 
-@pytest.mark.parametrize("version", VERSIONS[SINCE["pruned"] - 1 :], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "version", [*VERSIONS[SINCE["pruned"] - 1 :], *EARLIER], ids=lambda path: path.name
+)
 @pytest.mark.parametrize("name", PRUNED)
 def test_pruned_checkpoints_are_what_they_say(name: str, version: Path) -> None:
     source, packed = needed(SOURCES / "model.safetensors"), needed(pruned_path(version, name))
@@ -278,7 +285,7 @@ def test_most_payloads_of_golden_trees_are_coded_and_not_raw() -> None:
 
 
 def test_golden_files_are_small() -> None:
-    folders = [SOURCES, *VERSIONS]
+    folders = [SOURCES, *VERSIONS, *EARLIER]
     sizes = [path.stat().st_size for folder in folders for path in folder.iterdir()]
     assert max(sizes) < 48_000
     assert sum(sizes) < 8_000 * len(sizes)

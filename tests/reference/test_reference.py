@@ -27,7 +27,10 @@ from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.errors import NotRepresentable
 
 TESTS = Path(__file__).parents[1]
-VERSIONS = [TESTS / "golden" / f"v{version}" for version in range(1, FORMAT_VERSION + 1)]
+VERSIONS = [
+    *(TESTS / "golden" / f"v{version}" for version in range(1, FORMAT_VERSION + 1)),
+    TESTS / "golden" / "v6_uniform",
+]
 FILES = [path for folder in VERSIONS for path in sorted(folder.glob("*.tc.safetensors"))]
 KINDS = {"serializer": Serializer, "transform": Transform, "filter": Filter}
 
@@ -148,7 +151,7 @@ def test_tables_that_chunks_share(text: str) -> None:
 
 
 def test_it_runs_alone(tmp_path: Path) -> None:
-    source = VERSIONS[-1] / "model.safetensors.max.tc.safetensors"
+    source = VERSIONS[-2] / "model.safetensors.max.tc.safetensors"
     target = tmp_path / "model.safetensors"
     command = [sys.executable, "-X", "importtime", "-m", "reference", str(source), str(target)]
     done = subprocess.run(command, cwd=TESTS, check=True, capture_output=True, text=True)
