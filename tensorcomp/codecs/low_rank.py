@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tensorcomp.codecs.blas import one_blas_thread
 from tensorcomp.errors import NotRepresentable
 
 _LARGE = 512  # the shorter side of a matrix for which sampling its range can pay
@@ -19,7 +20,6 @@ _POWER = 3  # iterations
 _SEED = 0
 
 
-@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def nearest_factors(
     matrix: np.ndarray, rank: int | None, lost: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +47,8 @@ def nearest_factors(
     peak = float(np.abs(matrix).max())
     exponent = int(np.frexp(peak)[1]) // 2 * 2  # even, so that its half goes to each factor
     scaled = np.ldexp(matrix.astype(np.float64), -exponent)
-    basis, projected = _components(scaled, rank, precise=matrix.dtype == np.float64)
+    with one_blas_thread():
+        basis, projected = _components(scaled, rank, precise=matrix.dtype == np.float64)
     energies = np.square(projected).sum(axis=1)
     if not np.isfinite(energies).all():
         raise NotRepresentable("svd: LAPACK gives NaN or infinity for this matrix")

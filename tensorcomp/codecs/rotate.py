@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.blas import one_blas_thread
 from tensorcomp.codecs.low_rank import nearest_factors
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.sections import pack_sections, unpack_sections
@@ -149,7 +150,6 @@ def _learned(rows: bytes, columns: int, rank: int) -> np.ndarray:
     return reflectors
 
 
-@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
     """Return the strongest directions of rows (m, n), orthonormal, (rank, n) float64."""
     if rows.shape[1] > _LARGEST_GRAM:
@@ -157,7 +157,8 @@ def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
         lengths = np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
         np.divide(directions, lengths, out=directions, where=lengths > 0)
         return directions
-    vectors: np.ndarray = np.linalg.eigh((rows.T @ rows).astype(np.float64))[1]
+    with one_blas_thread():
+        vectors: np.ndarray = np.linalg.eigh((rows.T @ rows).astype(np.float64))[1]
     return vectors[:, ::-1][:, :rank].T
 
 
@@ -205,7 +206,6 @@ def _turn(rows: np.ndarray, reflectors: np.ndarray, *, back: bool) -> np.ndarray
     return turned
 
 
-@np.errstate(all="ignore")  # the BLAS of some machines raises flags of lanes without an element
 def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return T (r, r) and V (r, n) for which I − Vᵀ T V is the product of reflections.
 
@@ -222,7 +222,8 @@ def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Transformations".
     """
     wide = reflectors.astype(np.float64)
-    gram = wide @ wide.T  # of integers: exact, whatever the order
+    with one_blas_thread():
+        gram = wide @ wide.T  # of integers: exact, whatever the order
     lengths = np.sqrt(gram.diagonal())
     products = lengths * lengths[:, None]
     cosines = np.divide(gram, products, out=np.zeros_like(gram), where=products > 0)

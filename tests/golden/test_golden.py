@@ -5,7 +5,7 @@ checkpoint and effort; ``v2/`` and so on those of later versions, with lossy che
 version 3 on, pruned ones from version 4 on and bundles of small tensors from version 6 on;
 ``sources/`` the checkpoints that they were made from. A change of the format is a new version: a
 new folder, and the old one stays. Where other codecs are chosen, the files that they change are
-written anew, and the earlier ones stay, too: ``v6_uniform/`` is of before `trellis` was the default.
+written anew, and the earlier ones stay, too: ``v6_uniform/`` is older than the trellis as default.
 ``pytest --regen-golden`` writes the current version's folder anew; nothing else writes here, and a
 missing file is a failure.
 """
