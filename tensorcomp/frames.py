@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ZstdError = zstd.ZstdError
 VERSION: tuple[int, int, int] = zstd.zstd_version_info  # of the library, on which bytes depend
 
+_MAGIC = b"\x28\xb5\x2f\xfd"  # of a frame that holds something
 _LEAST_DICTIONARY = 8  # bytes; below, zstd takes none
 
 
@@ -63,6 +64,8 @@ def decompress(frame: Buffer, limit: int, *, like: bytes = b"") -> bytes:
     ZstdError
         If it is damaged, states no size or one above `limit`, or if anything is behind it.
     """
+    if bytes(memoryview(frame)[: len(_MAGIC)]) != _MAGIC:
+        raise ZstdError("it is no frame of zstd")
     size = zstd.get_frame_info(frame).decompressed_size
     if size is None:
         raise ZstdError("it does not tell the size of its content")

@@ -34,6 +34,14 @@ def test_frames_that_are_too_large_are_refused_before_they_are_decoded() -> None
 @pytest.mark.parametrize("checksum", [False, True])
 def test_damaged_frames_are_errors(checksum: bool) -> None:
     frame = compress(TEXT, 3, checksum=checksum)
-    for damaged in (b"", b"no frame", frame[:-1], frame[:9], frame + b"x", frame + frame):
+    for damaged in (
+        b"",
+        b"no frame",
+        b"\x50\x2a\x4d\x18\0\0\0\0",
+        frame[:-1],
+        frame[:9],
+        frame + b"x",
+        frame + frame,
+    ):
         with pytest.raises(ZstdError):
             decompress(damaged, len(TEXT))

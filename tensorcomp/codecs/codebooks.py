@@ -62,10 +62,18 @@ def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
         exponent = _exponent(values)
         points, counts = _distribution(values, k, exponent)
         centers = points if points.size <= k else _best_centers(points, counts, k)
-        centers = np.ldexp(centers, exponent).astype(values.dtype)
+        centers = times_power(centers, exponent).astype(values.dtype)
     codebook: np.ndarray = np.unique(centers)
     codebook += values.dtype.type(0)  # so that there is no -0.0
     return codebook
+
+
+def times_power(values: np.ndarray, exponent: int) -> np.ndarray:
+    """Return values × 2**exponent, the largest numbers in place of infinity: means may round up."""
+    most = np.finfo(values.dtype).max
+    with np.errstate(over="ignore"):
+        within: np.ndarray = np.clip(np.ldexp(values, exponent), -most, most)
+    return within
 
 
 def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:

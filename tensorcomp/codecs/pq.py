@@ -11,7 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.codebooks import check_codes, check_k, code_dtype, unpack_codebook
+from tensorcomp.codecs.codebooks import (
+    check_codes,
+    check_k,
+    code_dtype,
+    times_power,
+    unpack_codebook,
+)
 from tensorcomp.codecs.groups import Groups
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.words import as_words
@@ -156,7 +162,7 @@ class Pq(Transform):
             centers = learner.fit(scaled).cluster_centers_
         for _ in range(_REFINEMENTS):
             centers = _means(scaled, centers)
-        return np.unique(np.ldexp(centers.astype(vectors.dtype), exponent), axis=0)
+        return np.unique(times_power(centers.astype(vectors.dtype), exponent), axis=0)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look each vector up."""

@@ -185,7 +185,6 @@ def fill_values(
     """
     wide = out.dtype.kind == "f" and out.itemsize >= 4
     values = out if wide else np.empty(out.size)
-    limit = math.inf if out.dtype == np.float64 else largest(out.dtype)
-    native.uniform_values(lowest, parts, step, centroids, limit, values)
+    native.uniform_values(lowest, parts, step, centroids, largest(out.dtype), values)
     if not wide:
         out[:] = values.astype(out.dtype)

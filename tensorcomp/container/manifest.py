@@ -174,6 +174,7 @@ def manifest_from_text(text: str, where: str) -> Manifest:
         ValueError,
         KeyError,
         TypeError,
+        OverflowError,
         AttributeError,
         RecursionError,
         ZstdError,

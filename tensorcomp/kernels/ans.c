@@ -283,7 +283,7 @@ ENTRY(ans_encode) {
     i64 n = arg[0].size, rows = arg[0].shape[0], columns = arg[0].shape[1], folded = arg[2].i;
     i64 states = arg[5].i, bits = 8, low_bits = arg[10].i, first = (i64)1 << states, *sizes = arg[13].data;
     if (!n || arg[0].itemsize > 2 || states < 9 || states > MOST_STATE_BITS || arg[4].i < 1 ||
-        arg[9].size != first + 1)
+        (arg[4].i & (arg[4].i - 1)) || arg[9].size != first + 1)
         return BAD_SIZES;
     if (arg[0].itemsize == 2) bits = max64(symbol_bits(arg[0].data, n, (int)folded), 1);
     i64 most = (i64)1 << (16 - max64(bits, states));

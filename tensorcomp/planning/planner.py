@@ -32,6 +32,7 @@ from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample
 from tensorcomp.threads import Workers
 
 _ROOM = 1 << 26  # bytes of copies a thread
+_LEAST_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
 _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
 
 
@@ -174,7 +175,7 @@ class Planner:
 
     def _weight(self, name: str, scale: float) -> float:
         if self.importance is None:
-            return 1 / scale if scale else 0.0
+            return 1 / max(scale, _LEAST_SCALE) if scale else 0.0
         if name not in self.importance:
             raise PlanError(f"the importance of tensor {name!r} is not given")
         return self.importance[name]

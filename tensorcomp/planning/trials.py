@@ -143,7 +143,8 @@ def _attempts(tree: Node, bound: Bound, errors: ErrorsOf) -> Iterator[tuple[floa
                 slope = math.log(used / before[1]) / math.log(scale / before[0])
                 exponent = min(max(slope, 0.25), 2.0)
         before = scale, used
-        scale *= min((_AIM / used) ** (1 / exponent), _STRIDE)
+        room = min(_AIM / used, _STRIDE**exponent)  # before it may leave the range of float64
+        scale *= room ** (1 / exponent)
         if high < math.inf and not low < scale < high:
             scale = math.sqrt(low * high) if low else high / 2
         if scale < 1e-12:

@@ -171,6 +171,8 @@ def test_numbers_at_the_ends_of_the_range_do_not_overflow(dtype):
         found = restored(Kmeans(16), array)
         assert np.isfinite(found).all()
         assert np.abs(found / unit - array / unit).max() < 0.07
+    many = np.repeat(np.array([limit, -limit, 0, 1], dtype), 1024)
+    assert np.isfinite(restored(Kmeans(3), many)).all()
 
 
 def test_chunks_share_a_codebook():

@@ -132,6 +132,9 @@ def test_values_overflow_to_the_largest_number():
     table = np.empty(3, np.float16)
     fill_values(-1, 1, 70_000.0, np.empty(0, np.int8), table)
     assert table.tolist() == [-65_504, 0, 65_504]
+    wide = np.empty(3)
+    fill_values(-1, 1, 1.7e308, np.array([-128], np.int8), wide)
+    assert wide.tolist() == [-np.finfo(np.float64).max, 0, np.finfo(np.float64).max]
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,16 @@ def test_sizes_are_used(bits: float, dtype: type) -> None:
                 assert len(data) >= 0.9 * most
 
 
+@pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-308, 1e-200, 1e200, 1e307])
+@pytest.mark.parametrize("budget", [Budget(bits_per_weight=20), Budget(target_ratio=1.2)], ids=str)
+def test_one_odd_tensor_does_not_spoil_a_size(budget: Budget, unit: float) -> None:
+    weights = np.random.default_rng(6).standard_normal((64, 64))
+    lonely = np.zeros((64, 64))
+    lonely[3, 3] = unit
+    tensors = {"a.weight": weights * unit, "b.weight": weights, "c.weight": lonely}
+    check(write(tensors, budget=budget)[0], tensors)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     "budget", [Budget(min_snr=20), Budget(min_snr=35), Budget(max_abs_error=0.05)], ids=str

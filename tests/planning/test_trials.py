@@ -103,6 +103,14 @@ def test_no_array_breaks_the_search(template: str, bound: Bound) -> None:
             assert used(tree, array, bound) <= 1, name
 
 
+@pytest.mark.parametrize("bound", [Bound(max_abs_error=1e80), Bound(max_rel_l2=1e300)], ids=str)
+def test_bounds_that_allow_everything(bound: Bound) -> None:
+    array = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
+    for template in ("uniform($step)", "trellis($step)", "rotate(8, rotated=uniform($step))"):
+        tree = meet_bound(first_guess(template, array, bound), array, bound)
+        assert tree is None or errors_of(tree, array) is not None
+
+
 def test_what_no_step_can_do() -> None:
     array = weights(2, (64, 64), 1.0)
     half = array.astype(ml_dtypes.bfloat16)
