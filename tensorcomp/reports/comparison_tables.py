@@ -84,7 +84,7 @@ def comparison_csv(comparison: Comparison) -> list[str]:
         for row in comparison.tensors
     ]
     sizes = [None, None, comparison.a_bytes, None, None, comparison.b_bytes, comparison.ratio]
-    lines.append([None, _TOTAL, *sizes, *_figures(comparison.total), None])
+    lines.append([None, _TOTAL, *sizes, *_figures(_compared(comparison)), None])
     return csv_lines([*_CSV, *_FIGURES, "problem"], lines)
 
 
@@ -173,6 +173,11 @@ def _right(head: Sequence[str]) -> list[int]:
     return [number for number, title in enumerate(head) if title not in _LEFT]
 
 
+def _compared(comparison: Comparison) -> ErrorSums | None:
+    """Return the errors of all floats together; None where none could be compared."""
+    return comparison.total if comparison.total.count else None
+
+
 def _text_rows(comparison: Comparison, between: str = "\n  ") -> list[list[str]]:
     """Return the cells of all tensors; `between` stands between a name and its problem."""
     with_file = any(row.file is not None for row in comparison.tensors)
@@ -182,7 +187,7 @@ def _text_rows(comparison: Comparison, between: str = "\n  ") -> list[list[str]]
         rows.append([name, *_sides(row), ratio_text(row.ratio), *_error_cells(row.errors)])
     sizes = bytes_text(comparison.a_bytes), bytes_text(comparison.b_bytes)
     ratio = ratio_text(comparison.ratio)
-    rows.append([_TOTAL, "", "", *sizes, ratio, *_error_cells(comparison.total)])
+    rows.append([_TOTAL, "", "", *sizes, ratio, *_error_cells(_compared(comparison))])
     if not with_file:
         return rows
     files = ["File", *(printable(row.file or "") for row in comparison.tensors), ""]

@@ -180,6 +180,17 @@ def test_what_cannot_be_compared_says_why(tmp_path):
     assert found.total.count == 6
 
 
+def test_what_shares_no_tensor_is_not_exact(tmp_path):
+    from tensorcomp.reports.comparison_tables import comparison_csv, comparison_table
+
+    a = write(tmp_path / "a.safetensors", {"x": np.ones(4, "f4")})
+    b = write(tmp_path / "b.safetensors", {"y": np.ones(4, "f4")})
+    found = compare(a, b)
+    assert not found.exact
+    assert "exact" not in comparison_table(found)[-1]
+    assert comparison_csv(found)[-1].endswith(7 * ",")
+
+
 def test_tied_names_are_counted_once(tmp_path):
     torch = pytest.importorskip("torch")
     weight = torch.arange(60, dtype=torch.float32).reshape(6, 10)
