@@ -158,19 +158,26 @@ static double find_step(const GridRun *run, double least, double greatest, doubl
     return found;
 }
 
-/* The least and the greatest magnitude of a run but zeros; 0 as the greatest if all are, infinity if any is NaN. */
-static Interval magnitudes(const GridRun *run) {
-    Interval sizes = {__builtin_inf(), 0};
-    int wrong = 0;
-    for (i64 i = 0; i < run->n; i++) {
-        double size = abs_real(grid_value(run, i));
-        wrong |= size != size;
-        sizes.high = size > sizes.high ? size : sizes.high;
-        sizes.low = size > 0 && size < sizes.low ? size : sizes.low;
+/* The least and the greatest magnitude of floats but zeros; 0 as the greatest if all are, infinity if any is NaN. As
+   words, whose order is that of the magnitudes and of which vectors take many: zeros are moved to the top. */
+#define MAGNITUDES(F, W)                                               \
+    static Interval magnitudes_##F(const W *words, i64 n) {            \
+        const W mask = (W) - 1 >> 1;                                   \
+        W least = (W) - 1, greatest = 0;                               \
+        for (i64 i = 0; i < n; i++) {                                  \
+            W size = words[i] & mask, below = size - 1;                \
+            least = below < least ? below : least;                     \
+            greatest = size > greatest ? size : greatest;              \
+        }                                                              \
+        least++;                                                       \
+        F low, high;                                                   \
+        memcpy(&low, &least, sizeof low);                              \
+        memcpy(&high, &greatest, sizeof high);                         \
+        return (Interval){low, high == high ? high : __builtin_inf()}; \
     }
-    if (wrong) sizes.high = __builtin_inf();
-    return sizes;
-}
+MAGNITUDES(float, u32)
+MAGNITUDES(double, u64)
+#undef MAGNITUDES
 
 static int is_format(Format format, i64 itemsize) {
     i64 bits = format.mantissa;
@@ -189,7 +196,8 @@ ENTRY(grid_find_steps) {
         i32 *codes = (i32 *)arg[5].data + r * columns;
         run.values = (const u8 *)arg[0].data + r * columns * arg[0].itemsize;
         steps[r] = step;
-        Interval sizes = magnitudes(&run);
+        Interval sizes = arg[0].itemsize == 4 ? magnitudes_float((const u32 *)run.values, columns)
+                                              : magnitudes_double((const u64 *)run.values, columns);
         if (sizes.high == __builtin_inf()) return 0;
         if (sizes.high == 0) { /* all zeros: the step of its neighbour */
             memset(codes, 0, (size_t)columns * sizeof *codes);
