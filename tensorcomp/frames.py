@@ -65,7 +65,7 @@ def decompress(frame: Buffer, limit: int, *, like: bytes = b"") -> bytes:
         If it is damaged, states no size or one above `limit`, or if anything is behind it.
     """
     if bytes(memoryview(frame)[: len(_MAGIC)]) != _MAGIC:
-        raise ZstdError("it is no frame of zstd")
+        raise ZstdError("it is not a zstd frame")
     size = zstd.get_frame_info(frame).decompressed_size
     if size is None:
         raise ZstdError("it does not tell the size of its content")
@@ -74,7 +74,7 @@ def decompress(frame: Buffer, limit: int, *, like: bytes = b"") -> bytes:
     decompressor = zstd.ZstdDecompressor(zstd_dict=_dictionary(like))
     plain = decompressor.decompress(frame, size + 1)
     if len(plain) != size or not decompressor.eof:
-        raise ZstdError(f"it has not the {size} bytes that it claims")
+        raise ZstdError(f"it lacks some of the {size} bytes that it claims")
     if decompressor.unused_data:
         raise ZstdError("there are bytes behind its end")
     return plain

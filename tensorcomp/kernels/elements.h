@@ -56,4 +56,13 @@ INLINE double double_of(u64 bits) {
 }
 /* A value, or 0, without a branch. */
 INLINE double only_if(int condition, double value) { return double_of(bits_of(value) & -(u64)condition); }
+
+/* How far the mean of `number` elements lies below its point in magnitude, in 1/256 step, where they lie `above` it in
+   all, in 1/parts step. */
+enum { CENTROID_PARTS = 256 };
+INLINE i8 centroid_of(i64 above, i64 number, i64 parts) {
+    i64 unit = parts / CENTROID_PARTS * max64(number, 1), below = unit / 2 - above;
+    i64 rounded = below / unit - (below % unit < 0); /* towards minus infinity */
+    return (i8)max64(min64(rounded, CENTROID_PARTS / 2 - 1), -CENTROID_PARTS / 2);
+}
 #endif

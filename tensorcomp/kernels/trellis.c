@@ -5,6 +5,7 @@
    16 bits, a position tells how far the nearest points of the four subsets are. */
 #include <math.h>
 
+#include "elements.h"
 #include "machines.h"
 
 enum { POSITION_STEP = 1 << 15, LARGEST_POSITION = 32766 * POSITION_STEP };
@@ -188,7 +189,7 @@ static void trace_row(Machine m, const i32 *restrict positions, const u8 *restri
     }
 }
 
-enum { MOST_CENTROIDS = 16, CENTROID_PARTS = 256 };
+enum { MOST_CENTROIDS = 16 };
 
 /* How far magnitudes lie above that of their points, at 0 … 16 half steps and more, in all. */
 typedef struct {
@@ -215,10 +216,7 @@ static void add_residuals(const i32 *restrict positions, const i16 *restrict cod
 static i64 find_centroids(const Residuals *r, i8 *centroids) {
     i64 found = 0;
     for (i64 k = 0; k < MOST_CENTROIDS; k++) {
-        i64 unit = POSITION_STEP / CENTROID_PARTS * max64(r->counts[k + 1], 1),
-            below = unit / 2 - r->sums[k + 1];
-        i64 rounded = below / unit - (below % unit < 0); /* towards minus infinity */
-        centroids[k] = (i8)max64(min64(rounded, 127), -128);
+        centroids[k] = centroid_of(r->sums[k + 1], r->counts[k + 1], POSITION_STEP);
         if (centroids[k]) found = k + 1;
     }
     return found;

@@ -5,7 +5,6 @@ enum {
     LARGEST_CODE = 32767,
     SAMPLED_RUN = 64,        /* neighbours that are sampled together */
     PARTS_OF_CELL = 1 << 16, /* residuals are summed in this part of a cell */
-    CELL = 256,              /* centroids are told in this part of a step */
     MOST_CELLS = 8           /* that have one */
 };
 
@@ -45,10 +44,7 @@ static i64 cell_centroids(const i64 *cells, i8 *centroids) {
     i64 found = 0;
     for (i64 k = 0; k < MOST_CELLS; k++) {
         i64 number = (cells[k + 1] + ((i64)1 << (COUNTED - 1))) >> COUNTED;
-        i64 unit = PARTS_OF_CELL / CELL * max64(number, 1);
-        i64 below = unit / 2 - (cells[k + 1] - (number << COUNTED));
-        i64 rounded = below / unit - (below % unit < 0); /* towards minus infinity */
-        centroids[k] = (i8)max64(min64(rounded, CELL / 2 - 1), -CELL / 2);
+        centroids[k] = centroid_of(cells[k + 1] - (number << COUNTED), number, PARTS_OF_CELL);
         if (centroids[k]) found = k + 1;
     }
     return found;
@@ -76,7 +72,8 @@ INLINE i64 fill_values(const Arg *arg, int wide) {
     for (i64 k = 0; k < arg[5].size; k++) {
         i64 point = arg[0].i + k, magnitude = point < 0 ? -point : point;
         double value = (double)magnitude / parts;
-        if (0 < magnitude && magnitude <= arg[3].size) value -= (double)centroids[magnitude - 1] / CELL;
+        if (0 < magnitude && magnitude <= arg[3].size)
+            value -= (double)centroids[magnitude - 1] / CENTROID_PARTS;
         value *= step;
         write_real(arg[5].data, k, clip_real(point < 0 ? -value : value, limit), wide);
     }

@@ -101,8 +101,7 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
         One of `ROLES`.
     """
     place = Place(_spelled(name), shape)
-    found = _told_by_type(place, dtype)
-    return MatchingRules(place.name).first_fitting(place).role if found is None else found[0]
+    return _role(place, dtype, MatchingRules(place.name))
 
 
 def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
@@ -121,7 +120,7 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     columns_out = any(_is_transposed(place) for _, place, _ in tensors if _is_conv1d(place))
     decisions = {}
     for info, place, rules in tensors:
-        found = _told_by_type(place, info.dtype)
+        found = _role_of_type(place, info.dtype)
         if found is None:
             rule = rules.first_fitting(place)
             found = rule.role, rule.why_in(place.name)
@@ -143,11 +142,7 @@ def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
     dict of str to str
         By name, in the order of `infos`.
     """
-    roles = {}
-    for info, place, rules in _placed(infos):
-        found = _told_by_type(place, info.dtype)
-        roles[info.name] = rules.first_fitting(place).role if found is None else found[0]
-    return roles
+    return {info.name: _role(place, info.dtype, rules) for info, place, rules in _placed(infos)}
 
 
 def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, MatchingRules]]:
@@ -171,8 +166,13 @@ def _spelled(name: str) -> str:
     return name[-_LONGEST:].lower().replace("/", ".")
 
 
-def _told_by_type(place: Place, dtype: str) -> tuple[str, str] | None:
-    """Return the role of a tensor, and why, where its type tells."""
+def _role(place: Place, dtype: str, rules: MatchingRules) -> str:
+    found = _role_of_type(place, dtype)
+    return rules.first_fitting(place).role if found is None else found[0]
+
+
+def _role_of_type(place: Place, dtype: str) -> tuple[str, str] | None:
+    """Return the role that follows from the type, and why; None where it does not."""
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
         return "opaque", f"{dtype} is no type with known values"
