@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _GRACE = 10.0  # seconds that the others get after a rank has failed
+_START = 60.0  # seconds that all ranks get to start and meet
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class _Rank:
     stacks: Path
     result: Any = None
     failure: RankFailure | None = None
+    began: bool = False
     open: bool = True
 
 
@@ -103,7 +105,8 @@ def run(
     world : int
         Ranks.
     timeout : float
-        Seconds until all ranks are killed.
+        Seconds that the function may take, counted once all ranks have met, however long a busy
+        machine took to start them; then all ranks are killed.
     grace : float
         Seconds that the other ranks get to end after one has failed.
     backend : str
@@ -128,8 +131,7 @@ def run(
 
     context = _server()
     meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    deadline = time.monotonic() + timeout
-    first_failure = deadline
+    first_failure = 0.0
     ranks: list[_Rank] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -147,9 +149,9 @@ def run(
                 answer.close()
                 released.close()
                 ranks.append(_Rank(process, answers, release, stacks))
-            first_failure = _collect(ranks, deadline, grace)
+            first_failure = _collect(ranks, timeout, grace)
         finally:
-            _end(ranks, deadline)
+            _end(ranks, timeout)
     failures = {rank: one.failure for rank, one in enumerate(ranks) if one.failure}
     if failures:
         raise RanksFailed(failures, time.monotonic() - first_failure)
@@ -186,19 +188,19 @@ class _Job:
     task: bytes
 
 
-def _collect(ranks: Sequence[_Rank], deadline: float, grace: float) -> float:
+def _collect(ranks: Sequence[_Rank], timeout: float, grace: float) -> float:
     """Take every rank's answer until the deadline, and return when the first one failed."""
-    first_failure = deadline
+    deadline = time.monotonic() + _START + timeout
+    first_failure = float("inf")
     while pending := [one for one in ranks if one.open]:
         ready = wait([one.answers for one in pending], max(0.0, deadline - time.monotonic()))
         if not ready:
             for one in pending:
                 one.failure = RankFailure("stuck", "killed after its time", _stacks(one))
-            return first_failure
+            return min(first_failure, deadline)
         for one in pending:
             if one.answers not in ready:
                 continue
-            one.open = False
             try:
                 kind, content = pickle.loads(one.answers.recv_bytes())
             except EOFError:
@@ -206,18 +208,25 @@ def _collect(ranks: Sequence[_Rank], deadline: float, grace: float) -> float:
                 code = one.process.exitcode
                 one.failure = RankFailure("died", f"exit code {code}", one.stacks.read_text())
             else:
+                if kind == "began":
+                    one.began = True
+                    if all(r.began and not r.failure for r in ranks):
+                        deadline = time.monotonic() + timeout
+                    continue
                 if kind == "returned":
                     one.result = content
                 else:
                     one.failure = RankFailure(*content)
+            one.open = False
             if one.failure:
                 first_failure = min(first_failure, time.monotonic())
                 deadline = min(deadline, first_failure + grace)
     return first_failure
 
 
-def _end(ranks: Sequence[_Rank], deadline: float) -> None:
+def _end(ranks: Sequence[_Rank], timeout: float) -> None:
     """Let the ranks go together, and kill those that do not end."""
+    deadline = time.monotonic() + timeout
     for one in ranks:
         one.release.close()
     for one in ranks:
@@ -236,8 +245,13 @@ def _stacks(one: _Rank) -> str:
     if one.process.pid is None or not one.process.is_alive():
         return ""
     os.kill(one.process.pid, signal.SIGUSR1)
-    time.sleep(0.3)
-    return one.stacks.read_text()
+    text, deadline = "", time.monotonic() + 5
+    while time.monotonic() < deadline:  # until it is there and grows no more
+        time.sleep(0.3)
+        before, text = text, one.stacks.read_text()
+        if text and text == before:
+            break
+    return text
 
 
 def _main(job: _Job, answer: Connection, released: Connection, stacks: str) -> None:
@@ -246,7 +260,7 @@ def _main(job: _Job, answer: Connection, released: Connection, stacks: str) -> N
         faulthandler.enable(file, all_threads=True)
         faulthandler.register(signal.SIGUSR1, file, all_threads=True, chain=False)
         try:
-            content: Any = ("returned", _call(job))
+            content: Any = ("returned", _call(job, answer))
             message = pickle.dumps(content)
         except BaseException as error:
             failure = (type(error).__name__, str(error), traceback.format_exc())
@@ -264,8 +278,8 @@ def _main(job: _Job, answer: Connection, released: Connection, stacks: str) -> N
         faulthandler.disable()
 
 
-def _call(job: _Job) -> Any:
-    """Join the group and call the function."""
+def _call(job: _Job, answer: Connection) -> Any:
+    """Join the group, say so and call the function."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ.update(job.environment)
     import torch
@@ -274,7 +288,7 @@ def _call(job: _Job) -> Any:
     torch.set_num_threads(1)
     if job.backend == "nccl":
         torch.cuda.set_device(job.rank)
-    patience = timedelta(seconds=job.timeout)
+    patience = timedelta(seconds=_START + job.timeout)
     meeting = distributed.TCPStore("127.0.0.1", job.port, is_master=False, timeout=patience)
     distributed.init_process_group(
         job.backend,
@@ -284,6 +298,7 @@ def _call(job: _Job) -> Any:
         timeout=patience,
     )
     function, arguments = pickle.loads(job.task)
+    answer.send_bytes(pickle.dumps(("began", None)))
     return function(*arguments)
 
 

@@ -69,10 +69,9 @@ def test_rank_that_dies_is_found() -> None:
 
 
 def test_stuck_ranks_are_killed_and_show_where() -> None:
-    started = time.monotonic()
     with pytest.raises(ranks.RanksFailed) as caught:
-        ranks.run(_waits_for_ever, timeout=4)  # from before they start
-    assert time.monotonic() - started < 8
+        ranks.run(_waits_for_ever, timeout=1)
+    assert caught.value.seconds < 20  # from their deadline until all have ended
     assert {f.kind for f in caught.value.failures.values()} == {"stuck"}
     assert all("_waits_for_ever" in f.trace for f in caught.value.failures.values())
 
