@@ -18,7 +18,7 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 from build_backend import ZIG, needs_zig, system_compiler
@@ -125,6 +125,10 @@ def _import_library(temp: Path) -> Path:
 
 
 setup(
+    packages=[
+        *find_packages(include=["tensorcomp", "tensorcomp.*"]),
+        *(f"tensorcomp_{name}" for name in find_packages(include=["cli", "cli.*"])),
+    ],
     ext_modules=[
         Extension(
             "tensorcomp.kernels.native",

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import ggml
 from benchmarks.checkpoints import Array, Tensors, is_weight
-from tensorcomp.codecs.nf4 import LEVELS
+from tensorcomp.codecs.quantize.nf4 import LEVELS
 
 Coder = Callable[[Array], tuple[int, Array]]
 

@@ -22,11 +22,11 @@ from benchmarks.machine import described
 from benchmarks.reporting import JsonPath, number, show, write_json
 from benchmarks.tables import ABSENT, Sheet
 from tensorcomp.gradients import Compressor, ErrorFeedback, GradientSpec, Payload, TreeCompressor
-from tensorcomp.gradients.device import on_device
-from tensorcomp.gradients.device.parts import parts_of, positions_of
-from tensorcomp.gradients.powersgd import PowerSgd
-from tensorcomp.gradients.randomk import RandomK
-from tensorcomp.gradients.sparse_blobs import is_sparse
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.randomk import RandomK
+from tensorcomp.gradients.cuda.counterparts import on_device
+from tensorcomp.gradients.cuda.parts import parts_of, positions_of
+from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 PACKAGES = ("tensorcomp", "torch", "numpy")
 TREES = (

@@ -11,8 +11,8 @@ from benchmarks.gradients_wire import WireRow
 from benchmarks.reporting import Limit, number
 from benchmarks.tables import Sheet
 from tensorcomp.gradients.base import Reduction
-from tensorcomp.gradients.cost_model import Cost, Link, curve, dense_cost, seconds
-from tensorcomp.gradients.cost_model import bytes_sent as formula
+from tensorcomp.gradients.cost_model.model import Cost, Link, curve, dense_cost, seconds
+from tensorcomp.gradients.cost_model.model import bytes_sent as formula
 
 BYTES_OFF = 0.08  # of the interface's counters, by TCP/IP and frames
 WORLDS = (2, 4, 16, 64, 256, 1024)

@@ -14,9 +14,9 @@ import torch
 from benchmarks.gradients_tasks import WORKERS, Network, Rule, Task
 from tensorcomp.gradients import Compressor, GradientSpec, Payload, StepInfo
 from tensorcomp.gradients.base import State
-from tensorcomp.gradients.ddp.owned_means import compressor_of_means
-from tensorcomp.gradients.sent import Sent
-from tensorcomp.gradients.states import carry
+from tensorcomp.gradients.ddp.shard_means import compressor_of_means
+from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.states import carry
 
 CHECKED_EVERY = 100  # steps
 

@@ -24,8 +24,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.header import build_header
 
 _COLUMNS = 4096
 _SMALL_ROWS = 4096  # a tensor of 32 MiB

@@ -15,7 +15,7 @@ from torch import nn
 from benchmarks.by_seed import BySeed
 from benchmarks.pruning_networks import CASES, Case, Course, Digits, accuracy
 from tensorcomp.pruning import PruningResult, calibrate, prune
-from tensorcomp.pruning.lottery import find_ticket, train_reinitialised
+from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
 
 SPARSITIES = (0.8, 0.9, 0.95, 0.98, 0.99)
 DENSE, RANDOM = "dense", "random"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import force, forms, path, refuse_two_forms, source
+from .options.common import force, forms, path, refuse_two_forms, source
 
 
 @click.command()
@@ -74,13 +74,13 @@ def bench(
       tensorcomp bench model.safetensors --codec 'affine(4, 64, codes=ans)' --no-peers
     """  # noqa: D301 - \b keeps the example's lines as they are
     refuse_two_forms(json=json, csv=csv, markdown=markdown)
-    from tensorcomp import benching
-    from tensorcomp.container.atomic import atomic_file, refuse_existing
-    from tensorcomp.peers import PEERS
+    from tensorcomp._formatting import printable
+    from tensorcomp.benchmark import run as benching
+    from tensorcomp.benchmark import tables
+    from tensorcomp.benchmark.peers import PEERS
+    from tensorcomp.benchmark.plot import check_plot, draw_benchmark
+    from tensorcomp.io.atomic import atomic_file, refuse_existing
     from tensorcomp.planning.strategies import STRATEGIES, own_strategy
-    from tensorcomp.reports import benchmark_tables as tables
-    from tensorcomp.reports.benchmark_plot import check_plot, draw_benchmark
-    from tensorcomp.reports.text import printable
 
     from .output import show, show_json, stdout_width
     from .progress import progress

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .objects import importable, load_object, made, naming, object_text
-from .options import force, json, output, path
+from .options.common import force, json, output, path
+from .options.objects import importable, load_object, made, naming, object_text
 
 if TYPE_CHECKING:
-    from tensorcomp.pruning import Statistics
+    from tensorcomp.planning.statistics import Statistics
 
 
 @click.command()
@@ -101,8 +101,8 @@ def calibrate(
       tensorcomp compress model.safetensors --prune snip --sparsity 0.9 \\
           --stats stats.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp.container.atomic import refuse_existing
-    from tensorcomp.pruning.statistics import STATISTICS
+    from tensorcomp.io.atomic import refuse_existing
+    from tensorcomp.planning.statistics import STATISTICS
 
     names = [name.strip() for name in statistics.split(",")]
     for name in names:
@@ -138,7 +138,7 @@ def _measured(
             "calibrate needs torch; run `pip install 'tensorcomp[torch]'`"
         ) from error
     from tensorcomp.pruning.calibration import calibrate as measure
-    from tensorcomp.pruning.loading_weights import load_weights
+    from tensorcomp.pruning.load_weights import load_weights
     from tensorcomp.pruning.targets import prunable_parameters
 
     network = made(model, torch.nn.Module)
@@ -230,7 +230,7 @@ def _bar() -> Iterator[Callable[[int, int | None], None] | None]:
 def _report(
     found: Statistics, sizes: dict[str, int], out: Path, seconds: float, *, json: bool
 ) -> None:
-    from tensorcomp.reports.text import counted, printable
+    from tensorcomp._formatting import counted, printable
 
     from .output import show, show_json
 

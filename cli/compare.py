@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import forms, path, refuse_two_forms, threads
+from .options.common import forms, path, refuse_two_forms, threads
 
 
 @click.command()
@@ -34,11 +34,11 @@ def compare(
       tensorcomp compare model.safetensors model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     refuse_two_forms(json=json, csv=csv, markdown=markdown)
-    from tensorcomp import comparison
-    from tensorcomp.checkpoints.naming import shown as named
+    from tensorcomp._formatting import printable
+    from tensorcomp._names import shown as named
+    from tensorcomp.api import compare as comparison
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports import comparison_tables as tables
-    from tensorcomp.reports.text import printable
 
     from .output import show, show_json, stdout_width
     from .progress import progress

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .lossy_options import budget_of, effort_option, lossy_options
-from .options import force, json, output, path, source, threads
-from .prune_options import prune_options, pruning_of
+from .options.budget import budget_of, effort_option, lossy_options
+from .options.common import force, json, output, path, source, threads
+from .options.pruning import prune_options, pruning_of
 
 
 @click.command()
@@ -44,9 +44,12 @@ def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> N
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import files, reports
+    from tensorcomp._formatting import bytes_text, printable
+    from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.text import bytes_text, printable
+    from tensorcomp.reports.as_json import to_json
+    from tensorcomp.reports.pruned import pruning_line
+    from tensorcomp.reports.tables import cost_table, totals
 
     from .exits import say
     from .output import show, show_json, stdout_width
@@ -64,16 +67,16 @@ def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> N
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     if json:
-        show_json(reports.to_json(summary, seconds))
+        show_json(to_json(summary, seconds))
         return
     speed = bytes_text(round(summary.input_bytes / seconds))
     width = stdout_width()
     show(
         [
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
-            f"{reports.totals(summary)}, {seconds:.1f} s ({speed}/s)",
-            *reports.pruning_line(summary),
+            f"{totals(summary)}, {seconds:.1f} s ({speed}/s)",
+            *pruning_line(summary),
             "",
-            *reports.cost_table(summary, width),
+            *cost_table(summary, width),
         ]
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import force, json, output, source, threads
+from .options.common import force, json, output, source, threads
 
 
 @click.command()
@@ -41,9 +41,9 @@ def decompress(
     Example:
       tensorcomp decompress model.tc.safetensors -o restored.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import restoring
-    from tensorcomp.reports import to_json
-    from tensorcomp.reports.text import bytes_text, printable
+    from tensorcomp._formatting import bytes_text, printable
+    from tensorcomp.api import decompress as restoring
+    from tensorcomp.reports.as_json import to_json
 
     from .output import show, show_json
     from .progress import progress

@@ -11,8 +11,8 @@ from types import FrameType
 
 import click
 
+from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError, VerificationError
-from tensorcomp.reports.text import escaped
 
 from .entry import signals
 

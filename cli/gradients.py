@@ -7,7 +7,7 @@ import re
 
 import click
 
-from .options import forms, refuse_two_forms
+from .options.common import forms, refuse_two_forms
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)"
 _COUNT = re.compile(rf"{_NUMBER}\s*([kmb]?)", re.IGNORECASE)
@@ -122,8 +122,8 @@ def estimate(
     refuse_two_forms(json=json, csv=csv, markdown=markdown)
     if not backward_ms < math.inf:
         raise click.BadParameter(f"--backward-ms is {backward_ms}, not a finite time")
-    from tensorcomp.gradients.estimate import RECIPES
-    from tensorcomp.gradients.estimate import estimate as estimated
+    from tensorcomp.gradients.cost_model.estimate import RECIPES
+    from tensorcomp.gradients.cost_model.estimate import estimate as estimated
     from tensorcomp.reports import estimate_tables as tables
 
     from .output import show, show_json, stdout_width

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import json, source
+from .options.common import json, source
 
 
 @click.command()
@@ -24,8 +24,10 @@ def inspect(source: Path, *, json: bool) -> None:
     Example:
       tensorcomp inspect model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp.reports import pruning_line, tensor_table, to_json, totals
-    from tensorcomp.reports.text import printable
+    from tensorcomp._formatting import printable
+    from tensorcomp.reports.as_json import to_json
+    from tensorcomp.reports.pruned import pruning_line
+    from tensorcomp.reports.tables import tensor_table, totals
 
     from .output import show, show_json, stdout_width
     from .summaries import summarise

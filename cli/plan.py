@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from .lossy_options import budget_of, effort_option, lossy_options
-from .options import force, json, output, source, threads
-from .prune_options import prune_options, pruning_of
+from .options.budget import budget_of, effort_option, lossy_options
+from .options.common import force, json, output, source, threads
+from .options.pruning import prune_options, pruning_of
 
 
 @click.command()
@@ -34,10 +34,11 @@ def plan(source: Path, out: Path | None, *, force: bool, json: bool, **options: 
       tensorcomp plan model.safetensors --bits-per-weight 4 -o plan.json
       tensorcomp compress model.safetensors --plan plan.json
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import forecasting
-    from tensorcomp.container.atomic import atomic_file, refuse_existing
-    from tensorcomp.reports import plan_table, plan_totals, planned_line
-    from tensorcomp.reports.text import printable
+    from tensorcomp._formatting import printable
+    from tensorcomp.api import plan as forecasting
+    from tensorcomp.io.atomic import atomic_file, refuse_existing
+    from tensorcomp.reports.plan_tables import plan_table, plan_totals
+    from tensorcomp.reports.pruned import planned_line
 
     from .output import show, show_text, stdout_width
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from .objects import importable, made, naming, object_text
-from .options import force, forms, path, refuse_two_forms, source, threads
+from .options.common import force, forms, path, refuse_two_forms, source, threads
+from .options.objects import importable, made, naming, object_text
 
 
 @click.command()
@@ -78,11 +78,11 @@ def sparsity(
     refuse_two_forms(json=json, csv=csv, markdown=markdown)
     if (model is None) != (example is None):
         raise click.BadParameter("--model and --input go together")
-    from tensorcomp.container.atomic import refuse_existing
+    from tensorcomp._formatting import printable
+    from tensorcomp.io.atomic import refuse_existing
     from tensorcomp.pruning.keep_indices import save_keep_indices
-    from tensorcomp.pruning.sparsity import sparsity_report
-    from tensorcomp.reports import sparsity_tables as tables
-    from tensorcomp.reports.text import printable
+    from tensorcomp.sparsity import tables
+    from tensorcomp.sparsity.measure import sparsity_report
 
     from .output import show, show_json, stdout_width
     from .progress import progress

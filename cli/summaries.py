@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tensorcomp import checkpoints, reports
+from tensorcomp.api.inspect import Summary, join, summarise_checkpoint, summarise_compressed
+from tensorcomp.checkpoints.folder import scan_folder
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.container.paths import compressed_files, is_compressed
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError
-from tensorcomp.locations import compressed_files, is_compressed
-from tensorcomp.reports import Summary
 
 
 def summarise(path: Path) -> Summary:
@@ -30,13 +31,13 @@ def summarise(path: Path) -> Summary:
     try:
         files = [file.relative_to(path) for file in compressed_files(path)]
     except CheckpointError:
-        files = list(checkpoints.scan_folder(path).weights)
-    return reports.join(_summarise_file(path / file, file.as_posix()) for file in files)
+        files = list(scan_folder(path).weights)
+    return join(_summarise_file(path / file, file.as_posix()) for file in files)
 
 
 def _summarise_file(path: Path, label: str | None) -> Summary:
-    with checkpoints.open_checkpoint(path) as checkpoint:
+    with open_checkpoint(path) as checkpoint:
         if not is_compressed(checkpoint):
-            return reports.summarise_checkpoint(checkpoint, label)
+            return summarise_checkpoint(checkpoint, label)
     with CompressedFile(path) as opened:
-        return reports.summarise_compressed(opened, label)
+        return summarise_compressed(opened, label)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json, path, source, threads
+from .options.common import json, path, source, threads
 
 if TYPE_CHECKING:
-    from tensorcomp.verification import Check
+    from tensorcomp.api.verify import Check
 
 
 @click.command()
@@ -30,10 +30,10 @@ def verify(source: Path, *, against: Path | None, threads: int | None, json: boo
     Example:
       tensorcomp verify model.tc.safetensors --against model.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp import verification
+    from tensorcomp._formatting import printable
+    from tensorcomp.api import verify as verification
     from tensorcomp.errors import VerificationError
-    from tensorcomp.reports import to_json
-    from tensorcomp.reports.text import printable
+    from tensorcomp.reports.as_json import to_json
 
     from .output import show, show_json
     from .progress import progress

@@ -30,7 +30,7 @@ import xxhash
 
 from tensorcomp import TensorcompError
 from tensorcomp.gradients import Aggregator, WorkerCompression, parse_compressor
-from tensorcomp.gradients.messages import decompress
+from tensorcomp.gradients.server.messages import decompress
 
 COMPRESSOR = "topk(0.01, values=affine(8))"
 SHARES = {0: 0.5, 1: 0.3, 2: 0.2}  # of the images; a worker's weight is how many it has

@@ -36,7 +36,7 @@ from tensorcomp.gradients import (
     compress_gradients,
     parse_compressor,
 )
-from tensorcomp.gradients.momentum import MomentumCorrection
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
 OPTIMIZERS: dict[str, Any] = {
     "sgd": torch.optim.SGD,

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensorcomp.lazy import lazy_names
+from tensorcomp._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tensorcomp.codecs import format_tree, parse_tree
-    from tensorcomp.comparison import compare
+    from tensorcomp.api.compare import compare
+    from tensorcomp.api.compress import compress
+    from tensorcomp.api.decompress import decompress
+    from tensorcomp.api.load import load, load_file, safe_open
+    from tensorcomp.api.save import save, save_file
+    from tensorcomp.api.verify import verify
+    from tensorcomp.codecs.text import format_tree, parse_tree
     from tensorcomp.errors import (
         CheckpointError,
         CodecError,
@@ -21,39 +26,34 @@ if TYPE_CHECKING:
         TensorcompError,
         VerificationError,
     )
-    from tensorcomp.files import compress
-    from tensorcomp.loading import load, load_file, safe_open
-    from tensorcomp.pipeline import Pipeline
-    from tensorcomp.planning import Budget
+    from tensorcomp.pipeline.job import Pipeline
+    from tensorcomp.planning.budgets import Budget
     from tensorcomp.progress import Progress
-    from tensorcomp.restoring import decompress
-    from tensorcomp.saving import save, save_file
-    from tensorcomp.verification import verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Budget": "planning",
-    "CheckpointError": "errors",
-    "CodecError": "errors",
-    "FormatError": "errors",
-    "Pipeline": "pipeline",
-    "PlanError": "errors",
-    "Progress": "progress",
-    "PruningError": "errors",
-    "TensorcompError": "errors",
-    "VerificationError": "errors",
-    "compare": "comparison",
-    "compress": "files",
-    "decompress": "restoring",
-    "format_tree": "codecs",
-    "load": "loading",
-    "load_file": "loading",
-    "parse_tree": "codecs",
-    "safe_open": "loading",
-    "save": "saving",
-    "save_file": "saving",
-    "verify": "verification",
+    "Budget": "tensorcomp.planning.budgets",
+    "CheckpointError": "tensorcomp.errors",
+    "CodecError": "tensorcomp.errors",
+    "FormatError": "tensorcomp.errors",
+    "Pipeline": "tensorcomp.pipeline.job",
+    "PlanError": "tensorcomp.errors",
+    "Progress": "tensorcomp.progress",
+    "PruningError": "tensorcomp.errors",
+    "TensorcompError": "tensorcomp.errors",
+    "VerificationError": "tensorcomp.errors",
+    "compare": "tensorcomp.api.compare",
+    "compress": "tensorcomp.api.compress",
+    "decompress": "tensorcomp.api.decompress",
+    "format_tree": "tensorcomp.codecs.text",
+    "load": "tensorcomp.api.load",
+    "load_file": "tensorcomp.api.load",
+    "parse_tree": "tensorcomp.codecs.text",
+    "safe_open": "tensorcomp.api.load",
+    "save": "tensorcomp.api.save",
+    "save_file": "tensorcomp.api.save",
+    "verify": "tensorcomp.api.verify",
 }
 
 __all__ = [

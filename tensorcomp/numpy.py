@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
-from tensorcomp import loading
-from tensorcomp.saving import save, save_file
+from tensorcomp.api import load as loading
+from tensorcomp.api.save import save, save_file
 
 __all__ = ["load", "load_file", "save", "save_file"]
 

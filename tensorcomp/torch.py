@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tensorcomp import loading
-from tensorcomp.saving import save, save_file
+from tensorcomp.api import load as loading
+from tensorcomp.api.save import save, save_file
 
 __all__ = ["load", "load_file", "save", "save_file"]
 

@@ -9,7 +9,12 @@ import pytest
 import tensorcomp
 
 LIGHT = ["tensorcomp", "tensorcomp.codecs", "tensorcomp.container", "tensorcomp.planning"]
-LIGHT += ["tensorcomp.checkpoints", "tensorcomp.files", "tensorcomp.loading", "tensorcomp.saving"]
+LIGHT += [
+    "tensorcomp.checkpoints",
+    "tensorcomp.api.compress",
+    "tensorcomp.api.load",
+    "tensorcomp.api.save",
+]
 LIGHT += ["tensorcomp.testing"]
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tensorcomp.checkpoints.access import file_size, reading, writing
-from tensorcomp.checkpoints.naming import shown
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.detect import sniff
 from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
-from tensorcomp.checkpoints.sniff import sniff
 from tensorcomp.errors import CheckpointError
+from tensorcomp.io.os_errors import file_size, reading, writing
 
 SAFETENSORS_SUFFIX = ".safetensors"
 TORCH_SUFFIXES = (".bin", ".pt", ".pth")
@@ -147,7 +147,7 @@ def _check_unindexed(folder: Path, weights: set[str], indexes: list[Index]) -> N
 
 def _loads(path: Path) -> bool:
     """Return whether a torch file holds plain tensors: training arguments, say, do not."""
-    from tensorcomp.checkpoints.torch_file import TorchFile
+    from tensorcomp.checkpoints.layouts.torch_file import TorchFile
 
     try:
         if sniff(path) != "torch":

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp._zstd_frames import ZstdError, compress, decompress
+from tensorcomp.checkpoints.base import Recipe
 from tensorcomp.errors import FormatError
-from tensorcomp.frames import ZstdError, compress, decompress
 
 MAX_UNPACKED_BYTES = 1 << 30  # no structure comes near it; a damaged claim may
 _INLINE_CHARACTERS = 1024

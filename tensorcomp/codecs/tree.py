@@ -20,15 +20,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from tensorcomp.codecs.base import (
-    ArraySpec,
-    Codec,
-    Filter,
-    Pieces,
-    Serializer,
-    Transform,
-    spec_of,
-)
+from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Pieces, Serializer, Transform, spec_of
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 FILTER = "bytes"  # the name of the only part that a serializer has

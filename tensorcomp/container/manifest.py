@@ -46,7 +46,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorcomp.checkpoints.checkpoint import Recipe
+from tensorcomp._zstd_frames import ZstdError, compress, decompress
+from tensorcomp.checkpoints.base import Recipe
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
     PlannedTree,
@@ -59,7 +60,6 @@ from tensorcomp.container.records import (
 )
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
-from tensorcomp.frames import ZstdError, compress, decompress
 
 FORMAT_VERSION = 6
 METADATA_KEY = "tensorcomp"

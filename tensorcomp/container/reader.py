@@ -12,11 +12,10 @@ from types import TracebackType
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.access import file_size, reading
-from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.checkpoints.naming import shown
-from tensorcomp.checkpoints.safetensors_header import Header, parse_header, read_header
-from tensorcomp.checkpoints.sniff import sniff
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, chunk_grid
@@ -31,6 +30,7 @@ from tensorcomp.container.stored_tensors import (
     raise_located,
 )
 from tensorcomp.errors import FormatError, PlanError, TensorcompError
+from tensorcomp.io.os_errors import file_size, reading
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit

@@ -8,7 +8,7 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.naming import shown
+from tensorcomp._names import shown
 from tensorcomp.container.blob import Blob, ChunkGrid
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.tree import byte_count, join
 from tensorcomp.container.blob import blob_index

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensorcomp.lazy import lazy_names
+from tensorcomp._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tensorcomp.gradients.adaptive import Adaptive
-    from tensorcomp.gradients.aggregation import Aggregator
+    from tensorcomp.gradients.autotune.adaptive import Adaptive
     from tensorcomp.gradients.base import (
         Compressor,
         GradientSpec,
@@ -22,69 +21,74 @@ if TYPE_CHECKING:
         StepInfo,
         Wrapper,
     )
-    from tensorcomp.gradients.by_owners import ByOwners
+    from tensorcomp.gradients.compressors.dense import Dense
+    from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+    from tensorcomp.gradients.compressors.powersgd import PowerSgd
+    from tensorcomp.gradients.compressors.randomk import RandomK
+    from tensorcomp.gradients.compressors.stochastic import Qsgd
+    from tensorcomp.gradients.compressors.thresholds import (
+        AdaptiveThreshold,
+        SampledThreshold,
+        Threshold,
+    )
+    from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
     from tensorcomp.gradients.ddp.compression import GradientCompression
     from tensorcomp.gradients.ddp.hook import compress_gradients
-    from tensorcomp.gradients.ddp.sharded import FsdpCompression
-    from tensorcomp.gradients.dense import Dense
-    from tensorcomp.gradients.error_bounded import ErrorBounded
-    from tensorcomp.gradients.feedback import ErrorFeedback
-    from tensorcomp.gradients.fsdp import compress_fsdp
-    from tensorcomp.gradients.interfaces import InterfaceCounter
-    from tensorcomp.gradients.loss_simulator import LossSimulator
-    from tensorcomp.gradients.messages import WorkerCompression, decompress
-    from tensorcomp.gradients.metrics import History, StepMetrics, TensorMetrics
-    from tensorcomp.gradients.momentum import MomentumCorrection
-    from tensorcomp.gradients.per_role import PerRole
-    from tensorcomp.gradients.phases import PhaseTolerance, PhaseTracker
-    from tensorcomp.gradients.powersgd import PowerSgd
-    from tensorcomp.gradients.randomk import RandomK
+    from tensorcomp.gradients.fsdp.hook import compress_fsdp
+    from tensorcomp.gradients.fsdp.sharded import FsdpCompression
+    from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
+    from tensorcomp.gradients.monitoring.metrics import History, StepMetrics, TensorMetrics
+    from tensorcomp.gradients.monitoring.tensorboard import TensorBoardLog
     from tensorcomp.gradients.recipes import parse_compressor
-    from tensorcomp.gradients.stochastic import Qsgd
-    from tensorcomp.gradients.tensorboard import TensorBoardLog
-    from tensorcomp.gradients.thresholds import AdaptiveThreshold, SampledThreshold, Threshold
-    from tensorcomp.gradients.tree_compressor import TreeCompressor
-    from tensorcomp.gradients.warmup import Warmup
+    from tensorcomp.gradients.server.aggregation import Aggregator
+    from tensorcomp.gradients.server.messages import WorkerCompression, decompress
+    from tensorcomp.gradients.wrappers.by_owners import ByOwners
+    from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+    from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
+    from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+    from tensorcomp.gradients.wrappers.per_role import PerRole
+    from tensorcomp.gradients.wrappers.phases import PhaseTolerance, PhaseTracker
+    from tensorcomp.gradients.wrappers.warmup import Warmup
 
 
 _HOMES = {
-    "Adaptive": "adaptive",
-    "AdaptiveThreshold": "thresholds",
-    "Aggregator": "aggregation",
-    "ByOwners": "by_owners",
-    "Compressor": "base",
-    "Dense": "dense",
-    "ErrorBounded": "error_bounded",
-    "ErrorFeedback": "feedback",
-    "FsdpCompression": "ddp.sharded",
-    "GradientCompression": "ddp.compression",
-    "GradientSpec": "base",
-    "History": "metrics",
-    "InterfaceCounter": "interfaces",
-    "LossSimulator": "loss_simulator",
-    "MomentumCorrection": "momentum",
-    "Payload": "base",
-    "PerRole": "per_role",
-    "PhaseTolerance": "phases",
-    "PhaseTracker": "phases",
-    "PowerSgd": "powersgd",
-    "Qsgd": "stochastic",
-    "RandomK": "randomk",
-    "SampledThreshold": "thresholds",
-    "State": "base",
-    "StepInfo": "base",
-    "StepMetrics": "metrics",
-    "TensorBoardLog": "tensorboard",
-    "TensorMetrics": "metrics",
-    "Threshold": "thresholds",
-    "TreeCompressor": "tree_compressor",
-    "Warmup": "warmup",
-    "WorkerCompression": "messages",
-    "Wrapper": "base",
-    "compress_fsdp": "fsdp",
-    "compress_gradients": "ddp.hook",
-    "decompress": "messages",
-    "parse_compressor": "recipes",
+    "Adaptive": "tensorcomp.gradients.autotune.adaptive",
+    "AdaptiveThreshold": "tensorcomp.gradients.compressors.thresholds",
+    "Aggregator": "tensorcomp.gradients.server.aggregation",
+    "ByOwners": "tensorcomp.gradients.wrappers.by_owners",
+    "Compressor": "tensorcomp.gradients.base",
+    "Dense": "tensorcomp.gradients.compressors.dense",
+    "ErrorBounded": "tensorcomp.gradients.compressors.error_bounded",
+    "ErrorFeedback": "tensorcomp.gradients.wrappers.feedback",
+    "FsdpCompression": "tensorcomp.gradients.fsdp.sharded",
+    "GradientCompression": "tensorcomp.gradients.ddp.compression",
+    "GradientSpec": "tensorcomp.gradients.base",
+    "History": "tensorcomp.gradients.monitoring.metrics",
+    "InterfaceCounter": "tensorcomp.gradients.monitoring.interfaces",
+    "LossSimulator": "tensorcomp.gradients.wrappers.packet_loss",
+    "MomentumCorrection": "tensorcomp.gradients.wrappers.momentum",
+    "Payload": "tensorcomp.gradients.base",
+    "PerRole": "tensorcomp.gradients.wrappers.per_role",
+    "PhaseTolerance": "tensorcomp.gradients.wrappers.phases",
+    "PhaseTracker": "tensorcomp.gradients.wrappers.phases",
+    "PowerSgd": "tensorcomp.gradients.compressors.powersgd",
+    "Qsgd": "tensorcomp.gradients.compressors.stochastic",
+    "RandomK": "tensorcomp.gradients.compressors.randomk",
+    "SampledThreshold": "tensorcomp.gradients.compressors.thresholds",
+    "State": "tensorcomp.gradients.base",
+    "StepInfo": "tensorcomp.gradients.base",
+    "StepMetrics": "tensorcomp.gradients.monitoring.metrics",
+    "TensorBoardLog": "tensorcomp.gradients.monitoring.tensorboard",
+    "TensorMetrics": "tensorcomp.gradients.monitoring.metrics",
+    "Threshold": "tensorcomp.gradients.compressors.thresholds",
+    "TreeCompressor": "tensorcomp.gradients.compressors.tree_compressor",
+    "Warmup": "tensorcomp.gradients.wrappers.warmup",
+    "WorkerCompression": "tensorcomp.gradients.server.messages",
+    "Wrapper": "tensorcomp.gradients.base",
+    "compress_fsdp": "tensorcomp.gradients.fsdp.hook",
+    "compress_gradients": "tensorcomp.gradients.ddp.hook",
+    "decompress": "tensorcomp.gradients.server.messages",
+    "parse_compressor": "tensorcomp.gradients.recipes",
 }
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.sent import Nothing, Sent
+from tensorcomp.gradients.payload.decoded import Nothing, Sent
 
 Reduction: TypeAlias = Literal["gather", "owners", "sum"]
 # What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,

@@ -9,14 +9,18 @@ from typing import Any
 from tensorcomp.codecs.text import parse_tree, short_tree
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.error_bounded import ErrorBounded
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.momentum import MomentumCorrection
-from tensorcomp.gradients.powersgd import PowerSgd
-from tensorcomp.gradients.randomk import RandomK
-from tensorcomp.gradients.stochastic import Qsgd
-from tensorcomp.gradients.thresholds import AdaptiveThreshold, SampledThreshold, Threshold
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.randomk import RandomK
+from tensorcomp.gradients.compressors.stochastic import Qsgd
+from tensorcomp.gradients.compressors.thresholds import (
+    AdaptiveThreshold,
+    SampledThreshold,
+    Threshold,
+)
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
 _NAMES: dict[type[Compressor], str] = {
     AdaptiveThreshold: "adaptive_threshold",

@@ -10,22 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
-from tensorcomp.codecs.affine import Affine
-from tensorcomp.codecs.cast import Cast
-from tensorcomp.codecs.nf4 import Nf4
+from tensorcomp.codecs.floats.cast import Cast
+from tensorcomp.codecs.quantize.affine import Affine
+from tensorcomp.codecs.quantize.nf4 import Nf4
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError, PlanError
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.error_bounded import ErrorBounded
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.powersgd import PowerSgd
-from tensorcomp.gradients.randomk import RandomK
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.randomk import RandomK
+from tensorcomp.gradients.compressors.stochastic import Qsgd
+from tensorcomp.gradients.compressors.thresholds import (
+    AdaptiveThreshold,
+    SampledThreshold,
+    Threshold,
+)
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.recipe_text import Call, made, text_of, value_of
-from tensorcomp.gradients.stochastic import Qsgd
-from tensorcomp.gradients.thresholds import AdaptiveThreshold, SampledThreshold, Threshold
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 Feedback: TypeAlias = 'bool | Literal["auto"]'
 Builder: TypeAlias = "Callable[[Call, Feedback], Compressor]"
@@ -188,7 +192,7 @@ def _inner(call: Call, fields: dict[str, str]) -> str:
 
 
 def _dgc(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.momentum import MomentumCorrection
+    from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
     if feedback is False:
         raise GradientError("dgc is momentum correction around error feedback; it needs feedback")
@@ -202,7 +206,7 @@ def _dgc(call: Call, feedback: Feedback) -> Compressor:
 
 
 def _warmup(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.warmup import Warmup
+    from tensorcomp.gradients.wrappers.warmup import Warmup
 
     arguments = call.bound("inner", "steps", "ratios", "each")
     inner = parse_compressor(_inner(call, arguments), feedback=feedback)
@@ -214,14 +218,14 @@ def _warmup(call: Call, feedback: Feedback) -> Compressor:
 
 
 def _owners(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.by_owners import ByOwners
+    from tensorcomp.gradients.wrappers.by_owners import ByOwners
 
     return ByOwners(parse_compressor(_inner(call, call.bound("inner")), feedback=feedback))
 
 
 def _phases(call: Call, feedback: Feedback) -> Compressor:
     from tensorcomp.gradients.base import leaf_of
-    from tensorcomp.gradients.phases import PHASES, PhaseTolerance
+    from tensorcomp.gradients.wrappers.phases import PHASES, PhaseTolerance
 
     arguments = call.bound("inner", *PHASES)
     inner = parse_compressor(_inner(call, arguments), feedback=feedback)
@@ -231,7 +235,7 @@ def _phases(call: Call, feedback: Feedback) -> Compressor:
 
 
 def _per_role(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.per_role import PerRole
+    from tensorcomp.gradients.wrappers.per_role import PerRole
 
     arguments = call.bound("inner", "small", "dense_roles")
     inner = parse_compressor(_inner(call, arguments), feedback=feedback)
@@ -242,7 +246,7 @@ def _per_role(call: Call, feedback: Feedback) -> Compressor:
 
 
 def _adaptive(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.adaptive import Adaptive
+    from tensorcomp.gradients.autotune.adaptive import Adaptive
 
     settings = replace(call, positional=()).bound("max_rel_l2", "every", "hysteresis")
     fields: dict[str, Any] = {name: value_of(value) for name, value in settings.items()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorcomp.planning.curves import Options
+from tensorcomp.planning.rate_distortion import Options
 
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
 _HALVINGS, _WIDE = 80, 10  # in the first ones, options are compared tensor by tensor

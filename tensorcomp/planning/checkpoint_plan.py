@@ -27,7 +27,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound, Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.roles import ROLES
+from tensorcomp.planning.roles.classify import ROLES
 
 LOSSLESS = "lossless"
 _VERSION = 1

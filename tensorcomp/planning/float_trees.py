@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.codecs.words import as_rows, word_dtype
+from tensorcomp.codecs.bit_views import as_rows, word_dtype
 from tensorcomp.kernels import native
 
 _ONE_BYTE = 4  # bytes of floats whose exponents fit a byte

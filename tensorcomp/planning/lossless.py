@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tensorcomp.codecs.grid import Grid
+from tensorcomp.codecs.bit_views import word_dtype
+from tensorcomp.codecs.quantize.grid import Grid
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
-from tensorcomp.codecs.words import word_dtype
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.planning.float_trees import any_floats, flat_tree, usual_tree

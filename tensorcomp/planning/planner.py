@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tensorcomp.checkpoints.checkpoint import TensorInfo
+from tensorcomp._threads import Workers
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import PlanError
+from tensorcomp.planning.allocation_problem import Draft
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.checkpoint_plan import TensorPlan, listed
-from tensorcomp.planning.curves import Options, measure_options
-from tensorcomp.planning.draft import Draft
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.profiles import Profile
+from tensorcomp.planning.rate_distortion import Options, measure_options
 from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import fill, is_free, may_lose, spelled
 from tensorcomp.planning.trials import errors_of, run_trial
 from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample, plan_within
-from tensorcomp.threads import Workers
 
 _ROOM = 1 << 26  # bytes of copies a thread
 _LEAST_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64

@@ -28,7 +28,7 @@ from typing import Any
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.roles import check_selector, matches_role
+from tensorcomp.planning.roles.classify import check_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
 PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")

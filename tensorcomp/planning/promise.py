@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorcomp.codecs.rotate import Rotate
+from tensorcomp.codecs.lowrank.rotate import Rotate
 from tensorcomp.codecs.tree import Node
 
 _SKETCH = 32  # rows and columns whose singular values stand for the spectrum

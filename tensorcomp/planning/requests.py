@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorcomp.checkpoints import open_checkpoint
+from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError

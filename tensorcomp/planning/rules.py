@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.roles import is_selector, matches_role
+from tensorcomp.planning.roles.classify import is_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
 _RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)

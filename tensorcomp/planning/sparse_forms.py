@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, readable
-from tensorcomp.codecs.words import as_rows, as_words
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.planning.steps import fill, is_free

@@ -12,9 +12,9 @@ import numpy as np
 from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.tree import Node, approximate, byte_count, encode_seen, fit, readable
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import fill, has_free_step, scale_steps
-from tensorcomp.reports.errors import ErrorSums, measure
 
 _CLOSE = 0.9975  # of a bound: 0.004 bit a weight
 _AIM = 0.9988

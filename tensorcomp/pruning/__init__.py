@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensorcomp.lazy import lazy_names
+from tensorcomp._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tensorcomp.planning.statistics import Statistics
     from tensorcomp.pruning.adapted import prune_to_error, prune_to_size
     from tensorcomp.pruning.calibration import GradientHistory, calibrate
     from tensorcomp.pruning.connectivity import effective_masks
-    from tensorcomp.pruning.granularity import (
+    from tensorcomp.pruning.lottery_ticket.lottery import (
+        Round,
+        Ticket,
+        find_ticket,
+        train_reinitialised,
+    )
+    from tensorcomp.pruning.mask_hooks import Hold, hold, release
+    from tensorcomp.pruning.prune import prune
+    from tensorcomp.pruning.result import PruningResult
+    from tensorcomp.pruning.search import prune_to_loss
+    from tensorcomp.pruning.weights import ModelWeights
+    from tensorcomp.selection.granularity import (
         NM,
         Block,
         Channel,
@@ -23,56 +35,49 @@ if TYPE_CHECKING:
         Row,
         parse_granularity,
     )
-    from tensorcomp.pruning.holding import Hold, hold, release
-    from tensorcomp.pruning.lottery import Round, Ticket, find_ticket, train_reinitialised
-    from tensorcomp.pruning.prune_model import prune
-    from tensorcomp.pruning.request import Pruning
-    from tensorcomp.pruning.result import PruningResult
-    from tensorcomp.pruning.schedules import cubic, exponential, one_shot
-    from tensorcomp.pruning.scored import Scores
-    from tensorcomp.pruning.scores import parse_score
-    from tensorcomp.pruning.selection import Selection, select
-    from tensorcomp.pruning.sparsity import sparsity_report
-    from tensorcomp.pruning.statistics import Statistics
-    from tensorcomp.pruning.storage import storage_bytes
-    from tensorcomp.pruning.validated import prune_to_loss
-    from tensorcomp.pruning.weights import ModelWeights
+    from tensorcomp.selection.request import Pruning
+    from tensorcomp.selection.schedules import cubic, exponential, one_shot
+    from tensorcomp.selection.scores import parse_score
+    from tensorcomp.selection.select import Selection, select
+    from tensorcomp.selection.streaming_scores import Scores
+    from tensorcomp.sparsity.measure import sparsity_report
+    from tensorcomp.sparsity.storage import storage_bytes
 
 _HOMES = {
-    "NM": "granularity",
-    "Block": "granularity",
-    "Channel": "granularity",
-    "Element": "granularity",
-    "Filter": "granularity",
-    "GradientHistory": "calibration",
-    "Hold": "holding",
-    "ModelWeights": "weights",
-    "Pruning": "request",
-    "PruningResult": "result",
-    "Round": "lottery",
-    "Row": "granularity",
-    "Scores": "scored",
-    "Selection": "selection",
-    "Statistics": "statistics",
-    "Ticket": "lottery",
-    "calibrate": "calibration",
-    "cubic": "schedules",
-    "effective_masks": "connectivity",
-    "exponential": "schedules",
-    "find_ticket": "lottery",
-    "hold": "holding",
-    "one_shot": "schedules",
-    "parse_granularity": "granularity",
-    "parse_score": "scores",
-    "prune": "prune_model",
-    "prune_to_error": "adapted",
-    "prune_to_loss": "validated",
-    "prune_to_size": "adapted",
-    "release": "holding",
-    "select": "selection",
-    "sparsity_report": "sparsity",
-    "storage_bytes": "storage",
-    "train_reinitialised": "lottery",
+    "NM": "tensorcomp.selection.granularity",
+    "Block": "tensorcomp.selection.granularity",
+    "Channel": "tensorcomp.selection.granularity",
+    "Element": "tensorcomp.selection.granularity",
+    "Filter": "tensorcomp.selection.granularity",
+    "GradientHistory": "tensorcomp.pruning.calibration",
+    "Hold": "tensorcomp.pruning.mask_hooks",
+    "ModelWeights": "tensorcomp.pruning.weights",
+    "Pruning": "tensorcomp.selection.request",
+    "PruningResult": "tensorcomp.pruning.result",
+    "Round": "tensorcomp.pruning.lottery_ticket.lottery",
+    "Row": "tensorcomp.selection.granularity",
+    "Scores": "tensorcomp.selection.streaming_scores",
+    "Selection": "tensorcomp.selection.select",
+    "Statistics": "tensorcomp.planning.statistics",
+    "Ticket": "tensorcomp.pruning.lottery_ticket.lottery",
+    "calibrate": "tensorcomp.pruning.calibration",
+    "cubic": "tensorcomp.selection.schedules",
+    "effective_masks": "tensorcomp.pruning.connectivity",
+    "exponential": "tensorcomp.selection.schedules",
+    "find_ticket": "tensorcomp.pruning.lottery_ticket.lottery",
+    "hold": "tensorcomp.pruning.mask_hooks",
+    "one_shot": "tensorcomp.selection.schedules",
+    "parse_granularity": "tensorcomp.selection.granularity",
+    "parse_score": "tensorcomp.selection.scores",
+    "prune": "tensorcomp.pruning.prune",
+    "prune_to_error": "tensorcomp.pruning.adapted",
+    "prune_to_loss": "tensorcomp.pruning.search",
+    "prune_to_size": "tensorcomp.pruning.adapted",
+    "release": "tensorcomp.pruning.mask_hooks",
+    "select": "tensorcomp.selection.select",
+    "sparsity_report": "tensorcomp.sparsity.measure",
+    "storage_bytes": "tensorcomp.sparsity.storage",
+    "train_reinitialised": "tensorcomp.pruning.lottery_ticket.lottery",
 }
 
 __all__ = [

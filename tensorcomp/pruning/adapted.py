@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tensorcomp.pruning.adaptive import select_within_error, select_within_size
-from tensorcomp.pruning.granularity import Element, Granularity
-from tensorcomp.pruning.mask_checks import pruned
+from tensorcomp.api.save import MemorySource, save
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.result import PruningResult
-from tensorcomp.pruning.scored import Scores
-from tensorcomp.pruning.scores import Score, parse_score
-from tensorcomp.pruning.selection import USUAL_FLOOR, Selection
-from tensorcomp.pruning.statistics import Statistics
-from tensorcomp.pruning.stored_tensors import ChosenWeights, choose, twins
 from tensorcomp.pruning.weights import ModelWeights
-from tensorcomp.saving import MemorySource, save
+from tensorcomp.selection.adaptive import select_within_error, select_within_size
+from tensorcomp.selection.granularity import Element, Granularity
+from tensorcomp.selection.mask_checks import pruned
+from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.select import USUAL_FLOOR, Selection
+from tensorcomp.selection.stored.tensors import ChosenWeights, choose, twins
+from tensorcomp.selection.streaming_scores import Scores
 
 if TYPE_CHECKING:
     import torch

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import STATISTICS, Statistics
 from tensorcomp.pruning.batches import Batches, Told
 from tensorcomp.pruning.derivatives import (
     Tensors,
@@ -39,10 +40,9 @@ from tensorcomp.pruning.losses import (
     tempered,
 )
 from tensorcomp.pruning.masking import mask_parameters
+from tensorcomp.pruning.preserve_state import untouched
 from tensorcomp.pruning.signal_flow import synaptic_flow
-from tensorcomp.pruning.statistics import STATISTICS, Statistics
 from tensorcomp.pruning.targets import Where, prunable_parameters, require_values, unwrapped
-from tensorcomp.pruning.untouched import untouched
 
 __all__ = ["CALIBRATED", "GradientHistory", "calibrate"]
 

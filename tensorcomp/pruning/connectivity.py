@@ -12,9 +12,9 @@ from torch.utils.checkpoint import CheckpointError
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.path_rules import FollowedPaths, drawn
+from tensorcomp.pruning.preserve_state import untouched
 from tensorcomp.pruning.signal_flow import doubled, first_names, flow_gradients
 from tensorcomp.pruning.targets import require_values, unwrapped
-from tensorcomp.pruning.untouched import untouched
 
 
 def effective_masks(model: nn.Module, masks: Masks, example: Any) -> dict[str, np.ndarray]:

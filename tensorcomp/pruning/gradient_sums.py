@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.derivatives import Tensors, non_finite, widened
-from tensorcomp.pruning.statistics import Statistics
 from tensorcomp.pruning.targets import Where, prunable_parameters
 
 

@@ -136,7 +136,7 @@ def save_keep_indices(
     CheckpointError
         If it cannot be written, or exists.
     """
-    from tensorcomp.container.atomic import atomic_file
+    from tensorcomp.io.atomic import atomic_file
 
     with atomic_file(Path(path), force=force) as file:
         file.write(keep_indices_json(kept).encode("utf-8"))

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.mask_checks import require_mask
 from tensorcomp.pruning.targets import require_value
+from tensorcomp.selection.mask_checks import require_mask
 
 Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 

@@ -12,14 +12,14 @@ import numpy as np
 import xxhash
 
 from tensorcomp.errors import CheckpointError, PruningError
-from tensorcomp.pruning.granularity import Element, Granularity, parse_granularity
-from tensorcomp.pruning.selection import Selection
+from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
+from tensorcomp.selection.select import Selection
 
 if TYPE_CHECKING:
     import torch
 
-    from tensorcomp.pruning.holding import Hold
     from tensorcomp.pruning.keep_indices import KeptSlices
+    from tensorcomp.pruning.mask_hooks import Hold
 
 _KEY = "tensorcomp.masks"
 
@@ -84,7 +84,7 @@ class PruningResult:
         Hold
             A context manager; its end, or `release`, lets go of the model without a trace.
         """
-        from tensorcomp.pruning.holding import hold
+        from tensorcomp.pruning.mask_hooks import hold
 
         return hold(model, optimizer, self.masks)
 
@@ -116,7 +116,7 @@ class PruningResult:
         CheckpointError
             If it cannot be written.
         """
-        from tensorcomp.saving import save_file
+        from tensorcomp.api.save import save_file
 
         about = {"score": self.score, "granularity": str(self.granularity)}
         save_file(dict(self.masks), path, metadata={_KEY: json.dumps(about)})
@@ -130,7 +130,7 @@ class PruningResult:
         CheckpointError
             If the file holds something else.
         """
-        from tensorcomp.loading import safe_open
+        from tensorcomp.api.load import safe_open
 
         with safe_open(path, framework="np") as file:
             try:

@@ -14,8 +14,8 @@ from tensorcomp.errors import PruningError
 from tensorcomp.pruning.batches import to_device
 from tensorcomp.pruning.losses import logits_of
 from tensorcomp.pruning.masking import Masks, kept_places
+from tensorcomp.pruning.preserve_state import untouched
 from tensorcomp.pruning.targets import require_values, unwrapped
-from tensorcomp.pruning.untouched import untouched
 
 
 def synaptic_flow(

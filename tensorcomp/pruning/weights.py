@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensorcomp.torch_arrays import torch_to_numpy
+from tensorcomp._torch_arrays import torch_to_numpy
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorcomp.reports.metrics import Summary, TensorRow
+from tensorcomp.api.inspect import Summary, TensorRow
 from tensorcomp.reports.pruned import pruning_to_json, tensor_pruning_to_json
 
 

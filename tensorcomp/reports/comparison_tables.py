@@ -6,11 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorcomp.reports.comparison import Comparison, Held, TensorComparison
-from tensorcomp.reports.errors import ErrorSums
-from tensorcomp.reports.formats import Cell, csv_lines, markdown_lines
-from tensorcomp.reports.tables import fitted
-from tensorcomp.reports.text import (
+from tensorcomp._formatting import (
     bytes_text,
     cells,
     in_columns,
@@ -19,6 +15,10 @@ from tensorcomp.reports.text import (
     shape_text,
     three_digits,
 )
+from tensorcomp._table_formats import Cell, csv_lines, markdown_lines
+from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
+from tensorcomp.metrics.distortion import ErrorSums
+from tensorcomp.reports.tables import fitted
 
 _COLUMNS = (
     "Tensor",

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp.reports.formats import csv_lines, markdown_lines
+from tensorcomp._formatting import bits_text, bytes_text, cells, counted, in_columns, printable
+from tensorcomp._formatting import three_digits as digits
+from tensorcomp._table_formats import csv_lines, markdown_lines
 from tensorcomp.reports.tables import fitted
-from tensorcomp.reports.text import bits_text, bytes_text, cells, counted, in_columns, printable
-from tensorcomp.reports.text import three_digits as digits
 
 if TYPE_CHECKING:
-    from tensorcomp.gradients.estimate import Estimate, EstimateRow
+    from tensorcomp.gradients.cost_model.estimate import Estimate, EstimateRow
 
 _COLUMNS = (
     *("Compressor", "Bits", "Error", "Sent", "Encode ms", "Exchange ms", "Decode ms", "Step ms"),

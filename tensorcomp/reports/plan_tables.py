@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tensorcomp.codecs.text import format_tree
-from tensorcomp.planning.checkpoint_plan import LOSSLESS
-from tensorcomp.reports.pruned import share_text
-from tensorcomp.reports.tables import fitted, without_less_needed
-from tensorcomp.reports.text import (
+from tensorcomp._formatting import (
     bits_text,
     bytes_text,
     in_columns,
@@ -18,9 +14,13 @@ from tensorcomp.reports.text import (
     shape_text,
     snr_text,
 )
+from tensorcomp.codecs.text import format_tree
+from tensorcomp.planning.checkpoint_plan import LOSSLESS
+from tensorcomp.reports.pruned import share_text
+from tensorcomp.reports.tables import fitted, without_less_needed
 
 if TYPE_CHECKING:
-    from tensorcomp.forecasting import Forecast
+    from tensorcomp.api.plan import Forecast
 
 _HEAD = ("Tensor", "Shape", "Type", "Role", "Bytes", "Bits", "SNR dB")
 

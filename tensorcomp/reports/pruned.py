@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp.reports.metrics import Summary, TensorRow
-from tensorcomp.reports.text import printable, snr_text
+from tensorcomp._formatting import printable, snr_text
+from tensorcomp.api.inspect import Summary, TensorRow
 
 if TYPE_CHECKING:
+    from tensorcomp.api.plan import Forecast
     from tensorcomp.container.records import PruningRecord
-    from tensorcomp.forecasting import Forecast
 
 _SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
 

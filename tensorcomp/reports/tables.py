@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from tensorcomp.reports.metrics import Summary, TensorRow
-from tensorcomp.reports.pruned import pruned_share
-from tensorcomp.reports.text import (
+from tensorcomp._formatting import (
     bits_text,
     bytes_text,
     cells,
@@ -22,6 +20,8 @@ from tensorcomp.reports.text import (
     shape_text,
     snr_text,
 )
+from tensorcomp.api.inspect import Summary, TensorRow
+from tensorcomp.reports.pruned import pruned_share
 
 _NARROWEST = 20  # columns of a name
 _LESS_NEEDED = ("Gap", "Ratio", "Role")  # the first is left out first

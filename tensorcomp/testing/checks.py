@@ -23,7 +23,11 @@ from tensorcomp.codecs.tree import (
 )
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing.arrays import nasty_arrays
-from tensorcomp.testing.damage import check_damaged_payload, check_damaged_shared, check_other_specs
+from tensorcomp.testing.damage import (
+    check_damaged_payload,
+    check_damaged_shared,
+    check_other_specs,
+)
 from tensorcomp.testing.tree_checks import TREE_CHECKS
 
 MOST_ADDED = 64  # bytes that a payload may have more than its array

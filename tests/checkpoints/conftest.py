@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorcomp.checkpoints import Checkpoint, Recipe, open_checkpoint, restore
+from tensorcomp.checkpoints.base import Checkpoint, Recipe
+from tensorcomp.checkpoints.open import open_checkpoint, restore
 
 
 class DecodedTensors:

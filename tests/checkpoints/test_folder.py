@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from tensorcomp.checkpoints import copy_others, open_checkpoint, scan_folder
+from tensorcomp.checkpoints.folder import copy_others, scan_folder
+from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.errors import CheckpointError
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tensorcomp.checkpoints import Recipe, open_checkpoint, restore
+from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
 RoundTrip = Callable[[Path], Path]

@@ -14,7 +14,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from tensorcomp.checkpoints import Recipe, open_checkpoint, restore
+from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
 RoundTrip = Callable[[Path], Path]

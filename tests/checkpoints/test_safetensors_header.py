@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors import deserialize
 from safetensors.numpy import save
 
-from tensorcomp.checkpoints import TensorInfo
-from tensorcomp.checkpoints.safetensors_header import (
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.header import (
     MAX_HEADER_BYTES,
     build_header,
     parse_header,

@@ -19,7 +19,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.checkpoints import Recipe, open_checkpoint, restore
+from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
 RoundTrip = Callable[[Path], Path]
@@ -347,7 +348,7 @@ def test_aliases_name_their_tensor(tmp_path: Path) -> None:
 def test_large_storages_pass_through_unnamed_files(
     tmp_path: Path, reload: Reload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensorcomp.checkpoints.torch_restore._SCRATCH_BYTES", 1)
+    monkeypatch.setattr("tensorcomp.checkpoints.layouts.torch_restore._SCRATCH_BYTES", 1)
     value = {"a": torch.randn(100, 7), "b": torch.randn(4, 6).t(), "empty": torch.zeros(0)}
     assert_equal(reload(value), value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "restored"]

@@ -128,7 +128,7 @@ def test_wrong_usage_and_unreadable_inputs_end_with_2(call, model, tmp_path):
 def test_a_narrow_terminal_keeps_the_figures(call, model, other, monkeypatch, width):
     from tensorcomp_cli import output
 
-    from tensorcomp.reports.text import cells
+    from tensorcomp._formatting import cells
 
     monkeypatch.setattr(output, "stdout_width", lambda: width)
     lines = call("compare", model, other).stdout.splitlines()

@@ -56,7 +56,7 @@ def test_estimate_csv_and_markdown(call):
 
 @pytest.mark.slow
 def test_a_few_compressors_by_default(call):
-    from tensorcomp.gradients.estimate import RECIPES
+    from tensorcomp.gradients.cost_model.estimate import RECIPES
 
     done = call(*ASKED, "--json")
     found = [row["compressor"] for row in json.loads(done.stdout)["compressors"]]

@@ -19,7 +19,7 @@ from tensorcomp_cli.main import app
 from tensorcomp_cli.verbs import VERBS
 
 import tensorcomp
-from tensorcomp import files
+from tensorcomp.api import compress as files
 
 RUN = "import sys; from tensorcomp_cli.entry import run; run()"
 
@@ -60,7 +60,7 @@ def test_version():
         ("raw", "rich torch tensorcomp.kernels"),
         ("compressed", "rich torch tensorcomp.kernels"),
         ("folder", "rich torch tensorcomp.kernels"),
-        ("compress", "rich torch tomllib ml_dtypes tensorcomp.pruning.scores"),
+        ("compress", "rich torch tomllib ml_dtypes tensorcomp.selection.scores"),
     ],
 )
 def test_imports(python, compressed, model, folder, what, forbidden):

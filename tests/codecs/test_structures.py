@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, format_tree, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.constant import Constant
-from tensorcomp.codecs.palette import Palette
-from tensorcomp.codecs.runlength import Runlength
-from tensorcomp.codecs.sparse import Sparse
+from tensorcomp.codecs.entropy.constant import Constant
+from tensorcomp.codecs.entropy.palette import Palette
+from tensorcomp.codecs.entropy.runlength import Runlength
+from tensorcomp.codecs.entropy.zstd import Zstd
+from tensorcomp.codecs.sparse.sparse import Sparse
 from tensorcomp.codecs.tree import join
-from tensorcomp.codecs.zstd import Zstd
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 CODED = 1  # the mark of a payload that is no raw fallback

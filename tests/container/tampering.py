@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 
 import tensorcomp
-from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.checkpoints.safetensors_header import build_header, parse_header
+from tensorcomp._zstd_frames import compress, decompress
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.header import build_header, parse_header
 from tensorcomp.container.manifest import FORMAT_VERSION
-from tensorcomp.frames import compress, decompress
 
 KEY = "tensorcomp"
 

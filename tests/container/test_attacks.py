@@ -28,10 +28,10 @@ from tampering import (
 )
 
 import tensorcomp
+from tensorcomp._zstd_frames import compress
+from tensorcomp.api.save import MemorySource
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
-from tensorcomp.frames import compress
-from tensorcomp.pipeline import Pipeline
-from tensorcomp.saving import MemorySource
+from tensorcomp.pipeline.job import Pipeline
 
 REFUSED = (CheckpointError, FormatError, VerificationError)
 

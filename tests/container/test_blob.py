@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
-from tensorcomp.container.blob import (
-    MAX_CHUNK_ELEMENTS,
-    Blob,
-    blob_index,
-    chunk_grid,
-    index_bytes,
-)
+from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, Blob, blob_index, chunk_grid, index_bytes
 from tensorcomp.container.chunks import ChunkCoder
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tampering import with_blob, with_manifest
 
 import tensorcomp
-from tensorcomp.checkpoints.checkpoint import TensorInfo
+from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.memory_file import MemoryFile
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.stored_tensors import StoredTensor
 from tensorcomp.errors import FormatError, VerificationError
-from tensorcomp.pipeline import Pipeline
-from tensorcomp.planning import Budget
+from tensorcomp.io.memory_file import MemoryFile
+from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.planning.budgets import Budget
 from tensorcomp.progress import Progress
 from tensorcomp.pruning import Pruning
-from tensorcomp.saving import MemorySource
 
 DTYPES: list[Any] = [
     np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,

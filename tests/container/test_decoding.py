@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorcomp import decoding
-from tensorcomp.decoding import decode_all
+from tensorcomp.container import decoding
+from tensorcomp.container.decoding import decode_all
 from tensorcomp.errors import FormatError
 
 THREADS = [1, 2, 5]

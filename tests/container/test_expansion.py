@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tensorcomp
-from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
+from tensorcomp.checkpoints.base import Recipe, TensorInfo
 from tensorcomp.errors import FormatError
-from tensorcomp.pipeline import Pipeline
+from tensorcomp.pipeline.job import Pipeline
 
 
 class Zeros:

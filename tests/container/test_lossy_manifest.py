@@ -12,7 +12,7 @@ from tampering import manifest_of, with_blob, with_manifest
 
 import tensorcomp
 from tensorcomp.errors import FormatError
-from tensorcomp.planning import Budget
+from tensorcomp.planning.budgets import Budget
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tampering import with_manifest
 
 import tensorcomp
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.planning import Budget
+from tensorcomp.planning.budgets import Budget
 from tensorcomp.pruning import Pruning
 
 UP = "layers.0.mlp.up_proj.weight"

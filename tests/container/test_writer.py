@@ -19,12 +19,13 @@ import pytest
 from tampering import sample_tensors
 
 import tensorcomp
-from tensorcomp.container import atomic, writer
-from tensorcomp.container.atomic import atomic_file
+from tensorcomp.api.save import MemorySource
+from tensorcomp.container import writer
 from tensorcomp.errors import CheckpointError
-from tensorcomp.pipeline import Pipeline
+from tensorcomp.io import atomic
+from tensorcomp.io.atomic import atomic_file
+from tensorcomp.pipeline.job import Pipeline
 from tensorcomp.progress import Progress
-from tensorcomp.saving import MemorySource
 
 OLD = b"what was there before"
 

@@ -20,8 +20,8 @@ def test_contract(check: CodecCheck) -> None:
 
 def test_every_codec_class_is_registered_and_has_a_sample_tree() -> None:
     found = set()
-    for module in pkgutil.iter_modules(tensorcomp.codecs.__path__):
-        names = vars(importlib.import_module(f"tensorcomp.codecs.{module.name}")).values()
+    for module in pkgutil.walk_packages(tensorcomp.codecs.__path__, "tensorcomp.codecs."):
+        names = vars(importlib.import_module(module.name)).values()
         found |= {kind for kind in names if inspect.isclass(kind) and issubclass(kind, Codec)}
     found -= {Codec, Transform, Serializer, Filter}
     assert {codec.id: codec for codec in found} == own_codecs()

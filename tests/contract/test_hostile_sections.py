@@ -13,7 +13,7 @@ from contract_trees import OWN_TREES
 import tensorcomp.codecs
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.sections import unpack_sections
+from tensorcomp.codecs.entropy.side_info import unpack_sections
 from tensorcomp.codecs.tree import join, readable
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing import nasty_arrays
@@ -37,8 +37,11 @@ ARRAYS = (
 
 
 def modules_with_sections() -> list[object]:
-    names = [module.name for module in pkgutil.iter_modules(tensorcomp.codecs.__path__)]
-    modules = [importlib.import_module(f"tensorcomp.codecs.{name}") for name in names]
+    names = [
+        module.name
+        for module in pkgutil.walk_packages(tensorcomp.codecs.__path__, "tensorcomp.codecs.")
+    ]
+    modules = [importlib.import_module(name) for name in names]
     return [module for module in modules if hasattr(module, "unpack_sections")]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensorcomp.codecs import Node, codec_class, codec_ids, parse_tree
-from tensorcomp.codecs.raw import Raw
+from tensorcomp.codecs.entropy.raw import Raw
 from tensorcomp.errors import PlanError
 from tensorcomp.testing import codec_checks
 
@@ -129,9 +129,11 @@ import io, sys
 sys.path.insert(0, {str(root)!r})
 from pathlib import Path
 import numpy as np
-from tensorcomp import encoding, planning, save
+from tensorcomp import save
+from tensorcomp.pipeline import encode
+from tensorcomp.planning.lossless import Plan
 from tensorcomp.codecs import parse_tree
-encoding.plan_lossless = lambda *_: planning.Plan(parse_tree("flip"), "a test")
+encode.plan_lossless = lambda *_: Plan(parse_tree("flip"), "a test")
 Path({str(path)!r}).write_bytes(save({{"x": np.arange(9)}}))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ import pytest
 
 from tensorcomp.codecs import Node
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, Transform
-from tensorcomp.codecs.raw import Raw
+from tensorcomp.codecs.entropy.raw import Raw
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.testing import codec_checks, nasty_arrays
 

@@ -9,19 +9,13 @@ from contract_trees import OWN_TREES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorcomp.codecs import (
-    Node,
-    format_tree,
-    parse_tree,
-    tree_from_json,
-    tree_to_json,
-)
-from tensorcomp.codecs.bitpack import Bitpack
-from tensorcomp.codecs.fields import Fields
-from tensorcomp.codecs.huffman import Huffman
-from tensorcomp.codecs.raw import Raw
+from tensorcomp.codecs import Node, format_tree, parse_tree, tree_from_json, tree_to_json
+from tensorcomp.codecs.entropy.bitpack import Bitpack
+from tensorcomp.codecs.entropy.huffman import Huffman
+from tensorcomp.codecs.entropy.raw import Raw
+from tensorcomp.codecs.entropy.zstd import Zstd
+from tensorcomp.codecs.floats.fields import Fields
 from tensorcomp.codecs.registry import own_codecs
-from tensorcomp.codecs.zstd import Zstd
 from tensorcomp.errors import PlanError
 
 

@@ -11,7 +11,8 @@ from lossy_cases import UNIFORM, check, profile_of, weights, why, write
 
 import tensorcomp
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import Budget, Profile
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.profiles import Profile
 from tensorcomp.testing import nasty_arrays
 
 DTYPES = (
@@ -379,7 +380,7 @@ def test_bfloat16_that_is_asked_for_too_much_goes_lossless() -> None:
 
 
 def test_what_is_not_asked_for_is_not_touched() -> None:
-    from tensorcomp.planning import load_profile
+    from tensorcomp.planning.profiles import load_profile
 
     tensors = {
         "model.layers.0.mlp.up_proj.weight": weights(100, 80),

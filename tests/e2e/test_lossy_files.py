@@ -16,11 +16,12 @@ from safetensors import safe_open as open_plain
 from safetensors.numpy import load_file as load_plain
 
 import tensorcomp
+from tensorcomp.api.load import safe_open
+from tensorcomp.api.plan import plan as make_plan
 from tensorcomp.errors import FormatError, PlanError, TensorcompError, VerificationError
-from tensorcomp.forecasting import plan as make_plan
-from tensorcomp.loading import safe_open
-from tensorcomp.planning import Budget, plan_from_json
-from tensorcomp.reports.errors import measure
+from tensorcomp.metrics.distortion import measure
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.checkpoint_plan import plan_from_json
 
 BUDGETS = (Budget(min_snr=30), Budget(max_abs_error=0.005), Budget(bits_per_weight=5))
 

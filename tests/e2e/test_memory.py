@@ -40,8 +40,8 @@ print(max(Peak.peak - before, 0), kibibytes("VmHWM"))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_large_file_needs_little_memory(tmp_path: Path) -> None:
-    from tensorcomp.checkpoints.checkpoint import TensorInfo
-    from tensorcomp.checkpoints.safetensors_header import build_header
+    from tensorcomp.checkpoints.base import TensorInfo
+    from tensorcomp.checkpoints.safetensors.header import build_header
 
     path = tmp_path / "large.safetensors"
     block = (np.random.default_rng(0).standard_normal(_BLOCK) * 0.02).astype(np.float32)
@@ -79,8 +79,8 @@ except tensorcomp.TensorcompError as error:
 def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
     import xxhash
 
-    from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
-    from tensorcomp.checkpoints.safetensors_header import build_header
+    from tensorcomp.checkpoints.base import Recipe, TensorInfo
+    from tensorcomp.checkpoints.safetensors.header import build_header
     from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, blob_index
     from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
     from tensorcomp.container.records import PlannedTree, TensorRecord

@@ -11,11 +11,11 @@ from lossy_cases import weights
 from pruned_cases import HALF, MOST, UP, dropped, errors_of, model
 
 import tensorcomp
+from tensorcomp.api.plan import plan as make_plan
 from tensorcomp.errors import PlanError, PruningError
-from tensorcomp.forecasting import plan as make_plan
-from tensorcomp.planning import Budget
+from tensorcomp.metrics.distortion import measure
+from tensorcomp.planning.budgets import Budget
 from tensorcomp.pruning import Pruning
-from tensorcomp.reports.errors import measure
 
 BUDGETS = (
     Budget(max_rel_l2=0.03),

@@ -15,9 +15,9 @@ from safetensors import safe_open as open_plain
 import tensorcomp
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import PruningError
-from tensorcomp.planning import Budget
+from tensorcomp.metrics.distortion import measure
+from tensorcomp.planning.budgets import Budget
 from tensorcomp.pruning import Pruning, Statistics, parse_granularity
-from tensorcomp.reports.errors import measure
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from lossy_cases import weights
 from pruned_cases import HALF
 
-from tensorcomp import jobs
+from tensorcomp._threads import Workers
+from tensorcomp.api.save import MemorySource
 from tensorcomp.container.writer import SizeOnly
-from tensorcomp.pipeline import Pipeline
-from tensorcomp.planning import make_planner
+from tensorcomp.pipeline import encode_jobs as jobs
+from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.planning.requests import make_planner
 from tensorcomp.progress import Progress
-from tensorcomp.pruning.stored import PrunedSource, PrunedTensor
-from tensorcomp.saving import MemorySource
-from tensorcomp.threads import Workers
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
 
 COUNT, BYTES = 40, 1 << 18
 

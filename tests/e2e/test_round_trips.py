@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorcomp
+from tensorcomp.api.load import load
+from tensorcomp.api.save import MemorySource
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.loading import load
-from tensorcomp.pipeline import Pipeline
-from tensorcomp.planning import EFFORTS
+from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.progress import Progress
-from tensorcomp.saving import MemorySource
 from tensorcomp.testing import nasty_arrays
 
 DTYPES = (
@@ -208,7 +208,7 @@ def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
 
 
 def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorcomp import jobs
+    from tensorcomp.pipeline import encode_jobs as jobs
 
     class Same:
         @staticmethod

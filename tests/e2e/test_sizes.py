@@ -10,7 +10,7 @@ import pytest
 from checkpoint_files import write_safetensors
 
 import tensorcomp
-from tensorcomp.planning import EFFORTS
+from tensorcomp.planning.lossless import EFFORTS
 
 A_TENSOR = 64
 A_FILE = 4096

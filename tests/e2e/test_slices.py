@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tensorcomp
+from tensorcomp.api.save import MemorySource
 from tensorcomp.container.stored_tensors import StoredTensor
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.pipeline import Pipeline
-from tensorcomp.saving import MemorySource
+from tensorcomp.pipeline.job import Pipeline
 
 CHUNKS = (1, 5, 16, 1000)
 SHAPES = ((), (0,), (1,), (37,), (9, 4), (4, 9), (0, 3), (3, 0), (5, 3, 4), (2, 1, 3, 2), (1, 40))
@@ -120,7 +120,7 @@ def test_a_slice_decodes_only_the_chunks_that_it_needs(
 def test_damage_in_a_chunk_leaves_the_others_readable(
     files: dict[int, Path], tmp_path: Path
 ) -> None:
-    from tensorcomp.checkpoints.safetensors_header import parse_header
+    from tensorcomp.checkpoints.safetensors.header import parse_header
 
     data = bytearray(files[16].read_bytes())
     header = parse_header(bytes(data), len(data), "x")

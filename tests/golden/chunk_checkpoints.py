@@ -26,7 +26,8 @@ from chunk_sources import (
 )
 from golden_cases import weights
 
-from tensorcomp.planning import EFFORTS, Budget
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.pruning import Pruning
 
 _BUDGETS = {

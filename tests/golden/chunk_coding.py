@@ -14,7 +14,7 @@ from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.chunks import CODED, ChunkCoder
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.planning import sample_rows
+from tensorcomp.planning.lossless import sample_rows
 
 Source = Callable[[], np.ndarray]
 

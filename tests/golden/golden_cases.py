@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.checkpoint import Recipe, TensorInfo
-from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp.checkpoints.base import Recipe, TensorInfo
+from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
@@ -24,7 +24,7 @@ from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.reports.errors import ErrorSums, measure
+from tensorcomp.metrics.distortion import ErrorSums, measure
 
 
 def numbers(count: int, seed: int) -> np.ndarray:

@@ -24,10 +24,10 @@ from chunk_files import CHUNK_FILES
 from golden_cases import file_of, safetensors_bytes
 
 import tensorcomp
+from tensorcomp._zstd_frames import VERSION
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.frames import VERSION
 
 HERE = Path(__file__).parent
 DIGESTS = HERE / "chunk_digests.json"

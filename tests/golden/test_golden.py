@@ -23,16 +23,17 @@ import pytest
 from golden_cases import TREES, file_of, many, model, safetensors_bytes
 
 import tensorcomp
-from tensorcomp.checkpoints.checkpoint import TensorInfo
-from tensorcomp.checkpoints.safetensors_header import build_header
+from tensorcomp._zstd_frames import VERSION
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.frames import VERSION
-from tensorcomp.planning import EFFORTS, Budget
+from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.pruning import Pruning
-from tensorcomp.reports.errors import ErrorSums, measure
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.adaptive import Adaptive
+from tensorcomp.gradients.autotune.adaptive import Adaptive
+from tensorcomp.gradients.autotune.decisions import decide
+from tensorcomp.gradients.autotune.measurements import Measurement, Speed, Trial, measure
 from tensorcomp.gradients.base import GradientSpec, StepInfo
-from tensorcomp.gradients.cost_model import Link
-from tensorcomp.gradients.decisions import decide
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.measurements import Measurement, Speed, Trial, measure
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.cost_model.model import Link
 from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 A, B = GradientSpec("a", (1000, 1000)), GradientSpec("b", (1000, 500))
 CANDIDATES = {"sparse": "gather", "int8": "owners"}

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorcomp.errors import CodecError, GradientError
-from tensorcomp.gradients.aggregation import Aggregator
 from tensorcomp.gradients.base import StepInfo
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.message_format import Message
-from tensorcomp.gradients.messages import SERVER, WorkerCompression
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.server.aggregation import Aggregator
+from tensorcomp.gradients.server.message_format import Message
+from tensorcomp.gradients.server.messages import SERVER, WorkerCompression
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 F32 = np.float32
 
@@ -208,7 +208,9 @@ def test_an_answer_is_no_workers_message():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -3e38])
 def test_values_that_would_poison_the_mean_are_refused(bad, monkeypatch):
     good = message(1, [1.0, 2.0])
-    monkeypatch.setattr("tensorcomp.gradients.messages.np.isfinite", lambda a: np.ones(1, bool))
+    monkeypatch.setattr(
+        "tensorcomp.gradients.server.messages.np.isfinite", lambda a: np.ones(1, bool)
+    )
     spoiled = message(0, [1.0, bad])
     monkeypatch.undo()
     aggregator = Aggregator()

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.selection import largest_positions, mark_largest
+from tensorcomp.codecs.sparse.selection import largest_positions, mark_largest
 from tensorcomp.codecs.tree import join
 from tensorcomp.container.blob import Blob
 from tensorcomp.errors import TensorcompError
 from tensorcomp.gradients import GradientSpec, Payload, TreeCompressor
-from tensorcomp.gradients.blobs import grid_of, receive_blob, tree_blob
-from tensorcomp.gradients.sent import Dense, Sparse
+from tensorcomp.gradients.payload.blobs import grid_of, receive_blob, tree_blob
+from tensorcomp.gradients.payload.decoded import Dense, Sparse
 
 TREES = [
     "topk(0.01, values=affine(8))",

@@ -3,9 +3,9 @@ import pytest
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, StepInfo
-from tensorcomp.gradients.by_owners import ByOwners
-from tensorcomp.gradients.dense import Dense
+from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.by_owners import ByOwners
 
 SPEC = GradientSpec("w", (300, 7))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.cost_model import (
+from tensorcomp.gradients.cost_model.model import (
     TCP_OVERHEAD,
     Cost,
     Link,

@@ -7,15 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.codecs.randomk import RandomK as RandomKCodec
+from tensorcomp.codecs.sparse.randomk import RandomK as RandomKCodec
 from tensorcomp.errors import CodecError, TensorcompError
 from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, Payload, TreeCompressor
-from tensorcomp.gradients.device import on_device, to_device, to_host
-from tensorcomp.gradients.device.transforms import drawn_positions, largest_positions
-from tensorcomp.gradients.momentum import MomentumCorrection
-from tensorcomp.gradients.powersgd import PowerSgd
-from tensorcomp.gradients.randomk import RandomK
-from tensorcomp.gradients.stochastic import Qsgd
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.randomk import RandomK
+from tensorcomp.gradients.compressors.stochastic import Qsgd
+from tensorcomp.gradients.cuda.counterparts import on_device
+from tensorcomp.gradients.cuda.states import to_device, to_host
+from tensorcomp.gradients.cuda.transforms import drawn_positions, largest_positions
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
 CPU = torch.device("cpu")
 TREES = (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import CodecError, TensorcompError
 from tensorcomp.gradients import ErrorBounded, GradientSpec, Payload
-from tensorcomp.gradients.blobs import tree_blob
-from tensorcomp.gradients.states import flatten, unflatten
+from tensorcomp.gradients.payload.blobs import tree_blob
+from tensorcomp.gradients.payload.states import flatten, unflatten
 
 
 def step(compressor, array, state=None):
@@ -79,7 +79,7 @@ def test_both_bounds_hold(case):
 def test_the_bound_is_used_and_steps_are_found_at_once(bound, monkeypatch):
     encoded = []
     monkeypatch.setattr(
-        "tensorcomp.gradients.error_bounded.tree_blob",
+        "tensorcomp.gradients.compressors.error_bounded.tree_blob",
         lambda tree, *rest: encoded.append(tree) or tree_blob(tree, *rest),
     )
     random = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.coding_speeds import measure_samples
-from tensorcomp.gradients.estimate import Estimate, EstimateRow, estimate
+from tensorcomp.gradients.cost_model.coding_speeds import measure_samples
+from tensorcomp.gradients.cost_model.estimate import Estimate, EstimateRow, estimate
 from tensorcomp.gradients.recipes import parse_compressor
 from tensorcomp.reports import estimate_tables as tables
 

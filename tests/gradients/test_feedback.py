@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, TreeCompressor
 from tensorcomp.gradients.base import leaf_of, map_leaf, with_keep
-from tensorcomp.gradients.states import carry, flatten, join, split, unflatten
+from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
 
 SPEC = GradientSpec("layer.weight", (30, 20))
 

@@ -10,7 +10,7 @@ from torch import distributed as dist
 from torch import nn
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.fsdp import compress_fsdp
+from tensorcomp.gradients.fsdp.hook import compress_fsdp
 
 WORLD = 2
 

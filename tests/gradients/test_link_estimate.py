@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.cost_model import Link
-from tensorcomp.gradients.link_estimate import LinkEstimate
+from tensorcomp.gradients.autotune.link_estimate import LinkEstimate
+from tensorcomp.gradients.cost_model.model import Link
 
 SMALL = (64, 1e3, 1e4, 1e5, 1e6)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tensorcomp.gradients.base import GradientSpec, Phases, State
-from tensorcomp.gradients.lockstep import Ended, in_lockstep
-from tensorcomp.gradients.sent import Nothing
+from tensorcomp.gradients.ddp.lockstep import Ended, in_lockstep
+from tensorcomp.gradients.payload.decoded import Nothing
 
 STATE = State(GradientSpec("w", (1,)))
 

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.loss_simulator import LossSimulator, divide
-from tensorcomp.gradients.sent import Dense, Nothing, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator, divide
 
 
 def as_array(sent: Sent, size: int) -> np.ndarray:

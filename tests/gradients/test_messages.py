@@ -13,14 +13,14 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensorcomp._zstd_frames import compress
 from tensorcomp.errors import CodecError, GradientError
-from tensorcomp.frames import compress
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.message_format import Message
-from tensorcomp.gradients.messages import WorkerCompression, decompress
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.server.message_format import Message
+from tensorcomp.gradients.server.messages import WorkerCompression, decompress
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 F32 = np.float32
 SPARSE = "topk(0.05, values=affine(8))"

@@ -8,15 +8,15 @@ import pytest
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State, Wrapped
-from tensorcomp.gradients.interfaces import InterfaceCounter
-from tensorcomp.gradients.metrics import (
+from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
+from tensorcomp.gradients.monitoring.metrics import (
     History,
     StepMetrics,
     TensorMetrics,
     tensor_metrics,
 )
-from tensorcomp.gradients.sent import Dense, Nothing, Sparse
-from tensorcomp.reports.gradient_tables import gradient_csv, gradient_table
+from tensorcomp.gradients.monitoring.tables import gradient_csv, gradient_table
+from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sparse
 
 F32 = np.float32
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, StepInfo
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.momentum import MomentumCorrection, check_optimizer, for_workers
-from tensorcomp.gradients.per_role import PerRole
-from tensorcomp.gradients.states import flatten, unflatten
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.payload.states import flatten, unflatten
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_optimizer, for_workers
+from tensorcomp.gradients.wrappers.per_role import PerRole
 
 TOP1 = ErrorFeedback(TreeCompressor.of("topk(1, values=raw)"))
 EXACT = ErrorFeedback(Dense())

@@ -10,16 +10,9 @@ from test_randomk import summed
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.errors import TensorcompError
-from tensorcomp.gradients import (
-    Dense,
-    ErrorFeedback,
-    GradientSpec,
-    Payload,
-    PowerSgd,
-    StepInfo,
-)
-from tensorcomp.gradients.blobs import receive_blob
-from tensorcomp.gradients.states import flatten, unflatten
+from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, Payload, PowerSgd, StepInfo
+from tensorcomp.gradients.payload.blobs import receive_blob
+from tensorcomp.gradients.payload.states import flatten, unflatten
 
 
 def low_rank(rows, columns, rank, seed=0, dtype=np.float32):

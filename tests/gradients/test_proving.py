@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tensorcomp.gradients.proving import Proof
+from tensorcomp.gradients.autotune.speedup_test import Proof
 
 SPARSE = {"a": "topk(0.01)", "b": "dense"}
 NONE = {"a": "dense", "b": "dense"}

@@ -10,11 +10,11 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.codecs.randomk import RandomK as Codec
+from tensorcomp.codecs.sparse.randomk import RandomK as Codec
 from tensorcomp.errors import CodecError, TensorcompError
 from tensorcomp.gradients import ErrorFeedback, GradientSpec, Payload, RandomK
-from tensorcomp.gradients.randomk import Draw
-from tensorcomp.gradients.states import flatten, unflatten
+from tensorcomp.gradients.compressors.randomk import Draw
+from tensorcomp.gradients.payload.states import flatten, unflatten
 
 
 def summed(compressor, gradients, states):
@@ -48,7 +48,7 @@ def test_places_are_those_of_the_codec(seed, size, part):
 def test_a_limit_that_is_too_low_or_too_high_is_mended(monkeypatch):
     expected = Draw.of(np.uint64(3), 5000, 50)
     for deviations in (-6.5, 1000.0):  # the first finds too few, the second has no room to spare
-        monkeypatch.setattr("tensorcomp.gradients.randomk._DEVIATIONS", deviations)
+        monkeypatch.setattr("tensorcomp.gradients.compressors.randomk._DEVIATIONS", deviations)
         found = Draw.of(np.uint64(3), 5000, 50)
         np.testing.assert_array_equal(found.positions, expected.positions)
         np.testing.assert_array_equal(found.numbers, expected.numbers)

@@ -118,7 +118,7 @@ def test_a_text_reads_the_payloads_of_its_compressor(text):
 
 
 def test_deep_gradient_compression():
-    from tensorcomp.gradients.momentum import MomentumCorrection
+    from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
     built = parse_compressor("dgc(0.002, momentum=0.8, clip=2.5, values=affine(8))")
     assert built == MomentumCorrection(

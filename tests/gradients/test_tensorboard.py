@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.metrics import StepMetrics, TensorMetrics
-from tensorcomp.gradients.tensorboard import TensorBoardLog
+from tensorcomp.gradients.monitoring.metrics import StepMetrics, TensorMetrics
+from tensorcomp.gradients.monitoring.tensorboard import TensorBoardLog
 
 
 def steps():

@@ -16,8 +16,8 @@ from tensorcomp.gradients import (
     SampledThreshold,
     Threshold,
 )
-from tensorcomp.gradients.states import flatten, unflatten
-from tensorcomp.gradients.thresholds import ThresholdState
+from tensorcomp.gradients.compressors.thresholds import ThresholdState
+from tensorcomp.gradients.payload.states import flatten, unflatten
 
 ALL = [Threshold(0.5), AdaptiveThreshold(0.05), SampledThreshold(0.05)]
 

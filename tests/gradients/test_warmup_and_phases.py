@@ -7,18 +7,18 @@ import pytest
 
 from tensorcomp.errors import GradientError, PlanError
 from tensorcomp.gradients.base import GradientSpec, StepInfo, leaf_of
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.error_bounded import ErrorBounded
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.momentum import MomentumCorrection
-from tensorcomp.gradients.per_role import PerRole, gradient_roles
-from tensorcomp.gradients.phases import PhaseTolerance, PhaseTracker
-from tensorcomp.gradients.randomk import RandomK
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.compressors.randomk import RandomK
+from tensorcomp.gradients.compressors.thresholds import SampledThreshold
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.payload.states import carry
 from tensorcomp.gradients.recipes import parse_compressor
-from tensorcomp.gradients.states import carry
-from tensorcomp.gradients.thresholds import SampledThreshold
-from tensorcomp.gradients.tree_compressor import TreeCompressor
-from tensorcomp.gradients.warmup import Warmup
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
+from tensorcomp.gradients.wrappers.per_role import PerRole, gradient_roles
+from tensorcomp.gradients.wrappers.phases import PhaseTolerance, PhaseTracker
+from tensorcomp.gradients.wrappers.warmup import Warmup
 
 SPEC = GradientSpec("layer.weight", (100, 100))
 TOPK = ErrorFeedback(TreeCompressor.of("topk(0.001, values=raw)"))

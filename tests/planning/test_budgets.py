@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import Bound, Budget
-from tensorcomp.planning.budgets import budget_of
+from tensorcomp.planning.budgets import Bound, Budget, budget_of
 
 LIMITS = (
     "max_rel_l2",

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import (
-    Bound,
-    Budget,
+from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.checkpoint_plan import (
     CheckpointPlan,
     TensorPlan,
     check_names,

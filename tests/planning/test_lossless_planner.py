@@ -9,7 +9,7 @@ from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.container.blob import chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import NotRepresentable
-from tensorcomp.planning import EFFORTS, plan_lossless, sample_rows
+from tensorcomp.planning.lossless import EFFORTS, plan_lossless, sample_rows
 from tensorcomp.testing import nasty_arrays
 
 ARRAYS = nasty_arrays()

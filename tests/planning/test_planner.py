@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tensorcomp.checkpoints import TensorInfo
+from tensorcomp._threads import Workers
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs import format_tree
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import Bound, Budget, Draft, Planner, Profile, Tensor, make_planner
-from tensorcomp.planning.profiles import Candidates
-from tensorcomp.planning.requests import load_importance
-from tensorcomp.threads import Workers
+from tensorcomp.planning.allocation_problem import Draft
+from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.planner import Planner, Tensor
+from tensorcomp.planning.profiles import Candidates, Profile
+from tensorcomp.planning.requests import load_importance, make_planner
 
 UNIFORM = Profile(
     "plain",

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import EFFORTS, PROFILES, load_profile
-from tensorcomp.planning.roles import ROLES
+from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.profiles import PROFILES, load_profile
+from tensorcomp.planning.roles.classify import ROLES
 from tensorcomp.planning.steps import fill, spelled
 
 GOOD = """

@@ -5,11 +5,9 @@ import re
 import pytest
 from role_families import FAMILIES
 
-from tensorcomp.checkpoints import TensorInfo
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.role_rules import Neighbours, Place
-from tensorcomp.planning.role_table import RULES, MatchingRules, numbered_alike
-from tensorcomp.planning.roles import (
+from tensorcomp.planning.roles.classify import (
     ROLES,
     SELECTORS,
     RoleDecision,
@@ -19,6 +17,8 @@ from tensorcomp.planning.roles import (
     is_selector,
     matches_role,
 )
+from tensorcomp.planning.roles.rules import Neighbours, Place
+from tensorcomp.planning.roles.table import RULES, MatchingRules, numbered_alike
 
 
 def info(name: str, *shape: int, dtype: str = "F32") -> TensorInfo:

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 import tensorcomp
-from tensorcomp.checkpoints import TensorInfo
+from tensorcomp._threads import Workers
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs import decode, encode, fit, format_tree, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.planning import EFFORTS, Budget, Tensor, make_planner, plan_lossless, sample_rows
+from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.float_trees import any_floats
-from tensorcomp.planning.lossless import look, share_of_zeros
+from tensorcomp.planning.lossless import EFFORTS, look, plan_lossless, sample_rows, share_of_zeros
+from tensorcomp.planning.planner import Tensor
+from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.sparse_forms import (
     MANY,
     VALUES,
@@ -29,7 +32,6 @@ from tensorcomp.planning.sparse_forms import (
     sparse_forms,
     zero_keeping,
 )
-from tensorcomp.threads import Workers
 
 EVERY = 0xFFFFFFFF
 

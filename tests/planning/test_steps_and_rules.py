@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import format_tree, parse_tree
 from tensorcomp.errors import PlanError
-from tensorcomp.planning import EFFORTS, Rule, parse_rule
 from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.rules import Rule, parse_rule
 from tensorcomp.planning.steps import (
     QUANTIZERS,
     check_template,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import approximate, decode, encode, encode_seen, fit, join
-from tensorcomp.planning import Bound
+from tensorcomp.metrics.distortion import measure
+from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, rms, run_trial
-from tensorcomp.reports.errors import measure
 from tensorcomp.testing import nasty_arrays
 
 TEMPLATES = (

@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from unchanged import Seen
 
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.calibration import CALIBRATED, calibrate
-from tensorcomp.pruning.holding import hold
-from tensorcomp.pruning.statistics import Statistics
+from tensorcomp.pruning.mask_hooks import hold
 
 torch.set_num_threads(1)
 

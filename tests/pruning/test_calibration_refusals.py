@@ -14,7 +14,7 @@ from unchanged import Seen
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.calibration import calibrate
 from tensorcomp.pruning.connectivity import effective_masks
-from tensorcomp.pruning.prune_model import prune
+from tensorcomp.pruning.prune import prune
 
 torch.set_num_threads(1)
 

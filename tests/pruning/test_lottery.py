@@ -15,9 +15,9 @@ from torch import nn
 from tensorcomp import load_file
 from tensorcomp.errors import CheckpointError, FormatError, PruningError
 from tensorcomp.pruning.generators import generators, seed_generators, set_generators
-from tensorcomp.pruning.lottery import find_ticket, train_reinitialised
-from tensorcomp.pruning.rewinding import Snapshot
-from tensorcomp.pruning.schedules import exponential
+from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
+from tensorcomp.pruning.lottery_ticket.rewind_point import Snapshot
+from tensorcomp.selection.schedules import exponential
 
 torch.set_num_threads(1)
 

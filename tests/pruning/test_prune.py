@@ -11,7 +11,7 @@ from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning import calibrate, prune
-from tensorcomp.pruning.scores import SCORES
+from tensorcomp.selection.scores import SCORES
 
 WEIGHTS = ("0.weight", "3.weight", "7.weight")
 

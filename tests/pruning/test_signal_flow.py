@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from unchanged import Seen
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.holding import hold
+from tensorcomp.pruning.mask_hooks import hold
 from tensorcomp.pruning.signal_flow import synaptic_flow
 
 torch.set_num_threads(1)

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from tensorcomp._formatting import cells, counted
+from tensorcomp.api.inspect import Summary, TensorRow, join
 from tensorcomp.container.records import PruningRecord
-from tensorcomp.reports import Summary, TensorRow, cost_table, join, tensor_table, to_json, totals
-from tensorcomp.reports.text import cells, counted
+from tensorcomp.reports.as_json import to_json
+from tensorcomp.reports.tables import cost_table, tensor_table, totals
 
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
 

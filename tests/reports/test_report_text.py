@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tensorcomp.reports.text import (
+from tensorcomp._formatting import (
     bits_text,
     bytes_text,
     cells,

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tensorcomp.gradients.adaptive import Adaptive
+from tensorcomp.gradients.autotune.adaptive import Adaptive
+from tensorcomp.gradients.autotune.decisions import dense_seconds
+from tensorcomp.gradients.autotune.link_estimate import LinkEstimate
+from tensorcomp.gradients.autotune.measurements import SAMPLE, Measurement
+from tensorcomp.gradients.autotune.speedup_test import Proof
 from tensorcomp.gradients.base import Compressor, GradientSpec, chain
-from tensorcomp.gradients.collective_costs import Link as LinkModel
-from tensorcomp.gradients.collective_costs import messages_sent
-from tensorcomp.gradients.ddp.attendants import Attendant, Step
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.units import Layout, Piece
-from tensorcomp.gradients.decisions import dense_seconds
-from tensorcomp.gradients.link_estimate import LinkEstimate
-from tensorcomp.gradients.measurements import SAMPLE, Measurement
-from tensorcomp.gradients.proving import Proof
+from tensorcomp.gradients.cost_model.collective_costs import Link as LinkModel
+from tensorcomp.gradients.cost_model.collective_costs import messages_sent
+from tensorcomp.gradients.ddp.coding_groups import Layout, Piece
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.observers import Attendant, Step
 
 _PROBES = (8, 1 << 20)  # bytes: the last one takes longer than what a line lets through at once
 _SHORT = 0.01  # seconds of a probe that costs little to repeat

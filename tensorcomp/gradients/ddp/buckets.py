@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorcomp.gradients.ddp.memory import Memory
-from tensorcomp.gradients.ddp.units import Layout, Unit, UnitWork
+from tensorcomp.gradients.ddp.coding_groups import Layout, Unit, UnitWork
+from tensorcomp.gradients.ddp.state_store import Memory
 from tensorcomp.kernels import native
 
 _CODED = {torch.float32: torch.float32, torch.float64: torch.float64}  # others are widened

@@ -10,15 +10,15 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, State
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.memory import Saved
-from tensorcomp.gradients.ddp.parts import OWNED, share_out
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.partition import OWNED, share_out
 from tensorcomp.gradients.ddp.rank_check import check_alike
+from tensorcomp.gradients.ddp.state_store import Saved
 from tensorcomp.gradients.labels import label, short
-from tensorcomp.gradients.states import flatten
-from tensorcomp.torch_arrays import as_tensor, torch_to_numpy
+from tensorcomp.gradients.payload.states import flatten
 
 _ABOUT = "about"
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -14,21 +14,21 @@ from torch.nn.parallel import DistributedDataParallel
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, StepInfo
 from tensorcomp.gradients.ddp import checkpoints
-from tensorcomp.gradients.ddp.aborting import Alarm
 from tensorcomp.gradients.ddp.agreement import Agreement, adaptive_in
+from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.engine import Engine, Job
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.memory import Saved
+from tensorcomp.gradients.ddp.failure_broadcast import Alarm
 from tensorcomp.gradients.ddp.parameters import parameters_of
-from tensorcomp.gradients.ddp.parts import OWNED
+from tensorcomp.gradients.ddp.partition import OWNED
 from tensorcomp.gradients.ddp.rank_check import RankCheck, check_alike
 from tensorcomp.gradients.ddp.recording import Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer
 from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.state_check import VERSION, check
-from tensorcomp.gradients.loss_simulator import LossSimulator
-from tensorcomp.gradients.metrics import History
-from tensorcomp.gradients.phases import PhaseTracker
+from tensorcomp.gradients.ddp.state_store import Saved
+from tensorcomp.gradients.monitoring.metrics import History
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 _WAIT_FOR_NEWS = 1.0  # seconds after an error, which may be another rank's
 

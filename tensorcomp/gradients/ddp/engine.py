@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.ddp.aborting import Alarm
+from tensorcomp.gradients.ddp.failure_broadcast import Alarm
 
 _PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
 

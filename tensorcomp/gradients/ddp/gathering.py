@@ -11,9 +11,9 @@ import numpy as np
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Payload
 from tensorcomp.gradients.ddp import frames
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.units import Context, UnitWork
-from tensorcomp.gradients.sent import Nothing, Sent
+from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.payload.decoded import Nothing, Sent
 
 
 def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:

@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.gradients.base import Compressor
+from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.compression import GradientCompression
-from tensorcomp.gradients.ddp.link import Link
 from tensorcomp.gradients.ddp.preparing import prepared
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
-from tensorcomp.gradients.loss_simulator import LossSimulator
-from tensorcomp.gradients.phases import PhaseTracker
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 
 def compress_gradients(

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, Wrapper
-from tensorcomp.gradients.ddp.units import Layout, Piece, Unit
-from tensorcomp.gradients.error_bounded import ErrorBounded
-from tensorcomp.gradients.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.ddp.coding_groups import Layout, Piece, Unit
 
 SMALL = 4096  # elements: fewer are joined with others
 

@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.ddp.buckets import coded_dtype
-from tensorcomp.gradients.metrics import TensorMetrics
-from tensorcomp.gradients.per_role import gradient_roles
+from tensorcomp.gradients.monitoring.metrics import TensorMetrics
+from tensorcomp.gradients.wrappers.per_role import gradient_roles
 
 
 @dataclass(frozen=True)

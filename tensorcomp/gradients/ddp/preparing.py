@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.momentum import for_workers
 from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.momentum import for_workers
 
 
 def prepared(

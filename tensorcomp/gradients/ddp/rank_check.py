@@ -9,10 +9,10 @@ import torch
 import xxhash
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.ddp.attendants import Attendant, Step
 from tensorcomp.gradients.ddp.buckets import as_bytes
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.units import Layout, UnitWork
+from tensorcomp.gradients.ddp.coding_groups import Layout, UnitWork
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.observers import Attendant, Step
 
 
 class RankCheck(Attendant):

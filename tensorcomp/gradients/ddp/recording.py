@@ -7,12 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tensorcomp.gradients.ddp.attendants import Attendant, Step
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.units import Layout, Unit, UnitWork
-from tensorcomp.gradients.interfaces import InterfaceCounter
-from tensorcomp.gradients.metrics import History, StepMetrics, TensorMetrics, tensor_metrics
-from tensorcomp.gradients.sent import Dense, Nothing, Sent
+from tensorcomp.gradients.ddp.coding_groups import Layout, Unit, UnitWork
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.observers import Attendant, Step
+from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
+from tensorcomp.gradients.monitoring.metrics import (
+    History,
+    StepMetrics,
+    TensorMetrics,
+    tensor_metrics,
+)
+from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent
 
 
 class Recorder(Attendant):

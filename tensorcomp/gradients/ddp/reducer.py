@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo, Wrapper, chain
-from tensorcomp.gradients.ddp import gathering, owners, summing
-from tensorcomp.gradients.ddp.attendants import Attendant, Step
+from tensorcomp.gradients.ddp import gathering, summing
+from tensorcomp.gradients.ddp import reduce_scatter as owners
 from tensorcomp.gradients.ddp.buckets import (
     Scratch,
     close_works,
@@ -21,12 +21,14 @@ from tensorcomp.gradients.ddp.buckets import (
     open_works,
     store,
 )
+from tensorcomp.gradients.ddp.coding_groups import Context, Layout, Piece, UnitWork, is_plain
+from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.engine import Job
 from tensorcomp.gradients.ddp.layouts import lay_out
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.memory import Memory
-from tensorcomp.gradients.ddp.owned_means import give_back
+from tensorcomp.gradients.ddp.observers import Attendant, Step
 from tensorcomp.gradients.ddp.parameters import Parameter
+from tensorcomp.gradients.ddp.shard_means import give_back
+from tensorcomp.gradients.ddp.state_store import Memory
 from tensorcomp.gradients.ddp.tensors import (
     give_back_tensors,
     is_native,
@@ -35,8 +37,7 @@ from tensorcomp.gradients.ddp.tensors import (
     open_tensor_works,
     store_tensor,
 )
-from tensorcomp.gradients.ddp.units import Context, Layout, Piece, UnitWork, is_plain
-from tensorcomp.gradients.loss_simulator import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
 
 
 class Reducer:

@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, chain, leaf_of
-from tensorcomp.gradients.momentum import MomentumCorrection, check_optimizer
-from tensorcomp.gradients.ratios import ratio_of
+from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_optimizer
+from tensorcomp.gradients.wrappers.ratios import ratio_of
 
 _STRONG = 0.01  # the part of a gradient below which Adam's second moments are told too little
 _LARGE = 1 << 20

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.phases import PHASES
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.wrappers.phases import PHASES
 
 VERSION = 1
 

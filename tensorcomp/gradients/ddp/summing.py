@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from tensorcomp.gradients.base import Phases, State, leaf_of
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.units import Context, UnitWork
-from tensorcomp.gradients.lockstep import in_lockstep
-from tensorcomp.gradients.sent import Nothing, Sent
+from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.lockstep import in_lockstep
+from tensorcomp.gradients.payload.decoded import Nothing, Sent
 
 
 def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import torch
 
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.memory import Memory
-from tensorcomp.gradients.ddp.owned_means import give_back
-from tensorcomp.gradients.ddp.parts import OWNED
-from tensorcomp.gradients.ddp.units import Context, Layout, UnitWork
-from tensorcomp.gradients.device import on_device
+from tensorcomp.gradients.cuda.counterparts import on_device
+from tensorcomp.gradients.ddp.coding_groups import Context, Layout, UnitWork
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.partition import OWNED
+from tensorcomp.gradients.ddp.shard_means import give_back
+from tensorcomp.gradients.ddp.state_store import Memory
 
 
 def natively(layout: Layout, device: torch.device) -> Layout:

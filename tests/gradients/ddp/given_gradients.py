@@ -19,7 +19,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.gradients import compress_gradients
-from tensorcomp.gradients.ddp.parts import share_out
+from tensorcomp.gradients.ddp.partition import share_out
 
 Shapes = tuple[tuple[int, ...], ...]
 # Large and small, odd and even; some are coalesced, and three buckets are made of them at 0.02 MB.

@@ -11,10 +11,10 @@ from torch import distributed
 
 from tensorcomp.gradients.base import Compressor, State
 from tensorcomp.gradients.ddp.buckets import Scratch, close_works, is_finite, open_works
+from tensorcomp.gradients.ddp.coding_groups import Context, Piece
+from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.layouts import lay_out
-from tensorcomp.gradients.ddp.link import Link
-from tensorcomp.gradients.ddp.memory import Memory
-from tensorcomp.gradients.ddp.units import Context, Piece
+from tensorcomp.gradients.ddp.state_store import Memory
 
 Shapes = dict[str, tuple[int, ...]]
 

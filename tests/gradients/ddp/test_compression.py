@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients import GradientCompression, compress_gradients
-from tensorcomp.gradients.phases import PhaseTracker
+from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 SHAPES = ((80, 90), (7,), (70, 70), (65,))
 SPARSE = "topk(0.02, values=affine(8), indices=gaps)"

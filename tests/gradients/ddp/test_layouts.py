@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.by_owners import ByOwners
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.ddp.coding_groups import Layout, Piece, is_plain
 from tensorcomp.gradients.ddp.layouts import lay_out
-from tensorcomp.gradients.ddp.units import Layout, Piece, is_plain
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.feedback import ErrorFeedback
 from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.by_owners import ByOwners
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 TOPK = "topk(0.01)"
 SHAPES = {"a": (70, 80), "b": (80,), "c": (64, 64), "d": (64,), "e": (9, 9)}

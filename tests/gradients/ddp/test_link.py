@@ -7,7 +7,7 @@ import pytest
 import ranks
 from torch import distributed
 
-from tensorcomp.gradients.ddp.link import Link
+from tensorcomp.gradients.ddp.communicator import Link
 
 
 def _link() -> Link:

@@ -9,14 +9,14 @@ from ranks import RanksFailed, run
 from reductions import Bench, Shapes, draw
 
 from tensorcomp.gradients.base import Payload, State
-from tensorcomp.gradients.by_owners import ByOwners
-from tensorcomp.gradients.ddp import owners
-from tensorcomp.gradients.ddp.owned_means import compressor_of_means
-from tensorcomp.gradients.ddp.parts import OWNED, share_out
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.loss_simulator import LossSimulator
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.ddp import reduce_scatter as owners
+from tensorcomp.gradients.ddp.partition import OWNED, share_out
+from tensorcomp.gradients.ddp.shard_means import compressor_of_means
 from tensorcomp.gradients.recipes import parse_compressor
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.wrappers.by_owners import ByOwners
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
 
 ODD: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (3, 5, 11), "f": (0,)}
 

@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec
-from tensorcomp.gradients.ddp.parts import ALIGNMENT, OWNED, Part, Pieced, cut, share_out
-from tensorcomp.gradients.ddp.units import Piece, Unit
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.sent import Dense as AllSent
-from tensorcomp.gradients.sent import Sparse
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.ddp.coding_groups import Piece, Unit
+from tensorcomp.gradients.ddp.partition import ALIGNMENT, OWNED, Part, Pieced, cut, share_out
+from tensorcomp.gradients.payload.decoded import Dense as AllSent
+from tensorcomp.gradients.payload.decoded import Sparse
 
 
 def test_a_small_case_by_hand() -> None:

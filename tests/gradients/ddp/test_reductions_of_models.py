@@ -16,11 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.gradients import compress_gradients
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, Wrapper
-from tensorcomp.gradients.by_owners import ByOwners
-from tensorcomp.gradients.dense import Dense
-from tensorcomp.gradients.feedback import ErrorFeedback
-from tensorcomp.gradients.loss_simulator import LossSimulator
-from tensorcomp.gradients.tree_compressor import TreeCompressor
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.wrappers.by_owners import ByOwners
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
 
 
 def model_of() -> DistributedDataParallel:

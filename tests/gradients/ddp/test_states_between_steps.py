@@ -5,10 +5,10 @@ import pytest
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State
-from tensorcomp.gradients.ddp.memory import Memory, Saved
-from tensorcomp.gradients.ddp.units import Piece, Unit
-from tensorcomp.gradients.feedback import ErrorFeedback, FeedbackState
+from tensorcomp.gradients.ddp.coding_groups import Piece, Unit
+from tensorcomp.gradients.ddp.state_store import Memory, Saved
 from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback, FeedbackState
 
 SIZES = {"a": 300, "b": 200, "c": 400}  # much fewer are sent as they are: that takes less
 

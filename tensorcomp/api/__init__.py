@@ -1,0 +1,1 @@
+"""What a user calls: one public function a file."""

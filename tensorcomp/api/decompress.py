@@ -1,0 +1,183 @@
+"""The verb decompress: files and folders as they were, or within their bounds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from tensorcomp._threads import Workers, available_threads
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.open import restore
+from tensorcomp.container.paths import (
+    COMPRESSED,
+    FOLDER,
+    compressed_files,
+    decoded_bytes,
+    refuse_itself,
+    refuse_overlap,
+    restored_name,
+    restored_path,
+)
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import OpenTensor
+from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.io.atomic import atomic_file, atomic_folder, is_temporary, refuse_existing
+from tensorcomp.progress import Progress
+
+
+def decompress(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    force: bool = False,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Restore what `compress` read: a safetensors file byte for byte, others as equal objects.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A compressed file, or a folder that `compress` wrote.
+    out : str or path-like, optional
+        By default beside the input, under the name it had.
+    threads, force, progress
+        As for `compress`.
+    max_bytes : int, optional
+        What a file's tensors may take once decoded; by default 1 GiB and 1,000 times the file.
+
+    Returns
+    -------
+    Path
+        The restored file or folder.
+
+    Raises
+    ------
+    CheckpointError, FormatError, VerificationError
+        If the input cannot be read, is no compressed checkpoint, or is damaged, or the output
+        exists or cannot be written. The output is then as it was.
+    """
+    source = Path(path)
+    number = threads or available_threads()
+    if source.is_dir():
+        target = Path(out) if out is not None else _restored_folder(source)
+        return _decompress_folder(source, target, number, progress, max_bytes, force=force)
+    with CompressedFile(source) as file:
+        file.check_expansion(max_bytes)
+        target = Path(out) if out is not None else _restored_file(source, file)
+        refuse_itself(source, target)
+        _restore_file(file, target, number, progress, force=force)
+    return target
+
+
+def _restored_file(source: Path, file: CompressedFile) -> Path:
+    if not source.name.endswith(COMPRESSED):
+        raise CheckpointError(f"{source}: its name does not end in {COMPRESSED}; say -o")
+    return source.with_name(restored_name(source.name, file.manifest.recipe.kind))
+
+
+def _restored_folder(source: Path) -> Path:
+    resolved = source.resolve()
+    if not resolved.name.endswith(FOLDER):
+        raise CheckpointError(f"{source}: its name does not end in {FOLDER}; say -o")
+    return resolved.with_name(resolved.name.removesuffix(FOLDER))
+
+
+def _restore_file(
+    file: CompressedFile, target: Path, threads: int, progress: Progress | None, *, force: bool
+) -> None:
+    refuse_existing(target, force=force)
+    progress = progress or Progress()
+    progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+    with Workers(threads) as workers, atomic_file(target, force=force) as out:
+        partial = Path(out.name)
+        try:
+            restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
+        except (CheckpointError, FormatError) as error:
+            if file.where in str(error) or str(partial) in str(error):
+                raise
+            raise type(error)(f"{file.where}: {error}") from error
+
+
+class _Decoder:
+    """A compressed file as the source of a restored one: chunks are decoded ahead on threads."""
+
+    def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
+        self.tensors: tuple[TensorInfo, ...] = file.tensors
+        self._file = file
+        self._progress = progress
+        self._due = iter(file.tensors)
+        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
+
+    def _jobs(self) -> Iterator[tuple[OpenTensor, int]]:
+        for info in self.tensors:
+            tensor = self._file.open_tensor(info.name)
+            yield from ((tensor, index) for index in range(tensor.grid.count))
+
+    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
+        """Yield a tensor's bytes; quickest if tensors are asked for in their order."""
+        import xxhash
+
+        due = next(self._due, None)
+        if due is None or due.name != name:
+            self._due = iter(())  # out of order: what was decoded ahead is of no use from here on
+            for data in self._file.iter_bytes(name):
+                yield data
+                self._progress.advance(name, data.nbytes)
+            return
+        digest = xxhash.xxh3_128()
+        for (tensor, index), chunk in self._decoded:
+            data = chunk.reshape(-1).view(np.uint8)
+            digest.update(data)
+            last = index == tensor.grid.count - 1
+            if last:
+                tensor.check_digest(digest.hexdigest())
+            yield data
+            self._progress.advance(name, data.nbytes)
+            if last:
+                return
+
+
+def _decode_job(job: tuple[OpenTensor, int]) -> np.ndarray:
+    tensor, index = job
+    return tensor.decode_chunk(index)
+
+
+def _decompress_folder(
+    source: Path,
+    target: Path,
+    threads: int,
+    progress: Progress | None,
+    max_bytes: int | None,
+    *,
+    force: bool,
+) -> Path:
+    refuse_overlap(source, target)
+    found = compressed_files(source)
+    others = [file for file in sorted(source.rglob("*")) if _is_other(file, found)]
+    restored = {file: restored_path(file).relative_to(source) for file in found}
+    names = {PurePath(name) for name in (file.relative_to(source) for file in others)}
+    names |= {PurePath(name) for name in restored.values()}
+    if progress is not None:
+        progress.begin_folder(decoded_bytes(found))
+    with atomic_folder(target, names, force=force) as partial:
+        for file in others:
+            copied = partial / file.relative_to(source)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
+        for file, name in restored.items():
+            with CompressedFile(file) as opened:
+                opened.check_expansion(max_bytes)
+                (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                _restore_file(opened, partial / name, threads, progress, force=False)
+    return target
+
+
+def _is_other(file: Path, compressed: Collection[Path]) -> bool:
+    """Return whether a file of a compressed folder is to be carried over."""
+    return file.is_file() and file not in compressed and not is_temporary(file)

@@ -1,0 +1,317 @@
+"""Tensors of a file, compressed or not, in the shapes of safetensors' own functions."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp._threads import available_threads
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.container.decoding import Job, decode_all
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.stored_tensors import OpenTensor, StoredTensor
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.io.memory_pages import empty_in_large_pages
+
+_ALIGNMENT = 64
+
+
+def load(
+    data: bytes,
+    framework: str = "np",
+    device: Any = "cpu",
+    *,
+    threads: int | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Return the tensors of compressed bytes; the counterpart of ``safetensors.numpy.load``.
+
+    Parameters
+    ----------
+    data : bytes
+        From `save`, or the content of a compressed file.
+    framework : {"np", "pt"}
+        NumPy arrays, or torch tensors.
+    device : str or torch.device
+        Where torch tensors go.
+    threads : int, optional
+        All available processors by default.
+    max_bytes : int, optional
+        What the tensors may take in memory; by default 1 GiB and 1,000 times the file.
+
+    Returns
+    -------
+    dict of str to array
+        Under every name, aliases included; tied tensors share memory. A dtype that the framework
+        lacks comes as flat uint8.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If the bytes are not a compressed checkpoint, or damaged.
+    """
+    with CompressedFile(data) as file:
+        file.check_expansion(max_bytes)
+        return _load_all(file, _converter(framework, device), threads or available_threads())
+
+
+def load_file(
+    filename: str | os.PathLike[str],
+    framework: str = "np",
+    device: Any = "cpu",
+    *,
+    threads: int | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Return the tensors of a compressed file; the counterpart of ``safetensors.*.load_file``.
+
+    Parameters
+    ----------
+    filename : str or path-like
+        A file that tensorcomp compressed.
+    framework, device, threads, max_bytes
+        As for `load`.
+
+    Returns
+    -------
+    dict of str to array
+        As for `load`.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If the file cannot be read, is not a compressed checkpoint, or is damaged.
+    """
+    with CompressedFile(Path(filename)) as file:
+        file.check_expansion(max_bytes)
+        return _load_all(file, _converter(framework, device), threads or available_threads())
+
+
+Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
+
+
+def _converter(framework: str, device: Any) -> Converter:
+    if framework in ("np", "numpy"):
+        return as_array
+    if framework in ("pt", "torch", "pytorch"):
+        from tensorcomp._torch_arrays import numpy_to_torch
+
+        return lambda flat, dtype, shape: numpy_to_torch(flat, dtype, shape, device)
+    raise ValueError(f"framework is 'np' or 'pt'; got {framework!r}")
+
+
+def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a tensor's bytes as an array of its type; as bytes, where NumPy has no such type."""
+    numpy_type = numpy_dtype(dtype)
+    try:
+        return flat if numpy_type is None else np.ndarray(shape, numpy_type, flat)
+    except ValueError as error:
+        raise FormatError(f"NumPy has no array of {len(shape)} axes: {error}") from error
+
+
+def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[str, Any]:
+    """Decode every tensor into one allocation: large pages serve it, where small ones would fault.
+
+    The tensors are views of it, as those of a mapped safetensors file are views of the map.
+    """
+    manifest = file.manifest
+    opened = [file.open_blob(record) for record in manifest.blobs.values()]
+    sizes = [-(-tensor.record.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
+    try:
+        arena = empty_in_large_pages(sum(sizes))
+    except MemoryError as error:
+        raise CheckpointError(
+            f"{file.where}: its tensors take {sum(sizes)} bytes, more memory than there is; "
+            "take them one by one by safe_open"
+        ) from error
+    starts: dict[str, int] = {}
+    jobs: list[Job] = []
+    start = 0
+    for tensor, size in zip(opened, sizes, strict=True):
+        starts[tensor.record.name] = start
+        jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
+        start += size
+    decode_all(jobs, threads)
+    tensors = {}
+    for name, record in manifest.tensors.items():
+        stored = record if record.same_as is None else manifest.tensors[record.same_as]
+        start = starts[stored.blob] + manifest.layout.start(stored)
+        flat = arena[start : start + record.nbytes]
+        tensors[name] = convert(flat, record.dtype, record.shape)
+    tied = {name: tensors[target] for name, target in manifest.aliases.items()}
+    return tensors | tied
+
+
+def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[Job]:
+    grid = tensor.grid
+    if grid.count == 1:
+        return [(tensor, 0, whole)]
+    return [(tensor, index, whole[slice(*grid.bounds(index))]) for index in range(grid.count)]
+
+
+class safe_open:
+    """Open a compressed file and take tensors or slices from it; like ``safetensors.safe_open``.
+
+    Parameters
+    ----------
+    filename : str or path-like
+    framework : {"np", "pt"}
+    device : str or torch.device
+        Where torch tensors go.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If the file cannot be read or is not a compressed checkpoint.
+
+    Examples
+    --------
+    >>> with safe_open("model.tc.safetensors", framework="np") as file:  # doctest: +SKIP
+    ...     for name in file.keys():
+    ...         rows = file.get_slice(name)[10:20]  # decodes only the chunks that hold them
+    """
+
+    def __init__(
+        self, filename: str | os.PathLike[str], framework: str = "np", device: Any = "cpu"
+    ) -> None:
+        self._convert = _converter(framework, device)
+        self._file = CompressedFile(Path(filename))
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of all tensors, aliases included."""
+        return [*self._file.manifest.tensors, *self._file.manifest.aliases]
+
+    def offset_keys(self) -> list[str]:
+        """Return the names in the order of the source file."""
+        return self.keys()
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the source file's metadata, as it was."""
+        found = self._file.manifest.recipe.structure.get("metadata")
+        return dict(found) if isinstance(found, dict) else None
+
+    def get_tensor(self, name: str) -> Any:
+        """Return a tensor.
+
+        Raises
+        ------
+        FormatError
+            If there is none of that name, or it is damaged.
+        """
+        record = self._file.record(name)
+        tensor = self._file.open_tensor(name)
+        flat = np.empty(tensor.grid.nbytes, np.uint8)
+        whole = flat.view(tensor.grid.dtype).reshape(tensor.grid.shape)
+        for index in range(tensor.grid.count):
+            tensor.decode_chunk(index, whole[slice(*tensor.grid.bounds(index))])
+        return self._convert(flat, record.dtype, record.shape)
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """Return a tensor that decodes only what is taken from it by an index."""
+        record = self._file.record(name)
+        info = TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
+        return TensorSlice(info, self._file.open_tensor(name), self._convert)
+
+
+class TensorSlice:
+    """A tensor of which only the chunks that an index touches are decoded.
+
+    Indices are NumPy's basic ones along the first axis (an integer or a slice), optionally followed
+    by any for the other axes.
+    """
+
+    def __init__(self, info: TensorInfo, tensor: OpenTensor, convert: Converter) -> None:
+        self._info = info
+        self._tensor = tensor
+        self._convert = convert
+
+    def get_shape(self) -> list[int]:
+        """Return the tensor's shape."""
+        return list(self._info.shape)
+
+    def get_dtype(self) -> str:
+        """Return safetensors' name of its dtype."""
+        return self._info.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        shape = self._info.shape
+        first, *others = index if isinstance(index, tuple) and index else (index,)
+        if not shape or numpy_dtype(self._info.dtype) is None or first in (Ellipsis, ()):
+            return self._take_all()[index]
+        rows = range(shape[0])
+        try:
+            taken = rows[first]
+        except IndexError:
+            raise IndexError(f"{shown(self._info.name)}: no row {first} of {shape[0]}") from None
+        except TypeError:
+            raise TypeError(
+                f"{shown(self._info.name)}: a slice takes an integer or a slice along its first "
+                f"axis; got {first!r}"
+            ) from None
+        if isinstance(taken, int):
+            return self._take(taken, taken + 1)[(0, *others)]
+        if not taken:
+            return self._take(0, 0)[(slice(None), *others)]
+        low, high = min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1
+        block = self._take(low, high)
+        # A list of rows, since torch knows no negative step.
+        picked = block[:: taken.step] if taken.step > 0 else block[[row - low for row in taken]]
+        return picked[(slice(None), *others)]
+
+    def _take_all(self) -> Any:
+        flat = _flat(self._decode(0, self._tensor.grid.shape[0]))
+        return self._convert(flat, self._info.dtype, self._info.shape)
+
+    def _take(self, low: int, high: int) -> Any:
+        """Return rows `low` to `high` of the tensor."""
+        grid = self._tensor.grid
+        shape = self._info.shape
+        # The grid's rows may be others: a flat tensor, or the equal one of another shape.
+        elements = math.prod(grid.shape) // shape[0] if shape[0] else 0
+        per_row = max(grid.row_elements, 1)
+        begin, end = low * elements // per_row, -(-high * elements // per_row)
+        decoded = self._decode(begin, end).reshape(-1)
+        rows = decoded[low * elements - begin * per_row : high * elements - begin * per_row]
+        return self._convert(_flat(rows), self._info.dtype, (high - low, *shape[1:]))
+
+    def _decode(self, begin: int, end: int) -> np.ndarray:
+        """Return rows `begin` to `end` of the grid."""
+        grid = self._tensor.grid
+        out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
+        for number, first, last in _chunks_between(grid.chunk, begin, end):
+            start, _ = grid.bounds(number)
+            chunk = self._tensor.decode_chunk(number)
+            out[first - begin : last - begin] = chunk[first - start : last - start]
+        return out
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _chunks_between(chunk: int, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (chunk number, first, last) of each chunk that holds steps `begin` to `end`."""
+    while begin < end:
+        number = begin // chunk
+        last = min((number + 1) * chunk, end)
+        yield number, begin, last
+        begin = last

@@ -1,0 +1,175 @@
+"""The verb that checks: everything is decoded, and compared with digests and with the original."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp._threads import Workers, available_threads
+from tensorcomp.api.verify_pruned import PrunedCheck
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.container.paths import compressed_files, decoded_bytes, restored_path
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import TensorRecord
+from tensorcomp.errors import CheckpointError, FormatError, VerificationError
+from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.progress import Progress
+
+_ROUNDING = 1e-5  # errors are told in six digits
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether one tensor is sound.
+
+    Parameters
+    ----------
+    file : Path
+    name : str
+        The tensor's name; empty if the file itself fails.
+    error : str or None
+        What is wrong.
+    """
+
+    file: Path
+    name: str
+    error: str | None
+
+
+def verify(
+    path: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Check]:
+    """Decode every tensor of a compressed file or folder and check every digest.
+
+    Parameters
+    ----------
+    path : str or path-like
+    against : str or path-like, optional
+        The original; every tensor, and what rebuilds the file, is then compared with it too. Of a
+        lossy tensor the errors must be those that the file tells, and keep its bound.
+    threads : int, optional
+    progress : Progress, optional
+
+    Returns
+    -------
+    list of Check
+        One a tensor, in order; those with an `error` failed.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a file cannot be read at all.
+    """
+    source = Path(path)
+    files = compressed_files(source) if source.is_dir() else [source]
+    number = threads or available_threads()
+    if progress is not None and source.is_dir():
+        progress.begin_folder(decoded_bytes(files))
+    checks = []
+    for file in files:
+        original = None if against is None else _original(source, file, Path(against))
+        checks += _verify_file(file, original, number, progress or Progress())
+    return checks
+
+
+def _original(source: Path, file: Path, against: Path) -> Path:
+    if not source.is_dir():
+        return against
+    return against / restored_path(file).relative_to(source)
+
+
+def _verify_file(
+    path: Path, original: Path | None, threads: int, progress: Progress
+) -> list[Check]:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(CompressedFile(path))
+        workers = stack.enter_context(Workers(threads))
+        progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+        checks = []
+        read: Callable[[str], np.ndarray] | None = None
+        if original is not None:
+            checkpoint = stack.enter_context(open_checkpoint(original))
+            checks += _compare_outlines(path, file, checkpoint)
+            read = None if checks else checkpoint.read
+
+        def check(info: TensorInfo) -> Check:
+            try:
+                _check_tensor(file, info, read)
+            except (FormatError, VerificationError, CheckpointError) as error:
+                return Check(path, info.name, str(error))
+            return Check(path, info.name, None)
+
+        for info, result in workers.in_order(check, file.tensors):
+            checks.append(result)
+            progress.advance(info.name, info.nbytes)
+    return checks
+
+
+def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) -> list[Check]:
+    if original.tensors != file.tensors:
+        odd = set(original.tensors) ^ set(file.tensors)
+        what = shown(sorted(info.name for info in odd)[0]) if odd else "their order"
+        return [Check(path, "", f"{path}: the original's tensors differ, first {what}")]
+    if original.recipe() != file.manifest.recipe:
+        return [Check(path, "", f"{path}: the original differs in what is not tensors")]
+    return []
+
+
+def _check_tensor(
+    file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
+) -> None:
+    record = file.manifest.stored(info.name)
+    tensor = file.open_tensor(info.name)
+    where, dtype = f"{file.where}: tensor {shown(info.name)}", tensor.grid.dtype
+    wanted = None if read is None else read(info.name)
+    pruned = None
+    if record.pruned is not None:
+        pruned = PrunedCheck(record, dtype, lossless=tensor.lossless, where=where)
+    position, errors = 0, ErrorSums()
+    for data in file.iter_bytes(info.name):
+        original = None if wanted is None else wanted[position : position + data.nbytes]
+        if pruned is not None:
+            pruned.add(data, original)
+        elif original is not None and not tensor.lossless:
+            errors += measure(original.view(dtype), data.view(dtype))
+        elif original is not None and not np.array_equal(data, original):
+            raise VerificationError(f"{where} differs from the original")
+        position += data.nbytes
+    if pruned is not None:
+        pruned.finish(compared=wanted is not None)
+        errors = pruned.errors
+    elif wanted is not None and not tensor.lossless:
+        _check_bound(where, record, errors)
+    if wanted is not None:
+        _check_errors(where, record, errors)
+
+
+def _check_bound(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+    """Require that a tensor's errors keep its bound."""
+    limits = {"max_rel_l2": errors.rel_l2, "max_abs_error": errors.max_abs}
+    for limit, error in limits.items():
+        bound = record.bound.get(limit)
+        if bound is not None and error > bound:
+            raise VerificationError(f"{where} has {limit} {error:.6g}, {bound:.6g} is promised")
+
+
+def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+    """Require that a tensor's errors are those of the manifest."""
+    found_errors = errors.rel_l2, errors.max_abs
+    told = record.rel_l2, record.max_abs_error
+    for found, expected in zip(found_errors, told, strict=True):
+        if abs(found - expected) > _ROUNDING * expected:
+            raise VerificationError(
+                f"{where} differs from the original by {found:.6g}, and not by {expected:.6g}"
+            )

@@ -1,0 +1,1 @@
+"""The verb bench: how codecs do on tensors of a checkpoint."""

@@ -1,0 +1,128 @@
+"""Part of a checkpoint that stands for the whole: tensors of every role, rows of every tensor.
+
+Of a tensor that is too large, rows are taken evenly spaced; of a role with too many tensors,
+tensors evenly spaced in the checkpoint's order. Each piece says for how many weights it stands, so
+that sums over pieces, so weighted, are estimates of those over the checkpoint.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+
+_LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a checkpoint.
+
+    Parameters
+    ----------
+    info : TensorInfo
+    role : str
+    read : callable
+        Returns the bytes of the tensor of a name, flat uint8.
+    """
+
+    info: TensorInfo
+    role: str
+    read: Callable[[str], np.ndarray]
+
+    @property
+    def weights(self) -> int:
+        """Elements."""
+        return math.prod(self.info.shape)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor, or rows of it.
+
+    Parameters
+    ----------
+    name : str
+    dtype : str
+        As the checkpoint names it.
+    grid : ChunkGrid
+        Of the piece.
+    share : float
+        For how many like it each of its elements stands.
+    weights : float
+        Elements of the checkpoint that it stands for.
+    load : callable
+        Returns the array.
+    """
+
+    name: str
+    dtype: str
+    grid: ChunkGrid
+    share: float
+    weights: float
+    load: Callable[[], np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """Elements of the piece itself."""
+        return math.prod(self.grid.shape)
+
+
+def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
+    """Return pieces of about so many elements together.
+
+    Parameters
+    ----------
+    tensors : iterable of Stored
+    most : int or None
+        None takes every tensor whole.
+    """
+    whole = list(tensors)
+    total = sum(tensor.weights for tensor in whole)
+    if most is None or total <= most:
+        return [_piece(tensor, 1, keep=most is not None) for tensor in whole]
+    roles: dict[str, list[Stored]] = {}
+    for tensor in whole:
+        roles.setdefault(tensor.role, []).append(tensor)
+    available = sum(min(tensor.weights, _LARGEST) for tensor in whole)
+    part = min(most / available, 1.0)
+    pieces = {}
+    for group in roles.values():
+        chosen = _evenly(group, max(int(len(group) * part), 1))
+        stands_for = sum(tensor.weights for tensor in group)
+        factor = stands_for / max(sum(tensor.weights for tensor in chosen), 1)
+        for tensor in chosen:
+            piece = _piece(tensor, max(-(-tensor.weights // _LARGEST), 1), keep=True)
+            share, weights = factor * piece.share, factor * piece.weights
+            pieces[id(tensor)] = replace(piece, share=share, weights=weights)
+    return [pieces[id(tensor)] for tensor in whole if id(tensor) in pieces]
+
+
+def _evenly(group: Sequence[Stored], count: int) -> list[Stored]:
+    return [group[(2 * number + 1) * len(group) // (2 * count)] for number in range(count)]
+
+
+def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
+    """Return every `step`-th row of a tensor, kept once it is loaded or read anew each time."""
+    info = tensor.info
+    grid = chunk_grid(info.dtype, info.shape, info.nbytes)
+
+    def load() -> np.ndarray:
+        array = tensor.read(info.name).view(grid.dtype).reshape(grid.shape)
+        return array if step == 1 else np.ascontiguousarray(array[::step])
+
+    rows = len(range(0, grid.shape[0], step))
+    return Piece(
+        name=info.name,
+        dtype=info.dtype,
+        grid=replace(grid, shape=(rows, *grid.shape[1:])),
+        share=grid.shape[0] / rows if rows else 1.0,
+        weights=float(tensor.weights),
+        load=functools.cache(load) if keep else load,
+    )

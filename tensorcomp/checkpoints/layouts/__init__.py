@@ -1,0 +1,1 @@
+"""Torch and npz files as typed arrays."""

@@ -1,0 +1,271 @@
+"""Checkpoints in NumPy's ``.npz`` archives: one ``.npy`` array a member.
+
+Object arrays, which need pickle, are refused. A dtype that safetensors lacks (texts, dates,
+records, long doubles) travels as the bytes of its array, in the order in which they lie in the
+file, and so does a member that is no array.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+
+from tensorcomp._names import shown, unique_name
+from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, open_zip
+from tensorcomp.checkpoints.layouts.npy_header import NpyHeader, read_npy_header, usual_npy_header
+from tensorcomp.checkpoints.packing import pack_recipe, unpack_structure
+from tensorcomp.checkpoints.safetensors.file import checked_bytes
+from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
+from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.io.os_errors import file_size, reading, writing
+
+_SUFFIX = ".npy"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip archive, as np.savez writes
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A member of the archive, and its header if it is an array."""
+
+    entry: zipfile.ZipInfo
+    header: NpyHeader | None
+
+    @property
+    def start(self) -> int:
+        return len(self.header.raw) if self.header else 0
+
+
+class NpzFile(Checkpoint):
+    """An open ``.npz`` archive; a member is unpacked when it is read.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read or is damaged, or a member holds Python objects.
+    """
+
+    kind: ClassVar[str] = "npz"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.nbytes = file_size(path)
+        self._archive = open_zip(path)
+        self._members: dict[str, _Member] = {}
+        self.aliases = {}
+        try:
+            self._scan()
+        except BaseException:
+            self.close()
+            raise
+        self.tensors = tuple(_info(name, member) for name, member in self._members.items())
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the array's bytes, unpacked; in C order, little-endian, if its dtype is known."""
+        try:
+            member = self._members[name]
+        except KeyError:
+            raise CheckpointError(f"{self.path}: has no array {shown(name)}") from None
+        where = self._where(member.entry)
+        with _unpacking(where), reading(self.path), self._archive.open(member.entry) as file:
+            file.read(member.start)
+            data = _read_exactly(file, member.entry.file_size - member.start, where)
+            if member.header is not None and member.header.safetensors_dtype is not None:
+                data = _in_order(data, member.header)
+        data.flags.writeable = False
+        return data
+
+    def recipe(self) -> Recipe:
+        """Return the members' names, how each was packed, and the headers that are not plain."""
+        members = []
+        for info in self.tensors:
+            member = self._members[info.name]
+            node: dict[str, Any] = {
+                "name": info.name,
+                "member": member.entry.filename,
+                "method": member.entry.compress_type,
+            }
+            if member.header is None:
+                node["header"] = None
+            elif member.header.raw != usual_npy_header(info):
+                node["header"] = member.header.raw.decode("latin-1")
+            members.append(node)
+        return pack_recipe(self.kind, {"members": members})
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._archive.close()
+
+    def _scan(self) -> None:
+        """Read every array's header and compare what it claims with what the archive holds."""
+        taken = {METADATA_KEY}
+        seen: set[str] = set()
+        for entry in self._archive.infolist():
+            where = self._where(entry)
+            if entry.filename in seen:
+                raise CheckpointError(f"{where}: stands twice in the archive; save it again")
+            seen.add(entry.filename)
+            deflated = entry.compress_type == zipfile.ZIP_DEFLATED
+            if entry.file_size > self.nbytes * (MAX_DEFLATE_RATIO if deflated else 1) and (
+                deflated or entry.compress_type == zipfile.ZIP_STORED
+            ):
+                raise CheckpointError(
+                    f"{where}: claims {entry.file_size} bytes, more than {self.nbytes} can hold"
+                )
+            member = _Member(entry, self._npy_header(entry, where))
+            if member.header and member.start + member.header.nbytes != entry.file_size:
+                raise CheckpointError(
+                    f"{where}: its header claims {member.header.nbytes} bytes of data, not its "
+                    f"{entry.file_size - member.start}; the file is damaged"
+                )
+            name = entry.filename.removesuffix(_SUFFIX)
+            self._members[unique_name(name, taken)] = member
+
+    def _npy_header(self, entry: zipfile.ZipInfo, where: str) -> NpyHeader | None:
+        if not entry.filename.endswith(_SUFFIX):
+            return None
+        with _unpacking(where), reading(self.path), self._archive.open(entry) as file:
+            return read_npy_header(file, where)
+
+    def _where(self, entry: zipfile.ZipInfo) -> str:
+        return f"{self.path}: {shown(entry.filename)}"
+
+
+def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
+    """Write an ``.npz`` archive with equal arrays: byte order and axis order are as they were.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        From `NpzFile.recipe`.
+    source : TensorSource
+        Gives the arrays' bytes.
+    out_path : Path
+        Created, or overwritten.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be written.
+    FormatError
+        If the recipe is damaged, or does not fit the tensors.
+    """
+    members = unpack_structure(recipe).get("members")
+    infos = {info.name: info for info in source.tensors}
+    if not isinstance(members, list):
+        raise FormatError("the recipe of the .npz archive lacks its members")
+    with writing(out_path), zipfile.ZipFile(out_path, "w") as archive:
+        for node in members:
+            try:
+                info, entry, raw = infos[node["name"]], _entry(node), _raw_header(node)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise FormatError(f"the recipe of the .npz is damaged: {error!r}") from error
+            if entry.compress_type not in _METHODS or entry.filename in archive.NameToInfo:
+                raise FormatError("the recipe of the .npz has an impossible member")
+            if raw is None:
+                raw = usual_npy_header(info)
+            with archive.open(entry, "w", force_zip64=True) as file:
+                file.write(raw)
+                for chunk in _file_order(raw, source, info):
+                    file.write(chunk)
+
+
+def _entry(node: dict[str, Any]) -> zipfile.ZipInfo:
+    node["member"].encode()  # a ValueError now, where zipfile would meet it in mid-file
+    entry = zipfile.ZipInfo(node["member"], _EPOCH)
+    entry.compress_type = node["method"]
+    return entry
+
+
+def _raw_header(node: dict[str, Any]) -> bytes | None:
+    """Return the header of a member, empty if it is no array, or None for the usual one."""
+    if "header" not in node:
+        return None
+    return b"" if node["header"] is None else bytes(node["header"].encode("latin-1"))
+
+
+def _file_order(raw: bytes, source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:
+    """Yield an array's bytes as its header says that they lie in the file."""
+    header = None
+    if raw:
+        try:
+            header = read_npy_header(io.BytesIO(raw), shown(info.name))
+        except CheckpointError as error:
+            raise FormatError(f"the recipe of the .npz archive is damaged: {error}") from error
+        if header.nbytes != info.nbytes:
+            raise FormatError(f"array {shown(info.name)} does not fit its header")
+    chunks = checked_bytes(source, info)
+    if header is None or header.safetensors_dtype is None or _is_plain(header):
+        yield from chunks
+        return
+    values = np.frombuffer(b"".join(chunks), header.dtype.newbyteorder("<")).reshape(header.shape)
+    order = values.T if header.fortran_order else values
+    yield np.ascontiguousarray(order, header.dtype).reshape(-1).view(np.uint8).data
+
+
+def _in_order(data: np.ndarray, header: NpyHeader) -> np.ndarray:
+    """Return bytes that lie as in the file in C order and little-endian."""
+    if _is_plain(header):
+        return data
+    shape = header.shape[::-1] if header.fortran_order else header.shape
+    values = data.view(header.dtype).reshape(shape)
+    order = values.T if header.fortran_order else values
+    return np.ascontiguousarray(order, header.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+
+
+def _is_plain(header: NpyHeader) -> bool:
+    return not header.fortran_order and header.dtype == header.dtype.newbyteorder("<")
+
+
+def _info(name: str, member: _Member) -> TensorInfo:
+    nbytes = member.entry.file_size - member.start
+    dtype = member.header.safetensors_dtype if member.header else None
+    if member.header is None or dtype is None:
+        return TensorInfo(name, "U8", (nbytes,), nbytes)
+    return TensorInfo(name, dtype, member.header.shape, nbytes)
+
+
+def _read_exactly(file: IO[bytes], count: int, where: str) -> np.ndarray:
+    data = np.empty(count, np.uint8)
+    done = 0
+    while done < count:
+        block = file.read(min(_BLOCK_BYTES, count - done))
+        if not block:
+            raise CheckpointError(f"{where}: ends after {done} of {count} bytes; it is damaged")
+        data[done : done + len(block)] = np.frombuffer(block, np.uint8)
+        done += len(block)
+    file.read(1)  # the archive's checksum is compared at the end of the member
+    return data
+
+
+@contextmanager
+def _unpacking(where: str) -> Iterator[None]:
+    """Turn what a damaged or unusual member raises into a `CheckpointError`."""
+    try:
+        yield
+    except (
+        EOFError,
+        NotImplementedError,
+        RuntimeError,  # an encrypted member
+        ValueError,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise CheckpointError(f"{where}: cannot be unpacked: {error}; get it again") from error

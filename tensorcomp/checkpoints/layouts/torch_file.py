@@ -1,0 +1,138 @@
+"""Checkpoints saved by torch: ``.pt``, ``.pth`` and ``.bin`` files, zipped or of the older kind.
+
+Loading is always ``weights_only``: a file that needs code to be run is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import Checkpoint, Recipe
+from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
+from tensorcomp.checkpoints.layouts.torch_layout import lay_out
+from tensorcomp.checkpoints.layouts.torch_tensors import byte_view, require_torch, tensor_info
+from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
+from tensorcomp.checkpoints.packing import pack_recipe
+from tensorcomp.errors import CheckpointError
+from tensorcomp.io.os_errors import file_size, reading
+
+_FORBIDDEN = re.compile(r"GLOBAL (\S+) was not an allowed global")
+_DETAIL = re.compile(r"WeightsUnpickler error: ([^\n]*)")
+
+
+class TorchFile(Checkpoint):
+    """An open torch file: tensors, and the nested objects that hold them.
+
+    Tensors are mapped where the file allows. Numbers, texts, lists, dicts and the like are part of
+    the recipe.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    CheckpointError
+        If torch is not installed, or the file is damaged, needs code to be run, or holds something
+        else than tensors and plain Python objects.
+    """
+
+    kind: ClassVar[str] = "torch"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.nbytes = file_size(path)
+        loaded, inflated = _load(path)
+        limit = self.nbytes * (MAX_DEFLATE_RATIO if inflated else 1)
+        encoder = TreeEncoder(str(path), limit)
+        tree = encoder.encode(loaded)
+        layout = lay_out(encoder.leaves, str(path))
+        self._stored = layout.stored
+        self._structure = {"tree": tree, "leaves": layout.leaves, "pools": layout.pools}
+        self.tensors = tuple(tensor_info(name, tensor) for name, tensor in layout.stored.items())
+        self.aliases = layout.aliases
+        storages = [leaf.tensor.untyped_storage() for leaf in encoder.leaves]
+        claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+        if claimed > limit:
+            raise CheckpointError(
+                f"{path}: claims {claimed} bytes of tensors but holds {self.nbytes}; it is damaged"
+            )
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the tensor's bytes in logical order: a view unless it is strided otherwise."""
+        try:
+            tensor = self._stored[name]
+        except KeyError:
+            raise CheckpointError(f"{self.path}: has no tensor {shown(name)}") from None
+        data = byte_view(tensor.contiguous())
+        data.flags.writeable = False
+        return data
+
+    def recipe(self) -> Recipe:
+        """Return the nested objects, and how each tensor is rebuilt from what is stored."""
+        return pack_recipe(self.kind, self._structure)
+
+    def close(self) -> None:
+        """Let go of the tensors; the file is unmapped when no array views it."""
+        self._stored = {}
+
+
+def _load(path: Path) -> tuple[Any, bool]:
+    """Return the object in a torch file, and whether its storages were compressed in the file."""
+    require_torch(path)
+    with reading(path), path.open("rb") as file:
+        zipped = file.read(4) in ZIP_MAGICS
+    inflated = False
+    if zipped:
+        with open_zip(path) as archive:
+            entries = archive.infolist()
+        # torch stores its records as they are; mapping a file zipped again would give its zip data.
+        inflated = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+    try:
+        return _load_weights(path, map_file=zipped and not inflated), inflated
+    except Exception as error:  # a damaged pickle can raise anything
+        raise CheckpointError(_explained(path, error)) from error
+
+
+def _load_weights(path: Path, *, map_file: bool) -> Any:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=map_file)
+        except RuntimeError as error:
+            # Some network file systems refuse to map; such files are read instead.
+            if not map_file or "mmap" not in str(error):
+                raise
+            return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _explained(path: Path, error: Exception) -> str:
+    """Return one line about a failed load: the class that needs code, or what is broken."""
+    text = str(error)
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden:
+        name = forbidden.group(1)
+        what = "a NumPy object" if name.startswith("numpy.") else "an object"
+        return (
+            f"{path}: holds {what} made by {shown(name)}, and loading it could run any code; where "
+            "you trust the file, load it, turn such objects into tensors, numbers, texts, lists or "
+            "dicts (best, keep the state_dict() only), and save it again"
+        )
+    detail = _DETAIL.search(text)
+    reason = detail.group(1) if detail else text.partition("\n")[0]
+    if "weights_only" in reason:  # torch's advice is to run the file's code
+        reason = "only tensors and plain objects are loaded"
+    return (
+        f"{path}: cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
+        f"needs code to be run ({type(error).__name__}: {reason[:200]})"
+    )

@@ -1,0 +1,174 @@
+"""Writes a torch file back from its recipe and its decoded tensors."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.layouts.torch_tensors import (
+    DTYPE_NAMES,
+    byte_view,
+    is_dense,
+    require_torch,
+)
+from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
+from tensorcomp.checkpoints.packing import unpack_structure
+from tensorcomp.checkpoints.safetensors.file import checked_bytes
+from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.io.os_errors import writing
+
+if TYPE_CHECKING:
+    import torch
+
+# From this size on a storage lives in a file until it is saved: it need not fit in memory.
+_SCRATCH_BYTES = 64 << 20
+
+_TORCH_NAMES = {name: text for text, name in DTYPE_NAMES.items()}
+
+
+def restore_torch(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
+    """Write a torch file that loads as an equal object.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        From `TorchFile.recipe`.
+    source : TensorSource
+        Gives the stored tensors' bytes.
+    out_path : Path
+        Created, or overwritten. Large tensors pass through unnamed files beside it.
+
+    Raises
+    ------
+    CheckpointError
+        If torch is not installed or the file cannot be written.
+    FormatError
+        If the recipe is damaged, or does not fit the tensors.
+    """
+    require_torch(out_path)
+    structure = unpack_structure(recipe)
+    try:
+        tree, leaves, pools = (structure[key] for key in ("tree", "leaves", "pools"))
+    except KeyError as error:
+        raise FormatError(f"the recipe of the torch file lacks its {error}") from error
+    rebuilder = _Rebuilder(source, leaves, pools, out_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of dtypes that torch calls experimental
+        _save(TreeDecoder(rebuilder.tensor_at).decode(tree), out_path)
+
+
+def _save(loaded: Any, out_path: Path) -> None:
+    import torch
+
+    # Given a file and not a path, torch.save does not write the (temporary) name into it.
+    with writing(out_path), out_path.open("wb") as file:
+        try:
+            torch.save(loaded, file)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise CheckpointError(f"{out_path}: torch could not save it: {reason}") from error
+
+
+class _Rebuilder:
+    """Makes the tensors of leaves, each stored one and each pool once."""
+
+    def __init__(
+        self,
+        source: TensorSource,
+        leaves: Sequence[dict[str, Any]],
+        pools: Sequence[dict[str, Any]],
+        out_path: Path,
+    ) -> None:
+        self._source = source
+        self._infos = {info.name: info for info in source.tensors}
+        self._leaves = leaves
+        self._pools = pools
+        self._folder = out_path.parent
+        self._out_path = out_path
+        self._made: dict[str | int, torch.Tensor] = {}
+
+    def tensor_at(self, number: int) -> torch.Tensor:
+        """Return a new tensor object for a leaf, on a storage shared as it was."""
+        node = self._leaves[number]
+        key = node["pool"] if "pool" in node else node["name"]
+        if key not in self._made:
+            self._made[key] = self._pool(key) if "pool" in node else self._whole(node)
+        made = self._made[key]
+        if "pool" not in node:
+            return made.detach()
+        shape, stride, offset = node["shape"], node["stride"], node["offset"]
+        last = offset + sum((s - 1) * st for s, st in zip(shape, stride, strict=True))
+        if min([offset, *shape, *stride]) < 0 or last >= made.numel():
+            raise FormatError(f"a view of shape {shape} exceeds the pool that it is taken of")
+        return made.as_strided(shape, stride, offset)
+
+    def _whole(self, node: dict[str, Any]) -> torch.Tensor:
+        import torch
+
+        info = self._info(node["name"])
+        dtype = _dtype(node.get("dtype", _TORCH_NAMES.get(info.dtype)))
+        shape = node.get("shape", list(info.shape))
+        if math.prod(shape) * dtype.itemsize != info.nbytes:
+            raise FormatError(f"tensor {shown(info.name)} has {info.nbytes} bytes, not its shape's")
+        tensor = self._filled(dtype, [info]).view(shape)
+        if "stride" not in node:
+            return tensor
+        if not is_dense(shape, node["stride"]):
+            raise FormatError(f"tensor {shown(info.name)} has strides that are not a permutation")
+        return torch.empty_strided(shape, node["stride"], dtype=dtype).copy_(tensor)
+
+    def _pool(self, number: int) -> torch.Tensor:
+        pool = self._pools[number]
+        return self._filled(_dtype(pool["dtype"]), [self._info(name) for name in pool["pieces"]])
+
+    def _filled(self, dtype: torch.dtype, infos: Sequence[TensorInfo]) -> torch.Tensor:
+        """Return the bytes of tensors, one after the other, as one flat tensor."""
+        tensor = self._empty(dtype, sum(info.nbytes for info in infos))
+        memory = byte_view(tensor).data
+        done = 0
+        for info in infos:
+            for chunk in checked_bytes(self._source, info):
+                memory[done : done + chunk.nbytes] = chunk
+                done += chunk.nbytes
+        return tensor
+
+    def _empty(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
+        import torch
+
+        count, rest = divmod(nbytes, dtype.itemsize)
+        if rest:
+            raise FormatError(f"{nbytes} bytes are no whole number of {dtype} elements")
+        if nbytes < _SCRATCH_BYTES or not hasattr(os, "posix_fallocate"):
+            return torch.empty(count, dtype=dtype)
+        with writing(self._out_path):
+            descriptor, name = tempfile.mkstemp(prefix=".tensorcomp-", dir=self._folder)
+            try:
+                # Reserved first: a full disk is an error now, and not a crash when a page is used.
+                os.posix_fallocate(descriptor, 0, nbytes)
+                storage: Any = torch.UntypedStorage.from_file(name, True, nbytes)
+            finally:
+                os.close(descriptor)
+                Path(name).unlink()  # the mapping keeps the data; nothing is left behind
+        return torch.empty(0, dtype=dtype).set_(storage, 0, (count,), (1,))
+
+    def _info(self, name: str) -> TensorInfo:
+        try:
+            return self._infos[name]
+        except KeyError:
+            raise FormatError(f"the checkpoint lacks the tensor {shown(name)}") from None
+
+
+def _dtype(text: str | None) -> torch.dtype:
+    import torch
+
+    dtype = getattr(torch, text or "", None)
+    if not isinstance(dtype, torch.dtype):
+        raise FormatError(f"torch has no dtype {text!r}")
+    return dtype

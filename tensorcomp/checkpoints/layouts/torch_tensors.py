@@ -1,0 +1,113 @@
+"""What a torch tensor is in memory: its dtype's name, its bytes, how its strides lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+# Names of torch's dtypes in safetensors; others travel as bytes.
+DTYPE_NAMES: Mapping[str, str] = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "uint32": "U32",
+    "int32": "I32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "complex128": "C128",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+}
+
+
+def require_torch(path: Path) -> None:
+    """Raise a `CheckpointError` that says how to install torch, if it is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise CheckpointError(
+            f"{path}: a torch file needs torch; run `pip install 'tensorcomp[torch]'`"
+        ) from error
+
+
+def refusal(tensor: torch.Tensor) -> str | None:
+    """Return what a tensor is and what to do, if its values are not plain bytes in memory."""
+    import torch
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        return f"a tensor of the subclass {kind}; save the plain tensors that it is made of instead"
+    if tensor.is_nested:
+        return "a nested tensor; save its unbind() as a list instead"
+    if tensor.layout != torch.strided:
+        return f"a tensor of layout {tensor.layout}; save tensor.to_dense() instead"
+    if tensor.is_quantized:
+        return "a quantized tensor; save its int_repr(), scale and zero point instead"
+    if tensor.device.type == "meta":
+        return "a meta tensor, which has no values; save it from a model whose weights are loaded"
+    return None
+
+
+def tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
+    """Return the description of a stored tensor; a dtype unknown to safetensors becomes bytes."""
+    nbytes = tensor.numel() * tensor.element_size()
+    dtype = DTYPE_NAMES.get(dtype_text(tensor))
+    if dtype is None:
+        return TensorInfo(name, "U8", (nbytes,), nbytes)
+    return TensorInfo(name, dtype, tuple(tensor.shape), nbytes)
+
+
+def dtype_text(tensor: torch.Tensor) -> str:
+    """Return the name of a tensor's dtype without ``torch.``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def byte_view(tensor: torch.Tensor) -> np.ndarray:
+    """Return the memory of a contiguous tensor as a flat uint8 array, whatever its dtype."""
+    import torch
+
+    size = tensor.element_size()
+    begin, count = tensor.storage_offset() * size, tensor.numel() * size
+    flat = torch.empty(0, dtype=torch.uint8)
+    flat.set_(tensor.untyped_storage(), begin, (count,), (1,))
+    return flat.numpy()
+
+
+def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether the strides are those of a contiguous tensor with its axes permuted."""
+    expected = 1
+    for step, size in sorted((st, s) for st, s in zip(stride, shape, strict=True) if s > 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def may_overlap(tensor: torch.Tensor) -> bool:
+    """Return whether two elements may share an address, as in an expanded tensor."""
+    reach = 0
+    strides = zip(tensor.stride(), tensor.shape, strict=True)
+    for step, size in sorted((step, size) for step, size in strides if size > 1):
+        if step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False

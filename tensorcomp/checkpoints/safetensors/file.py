@@ -1,0 +1,152 @@
+"""Checkpoints in one safetensors file."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.packing import pack, unpack
+from tensorcomp.checkpoints.safetensors.header import (
+    MAX_HEADER_BYTES,
+    PREFIX_BYTES,
+    build_header,
+    read_header,
+)
+from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.io.os_errors import file_size, reading, writing
+
+_HEADER = "header"
+_METADATA = "metadata"
+
+
+class SafetensorsFile(Checkpoint):
+    """An open safetensors file, mapped into memory where the file system allows.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Attributes
+    ----------
+    header : Header
+        The validated header, metadata included.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read or breaks the format.
+    """
+
+    kind: ClassVar[str] = "safetensors"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.nbytes = file_size(path)
+        with reading(path), path.open("rb") as file:
+            self.header = read_header(file, self.nbytes, str(path))
+            self._map = _mapped(file.fileno())
+        self.tensors = self.header.tensors
+        self.aliases = {}
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the tensor's bytes as they are in the file: a view of the map, or read afresh."""
+        try:
+            begin, stop = self.header.offsets[name]
+        except KeyError:
+            raise CheckpointError(f"{self.path}: has no tensor {shown(name)}") from None
+        start, count = self.header.data_start + begin, stop - begin
+        if self._map is not None:
+            return np.frombuffer(self._map, np.uint8, count, start)
+        with reading(self.path):
+            data = np.fromfile(self.path, np.uint8, count, offset=start)
+        if data.size < count:
+            raise CheckpointError(f"{self.path}: became shorter while it was read")
+        data.flags.writeable = False
+        return data
+
+    def recipe(self) -> Recipe:
+        """Return the metadata, and the header itself where the library would write another."""
+        metadata = self.header.metadata
+        structure = {} if metadata is None else {_METADATA: dict(metadata)}
+        usual = build_header(self.tensors, metadata)
+        if usual == self.header.raw:
+            return Recipe(self.kind, structure)
+        return Recipe(self.kind, structure, {_HEADER: pack(self.header.raw, like=usual)})
+
+    def close(self) -> None:
+        """Unmap the file, at once or when the last array that views it is gone."""
+        mapped, self._map = self._map, None
+        if mapped is not None:
+            try:
+                mapped.close()
+            except BufferError:
+                return
+
+
+def restore_safetensors(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
+    """Write the safetensors file that `recipe` came from, byte for byte.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        From `SafetensorsFile.recipe`.
+    source : TensorSource
+        Its tensors stand in the order that `SafetensorsFile.tensors` gave.
+    out_path : Path
+        Created, or overwritten.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be written.
+    FormatError
+        If the recipe is damaged, or a tensor has not the size that it should have.
+    """
+    usual = build_header(source.tensors, _metadata(recipe))
+    header = usual
+    if _HEADER in recipe.attachments:
+        limit = PREFIX_BYTES + MAX_HEADER_BYTES
+        header = unpack(recipe.attachments[_HEADER], limit=limit, like=usual)
+    with writing(out_path), out_path.open("wb") as file:
+        file.write(header)
+        for info in source.tensors:
+            for chunk in checked_bytes(source, info):
+                file.write(chunk)
+
+
+def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:
+    """Yield a tensor's bytes from `source`, as many as `info` says or a `FormatError`."""
+    count = 0
+    for chunk in source.iter_bytes(info.name):
+        count += chunk.nbytes
+        if count > info.nbytes:
+            break
+        yield chunk.data
+    if count != info.nbytes:
+        raise FormatError(
+            f"tensor {shown(info.name)} decodes to {count} or more bytes, not {info.nbytes}"
+        )
+
+
+def _metadata(recipe: Recipe) -> dict[str, str] | None:
+    metadata = recipe.structure.get(_METADATA)
+    if metadata is None:
+        return None
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise FormatError("the recipe's metadata do not map strings to strings")
+    return metadata
+
+
+def _mapped(descriptor: int) -> mmap.mmap | None:
+    """Map a file, or return None where that is refused, as some network file systems do."""
+    try:
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None

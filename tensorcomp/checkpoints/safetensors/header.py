@@ -1,0 +1,323 @@
+"""The header of a safetensors file: a strict parser, and a writer equal to the library's.
+
+Layout: the header's length N as an unsigned 64-bit little-endian integer; N bytes of JSON that
+begin with ``{`` and may end in spaces; the tensors' bytes, back to back. The JSON object maps each
+name to ``{"dtype": …, "shape": […], "data_offsets": [begin, end]}``, and ``__metadata__`` to an
+object of strings.
+
+Nothing is allocated from a size that a header merely claims: each claim is compared with the size
+of the file first.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, BinaryIO, cast
+
+from tensorcomp._names import listed, shown
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.dtypes import dtype_bits
+from tensorcomp.errors import CheckpointError
+
+PREFIX_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000  # the library's own limit
+METADATA_KEY = "__metadata__"
+
+_ALIGNMENT = 8
+_quoted = json.encoder.encode_basestring  # a JSON string, not escaped beyond need
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """A validated header.
+
+    Attributes
+    ----------
+    entries : mapping of str to object
+        The JSON value of each tensor, in the order of their bytes in the file.
+    offsets : mapping of str to (int, int)
+        First byte of each tensor, and the byte after its last, counted from `data_start`.
+    metadata : mapping of str to str, or None
+        ``__metadata__`` in its own key order; None where it is missing or null.
+    raw : bytes
+        The file up to its first tensor byte, length prefix and padding included.
+    """
+
+    entries: Mapping[str, Any]
+    offsets: Mapping[str, tuple[int, int]]
+    metadata: Mapping[str, str] | None
+    raw: bytes
+
+    @functools.cached_property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """The tensors, in the order of their bytes in the file."""
+        return tuple(
+            TensorInfo(name, entry["dtype"], tuple(entry["shape"]), stop - begin)
+            for (name, entry), (begin, stop) in zip(
+                self.entries.items(), self.offsets.values(), strict=True
+            )
+        )
+
+    @property
+    def data_start(self) -> int:
+        """Return the offset in the file of the first tensor byte."""
+        return len(self.raw)
+
+
+def header_end(prefix: bytes | memoryview, file_size: int, where: str) -> int:
+    """Return the offset in the file at which the header ends and the data begins.
+
+    Parameters
+    ----------
+    prefix : bytes or memoryview
+        At least the file's first 8 bytes, or all of a shorter file.
+    file_size : int
+        Bytes of the whole file.
+    where : str
+        The file's name, for the error message.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is too short to hold the header that it claims.
+    """
+    if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
+        raise CheckpointError(
+            f"{where}: {file_size} bytes are too few for a safetensors file; download it again"
+        )
+    length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
+    if length > file_size - PREFIX_BYTES:
+        raise CheckpointError(
+            f"{where}: claims a header of {length} bytes, but the file holds {file_size}; "
+            "it is cut short or not a safetensors file"
+        )
+    if length > MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"{where}: its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
+            "split the checkpoint into shards"
+        )
+    return PREFIX_BYTES + length
+
+
+def read_header(file: BinaryIO, file_size: int, where: str) -> Header:
+    """Read and validate the header of a file that stands at its first byte."""
+    prefix = file.read(PREFIX_BYTES)
+    end = header_end(prefix, file_size, where)
+    return parse_header(prefix + file.read(end - PREFIX_BYTES), file_size, where)
+
+
+def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Header:
+    """Validate the header at the start of `buffer`.
+
+    Parameters
+    ----------
+    buffer : bytes or memoryview
+        The file's beginning, at least to the end of its header, or the whole file.
+    file_size : int
+        Bytes of the whole file.
+    where : str
+        The file's name, for error messages.
+
+    Raises
+    ------
+    CheckpointError
+        If the header breaks the format, or the file's size is not what the header says.
+    """
+    end = header_end(buffer, file_size, where)
+    raw = bytes(buffer[:end])
+    if len(raw) < end:
+        raise CheckpointError(f"{where}: the header ends after {len(raw)} of {end} bytes")
+    entries = _load_json(raw[PREFIX_BYTES:], where)
+    metadata = _checked_metadata(entries.pop(METADATA_KEY, None), where)
+    for name, entry in entries.items():
+        fault = _entry_fault(name, entry)
+        if fault is not None:
+            raise CheckpointError(f"{where}: tensor {shown(name)}: {fault}")
+    spans = [(entry["data_offsets"], name) for name, entry in entries.items()]
+    # A stable sort: empty tensors share their offset and stay in the order of their keys.
+    spans.sort(key=itemgetter(0))
+    _check_layout(spans, file_size - end, where)
+    return Header(
+        entries={name: entries[name] for _, name in spans},
+        offsets={name: (begin, stop) for (begin, stop), name in spans},
+        metadata=metadata,
+        raw=raw,
+    )
+
+
+def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the header that the safetensors library writes for these tensors, prefix included.
+
+    Parameters
+    ----------
+    tensors : iterable of TensorInfo
+        In the order in which their bytes will follow.
+    metadata : mapping of str to str, optional
+        The ``__metadata__`` entry, written first and in its own order; None leaves it out.
+
+    Raises
+    ------
+    CheckpointError
+        If the header would exceed the format's limit, two tensors share a name, or one is called
+        ``__metadata__``.
+    """
+    entries: dict[str, str] = {}
+    if metadata is not None:
+        written = json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
+        entries[METADATA_KEY] = f"{_quoted(METADATA_KEY)}:{written}"
+    begin = 0
+    for info in tensors:
+        name = info.name
+        if name in entries or name == METADATA_KEY:
+            raise CheckpointError(f"a safetensors file cannot hold two entries {shown(name)}")
+        stop = begin + info.nbytes
+        shape = ",".join(map(str, info.shape))
+        entries[name] = (
+            f'{_quoted(name)}:{{"dtype":{_quoted(info.dtype)},"shape":[{shape}],'
+            f'"data_offsets":[{begin},{stop}]}}'
+        )
+        begin = stop
+    try:
+        text = f"{{{','.join(entries.values())}}}".encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(f"a name or metadata value is not valid Unicode: {error}") from error
+    text += b" " * (-len(text) % _ALIGNMENT)
+    if len(text) > MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"a header of {len(text)} bytes exceeds the safetensors limit of {MAX_HEADER_BYTES}; "
+            "split the checkpoint into shards"
+        )
+    return len(text).to_bytes(PREFIX_BYTES, "little") + text
+
+
+def _load_json(text: bytes, where: str) -> dict[str, Any]:
+    if not text.startswith(b"{"):
+        raise CheckpointError(
+            f"{where}: the header begins with {text[:1]!r}, not with '{{'; "
+            "this is not a safetensors file"
+        )
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            twice = next(key for key, count in counts.items() if count > 1)
+            raise CheckpointError(
+                f"{where}: the header has the key {shown(twice)} twice, so readers disagree on "
+                "what it says; write the file again"
+            )
+        return entries
+
+    try:
+        entries = json.loads(text.decode(), object_pairs_hook=unique)
+    except RecursionError:
+        raise CheckpointError(
+            f"{where}: the header nests too deeply for a safetensors file"
+        ) from None
+    except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
+        raise CheckpointError(f"{where}: the header is not valid JSON: {error}") from error
+    return cast("dict[str, Any]", entries)
+
+
+def _checked_metadata(value: Any, where: str) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where}: {METADATA_KEY} is not a JSON object")
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise CheckpointError(f"{where}: the {METADATA_KEY} entry {shown(key)} is not a string")
+        if not _is_unicode(key) or not _is_unicode(text):
+            raise CheckpointError(
+                f"{where}: the {METADATA_KEY} entry {shown(key)} is not valid Unicode"
+            )
+    return value
+
+
+def _entry_fault(name: str, entry: Any) -> str | None:
+    """Return what is wrong with a tensor's header entry, if anything."""
+    if not _is_unicode(name):
+        return "the name is not valid Unicode"
+    if not isinstance(entry, dict):
+        return "its header entry is not a JSON object"
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(dtype, str) or not _is_unicode(dtype):
+        return "has no dtype"
+    if not isinstance(shape, list):
+        return "its shape is not a list of sizes"
+    elements = 1
+    for size in shape:
+        if not _is_size(size):
+            return "its shape is not a list of sizes"
+        # Zeros are left out of the check: NumPy, too, refuses (2**62, 8, 0).
+        if elements <= _INT64_MAX:
+            elements *= size or 1
+    if not isinstance(offsets, list) or len(offsets) != 2:
+        return "its data_offsets are not a begin and an end"
+    begin, stop = offsets
+    if not _is_size(begin) or not _is_size(stop):
+        return "its data_offsets are not a begin and an end"
+    if stop < begin:
+        return f"its data end at {stop}, before they begin at {begin}"
+    if elements > _INT64_MAX:
+        return "its shape overflows 64 bits"
+    if 0 in shape:
+        elements = 0
+    bits = dtype_bits(dtype)
+    if bits is not None and elements * bits != (stop - begin) * 8:
+        return (
+            f"{dtype} of shape {_shape_text(shape)} takes {elements * bits / 8:.15g} bytes, "
+            f"but its data_offsets span {stop - begin}"
+        )
+    return None
+
+
+def _check_layout(spans: list[tuple[list[int], str]], available: int, where: str) -> None:
+    """Require that the ranges follow each other without a gap and fill the file."""
+    expected = 0
+    for number, ((begin, stop), name) in enumerate(spans):
+        if begin != expected:
+            fault = "overlaps" if begin < expected else "leaves a hole after"
+            previous = shown(spans[number - 1][1]) if number else "the header"
+            raise CheckpointError(
+                f"{where}: tensor {shown(name)} begins at {begin}, not {expected}, and "
+                f"{fault} {previous}"
+            )
+        expected = stop
+    if expected < available:
+        raise CheckpointError(
+            f"{where}: {available - expected} bytes follow the last tensor and belong to none"
+        )
+    if expected > available:
+        broken = [name for (_, stop), name in spans if stop > available]
+        raise CheckpointError(
+            f"{where}: cut short: {expected} bytes of tensors expected, {available} found; "
+            f"{len(spans) - len(broken)} of {len(spans)} tensors are whole, not {listed(broken)}; "
+            "download it again"
+        )
+
+
+def _is_size(value: Any) -> bool:
+    # bool is a subclass of int, and JSON's `true` is not a size.
+    return type(value) is int and 0 <= value <= _INT64_MAX
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether text can be written as UTF-8; JSON can spell halves of surrogate pairs."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shape_text(shape: list[int]) -> str:
+    return str(shape) if len(shape) <= 8 else f"[{', '.join(map(str, shape[:8]))}, …]"

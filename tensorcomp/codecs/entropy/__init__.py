@@ -1,0 +1,1 @@
+"""Integers and bytes as fewer bytes: entropy coders, packing, runs."""

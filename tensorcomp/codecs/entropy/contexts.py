@@ -1,0 +1,169 @@
+"""Contexts: classes of elements by the scale of their row and of their column.
+
+Weights of one layer share a distribution up to a scale that varies with the row (output) and the
+column (input). Each row and each column gets a level from 0 to 15, in steps of equal width on the
+mean of its integers (exponents, which are logarithms already) or on log2 of their mean magnitude
+(signed codes). The context of an element is a step function of the sum of its two levels.
+
+Levels belong to the chunk. Only where rows are so long that a chunk has few of them are the
+columns' levels learned once for the tensor, from a sample of its rows, and shared. Everything is
+integer arithmetic, so that equal inputs give equal bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.bit_views import as_rows, as_words
+from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
+
+LEVELS = 16
+SUMS = 2 * LEVELS - 1
+_SHORTEST_ROW = 16  # a level a row costs 3 bits or so: shorter rows cannot earn it
+_LONG_ROW = 4096  # columns; a chunk has fewer than 256 such rows
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class ContextModel:
+    """Which context each element of a chunk belongs to.
+
+    Parameters
+    ----------
+    row_levels : numpy.ndarray
+        (R,) uint8 below `LEVELS`.
+    column_levels : numpy.ndarray
+        (C,) uint8 below `LEVELS`.
+    context_of : numpy.ndarray
+        (`SUMS`,) uint8: the context of each sum of two levels, never falling.
+    own : bool
+        Whether the chunk holds its columns' levels itself, and does not share them.
+    """
+
+    row_levels: np.ndarray
+    column_levels: np.ndarray
+    context_of: np.ndarray
+    own: bool
+
+    def joined(self, step: int) -> ContextModel:
+        """Return the model in which each `step` neighbouring contexts are one."""
+        return replace(self, context_of=self.context_of // step)
+
+
+def shares_columns(spec: ArraySpec) -> bool:
+    """Return whether a chunk of such a tensor has too few rows to tell its columns apart."""
+    return len(spec.shape) > 1 and math.prod(spec.shape[1:]) > _LONG_ROW
+
+
+def learn_columns(array: np.ndarray) -> bytes:
+    """Return what the chunks of a tensor with long rows share: levels of columns, their width.
+
+    Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
+    enough of them to tell its own columns apart, which is better.
+    """
+    matrix = integers(array)
+    rows, columns = matrix.shape
+    if rows < 2 or columns <= _LONG_ROW:
+        return b""
+    row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
+    width = native.contexts_find(matrix, is_signed(array), 0, 1, row_levels, column_levels, None)
+    return pack_sections([_U64.pack(width), column_levels.tobytes()])
+
+
+def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
+    """Return the context model of a chunk, or None where one context is all there can be."""
+    matrix = integers(array)
+    if contexts == 1 or not has_levels(matrix, shared):
+        return None
+    rows, columns = matrix.shape
+    row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
+    width, column_levels = 0, np.empty(columns, np.uint8)
+    if shared:
+        width, column_levels[:] = unpack_columns(shared, columns)
+    native.contexts_find(
+        matrix, is_signed(array), width, contexts, row_levels, column_levels, context_of
+    )
+    return ContextModel(row_levels, column_levels, context_of, own=not shared)
+
+
+def has_levels(matrix: np.ndarray, shared: bytes) -> bool:
+    """Return whether rows and columns of a matrix can have levels."""
+    rows, columns = matrix.shape
+    return columns >= _SHORTEST_ROW and (rows > 1 or bool(shared))
+
+
+def is_signed(array: np.ndarray) -> bool:
+    """Return whether levels are logarithms: of magnitudes, or of how often a mask is true."""
+    return array.dtype.kind in "ib"
+
+
+def integers(array: np.ndarray) -> np.ndarray:
+    """Return the matrix of an array; what is no integer counts as its bits do, true as 1."""
+    if array.dtype.kind == "b":
+        return as_rows(as_words(array) != 0)
+    return as_rows(array if array.dtype.kind in "iu" else as_words(array))
+
+
+def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
+    """Read what `learn_columns` gave: the width of a level, and the columns' levels.
+
+    Raises
+    ------
+    CodecError
+        If a level is out of range, or their number is not the columns'.
+    """
+    width, levels = unpack_sections(shared, 2, 8 + columns)
+    if len(width) != 8:
+        raise CodecError("the width of a level has not 8 bytes")
+    return _U64.unpack(width)[0], _checked_levels(levels, columns, "column")
+
+
+def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
+    array = np.frombuffer(levels, np.uint8)
+    if array.size != count:
+        raise CodecError(f"{array.size} levels for {count} {what}s")
+    if count and array.max() >= LEVELS:
+        raise CodecError(f"a {what}'s level is {array.max()}, the highest is {LEVELS - 1}")
+    return array
+
+
+def pack_model(model: ContextModel | None) -> list[bytes]:
+    """Return the chunk's own part of the model as two sections: contexts of sums, levels."""
+    if model is None:
+        return [b"", b""]
+    columns = model.column_levels.tobytes() if model.own else b""
+    return [model.context_of.tobytes(), model.row_levels.tobytes() + columns]
+
+
+def unpack_model(
+    sections: list[bytes], contexts: int, out: np.ndarray, shared: bytes
+) -> ContextModel | None:
+    """Read what `pack_model` wrote for a chunk of the shape of `out`.
+
+    Raises
+    ------
+    CodecError
+        If a level or a context is out of range, or their number is not the array's.
+    """
+    if contexts == 1:
+        return None
+    if out.itemsize > 2:
+        raise CodecError(f"{contexts} contexts, though elements of {out.itemsize} bytes have one")
+    rows, columns = as_rows(out).shape
+    context_of = np.frombuffer(sections[0], np.uint8)
+    if context_of.size != SUMS or context_of.max() >= contexts:
+        raise CodecError(f"not every sum of levels has one of {contexts} contexts")
+    own = not shared
+    row_levels = _checked_levels(sections[1][:rows], rows, "row")
+    if own:
+        column_levels = _checked_levels(sections[1][rows:], columns, "column")
+    else:
+        column_levels = unpack_columns(shared, columns)[1]
+    return ContextModel(row_levels, column_levels, context_of, own)

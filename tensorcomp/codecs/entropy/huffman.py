@@ -1,0 +1,155 @@
+"""Canonical, length-limited Huffman codes in contexts."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
+from tensorcomp.codecs.entropy.alphabet import (
+    pack_symbols,
+    symbol_bits,
+    symbols_of,
+    unpack_symbols,
+)
+from tensorcomp.codecs.entropy.contexts import (
+    SUMS,
+    ContextModel,
+    learn_columns,
+    learn_model,
+    pack_model,
+    shares_columns,
+    unpack_model,
+)
+from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.streams import PADDING, split_side, stream_starts
+from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
+
+_HEAD = struct.Struct("<10Q")
+_LONGEST = 14
+_MOST_SYMBOLS = 1 << (_LONGEST - 2)  # a code may be 2 bits longer than equal ones would be
+_MOST_LENGTHS = 1 << 14  # contexts × symbols
+_LEVEL_BITS = 3  # what the level of a row costs, about
+
+
+@dataclass(frozen=True)
+class Huffman(Serializer):
+    """Code integers by canonical Huffman codes of at most 11 to 14 bits, in eight streams.
+
+    Arrays of 1- and 2-byte elements are coded as such, others as their bytes. With `contexts` above
+    1, rows and columns of a matrix are classed by scale and each class has a code of its own; as
+    many contexts are used, a power of two, as pay for their tables.
+
+    Layout: length of the side information (uint64), side information, eight bit streams, 8 zero
+    bytes. Symbol i is in stream i mod 8, low bit first. The side information is a zstd block of
+    five sections: contexts, longest code and the streams' bits (10 × uint64); the alphabet as a bit
+    map; code lengths, a byte for each context and symbol, as differences (mod 256) to the context
+    before; the context of each sum of levels; the levels of rows, then of columns. What chunks of
+    long rows share: the columns' levels.
+
+    Lossless. Cost: O(n), 0.9 ns an element each way with contexts, 0.6 without. Rate: entropy +
+    0.02 to 0.06 bit. Not for alphabets above 4,096 symbols (stored raw) nor where one symbol has
+    most of the mass: `ans` has no floor of one bit.
+
+    References
+    ----------
+    Huffman 1952; Moffat & Katajainen 1995, "In-place calculation of minimum-redundancy codes";
+    canonical codes: Schwartz & Kallick 1964.
+    """
+
+    id: ClassVar[str] = "huffman"
+    contexts: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
+            raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
+
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return whether rows are so long that chunks share the columns' levels."""
+        return self.contexts > 1 and spec.dtype.itemsize <= 2 and shares_columns(spec)
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Learn the columns' levels."""
+        return learn_columns(array) if self.shares(spec_of(array)) else b""
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
+        """Return the coded bytes."""
+        if array.size == 0:
+            return []
+        symbols = symbols_of(array)
+        bits = symbol_bits(symbols)
+        wanted = min(self.contexts, 1 << (16 - bits)) if array.itemsize <= 2 else 1
+        model = learn_model(array, wanted, shared)
+        contexts, levels = (wanted, model.row_levels.size) if model else (1, 0)
+        table = np.empty(_MOST_LENGTHS, np.uint8)
+        alphabet = np.empty(_MOST_SYMBOLS, np.uint16)
+        numbers = np.empty(11, np.int64)
+        streams = np.empty(8 * ((symbols.size // 8 + 1) * _LONGEST // 8 + 9), np.uint8)
+        words, rows, columns, context_of = _laid_out(symbols, model)
+        size = native.huffman_encode(
+            words, rows, columns, context_of, bits, contexts, _LEVEL_BITS * levels,
+            table, alphabet, numbers, streams,
+        )  # fmt: skip
+        number, used, longest, *stream_bits = numbers.tolist()
+        if number == 0:
+            raise NotRepresentable(f"huffman: {used} distinct symbols are too many")
+        lengths = table[: number * used].reshape(number, used)
+        side = pack_sections(
+            [
+                _HEAD.pack(number, longest, *stream_bits),
+                pack_symbols(alphabet[:used]),
+                lengths[0].tobytes() + (lengths[1:] - lengths[:-1]).tobytes(),
+                *pack_model(model.joined(contexts // number) if model and number > 1 else None),
+            ]
+        )
+        return [struct.pack("<Q", len(side)), side, streams[:size], bytes(PADDING)]
+
+    def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
+        """Fill `out`."""
+        if out.size == 0:
+            return
+        symbols = symbols_of(out)
+        side, stream = split_side(data)
+        head, present, packed_lengths, *packed_model = unpack_sections(side, 5, _side_limit(out))
+        if len(head) != _HEAD.size:
+            raise CodecError("huffman: its header is cut short")
+        number, longest, *bits = _HEAD.unpack(head)
+        if not (1 <= longest <= _LONGEST and 1 <= number <= 1 << (16 - longest)):
+            raise CodecError(f"huffman: {number} contexts, codes of {longest} bits")
+        alphabet = unpack_symbols(present, symbols.itemsize)
+        if len(packed_lengths) != number * alphabet.size:
+            raise CodecError("huffman: the table of code lengths has not the alphabet's size")
+        lengths = np.frombuffer(packed_lengths, np.uint8).reshape(number, -1)
+        lengths = np.cumsum(lengths, axis=0, dtype=np.uint8)
+        model = unpack_model(packed_model, number, out, shared)
+        starts = np.array(stream_starts(bits, stream.size))
+        positions = 8 * starts
+        words, rows, columns, context_of = _laid_out(symbols, model)
+        wrong = native.huffman_decode(
+            stream, positions, lengths, longest, alphabet, rows, columns, context_of, words
+        )
+        if wrong:
+            raise CodecError("huffman: the code lengths make no prefix code")
+        if (positions != 8 * starts + bits).any():
+            raise CodecError("huffman: a stream does not end where it should")
+
+
+_Matrix: TypeAlias = tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]
+
+
+def _laid_out(symbols: np.ndarray, model: ContextModel | None) -> _Matrix:
+    """Return symbols as a matrix, levels of its rows and columns, the context of each sum."""
+    if model is None:
+        return symbols.reshape(1, -1), None, None, None
+    shape = model.row_levels.size, model.column_levels.size
+    return symbols.reshape(shape), model.row_levels, model.column_levels, model.context_of
+
+
+def _side_limit(out: np.ndarray) -> int:
+    """Return the most bytes that the side information of such an array can have."""
+    lengths_of_codes = 1 << 16  # contexts × symbols; both share 16 bits
+    return _HEAD.size + (1 << 13) + lengths_of_codes + SUMS + out.size

@@ -1,0 +1,1 @@
+"""Floats told apart into sign, exponent and mantissa."""

@@ -1,0 +1,1 @@
+"""Matrices as products and rotations."""

@@ -1,0 +1,1 @@
+"""Real numbers as codes: grids, trellises, codebooks."""

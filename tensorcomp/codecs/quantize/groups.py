@@ -1,0 +1,158 @@
+"""What quantizers with scales share: groups of elements, each with a scale of its own.
+
+A group is a run of elements within a row (see `words.as_rows`), a whole row, or the whole array.
+Scales are float32, or float64 for float64 arrays, of 11 significant bits, as many as float16 has:
+more would cost side information and gain nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.rounding import check_float, largest, work_dtype
+from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
+
+_LONGEST = 1 << 20
+_SCALE_BITS = 11
+
+
+def check_group(group: object) -> None:
+    """Require 0 (the whole array), -1 (each row) or a number of elements.
+
+    Raises
+    ------
+    ValueError
+        If it is none of them.
+    """
+    if type(group) is not int or not -1 <= group <= _LONGEST:
+        raise ValueError(
+            f"group is 0 for one scale, -1 for one a row, or 1 to {_LONGEST} elements; "
+            f"got {group!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How the elements of an array fall into groups.
+
+    Parameters
+    ----------
+    rows, columns : int
+        The array as a matrix; a single row where all elements are one group.
+    length : int
+        Elements of a group; the last one of a row may have fewer.
+    """
+
+    rows: int
+    columns: int
+    length: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], group: int) -> Groups:
+        """Return the groups of an array: see `check_group` for what `group` says."""
+        size = math.prod(shape)
+        rows = shape[0] if len(shape) > 1 and group else 1
+        if size == 0:
+            return cls(0, 0, 1)
+        columns = size // rows
+        return cls(rows, columns, min(group, columns) if group > 0 else columns)
+
+    @property
+    def count(self) -> int:
+        """Groups in all."""
+        return self.rows * -(-self.columns // self.length)
+
+    def spec(self, dtype: np.dtype) -> ArraySpec:
+        """Return the spec of the scales of an array of this dtype."""
+        return ArraySpec((self.count,), work_dtype(dtype))
+
+    def _matrix(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(self.rows, self.columns)
+
+    def greatest(self, values: np.ndarray) -> np.ndarray:
+        """Return the greatest magnitude in each group."""
+        found = np.empty(self.count, values.dtype)
+        native.groups_greatest(self._matrix(values), self.length, found)
+        return found
+
+    def extremes(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest element of each group."""
+        least, most = np.empty((2, self.count), values.dtype)
+        native.groups_extremes(self._matrix(values), self.length, least, most)
+        return least, most
+
+    def mean_above(self, values: np.ndarray, floors: np.ndarray, codec: str) -> np.ndarray:
+        """Return the mean magnitude of those elements of each group that are above its floor.
+
+        Raises
+        ------
+        NotRepresentable
+            If the sum of a group is beyond the largest float64.
+        """
+        means = np.empty(self.count, values.dtype)
+        native.groups_mean_above(self._matrix(values), self.length, floors, means)
+        if not np.isfinite(means).all():
+            raise NotRepresentable(f"{codec}: the sum of a group is beyond the largest float64")
+        return means
+
+    def signs_above(self, values: np.ndarray, floors: np.ndarray) -> np.ndarray:
+        """Return the signs of the elements above the floor of their group, int8, as a matrix."""
+        codes = np.empty((self.rows, self.columns), np.int8)
+        native.groups_signs_above(self._matrix(values), self.length, floors, codes)
+        return codes
+
+    def normalize(
+        self, values: np.ndarray, scales: np.ndarray, offsets: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return (value - offset) / scale, of the values' dtype, as a matrix; 0 if scale is 0."""
+        offsets = np.zeros_like(scales) if offsets is None else offsets
+        result = np.empty((self.rows, self.columns), values.dtype)
+        native.groups_normalize(self._matrix(values), self.length, scales, offsets, result)
+        return result
+
+    def restore(
+        self,
+        codes: np.ndarray,
+        scales: np.ndarray,
+        out: np.ndarray,
+        codec: str,
+        offsets: np.ndarray | None = None,
+    ) -> None:
+        """Set `out` to code × scale + offset, computed in float64.
+
+        Results beyond the largest number of the array's dtype become that number.
+
+        Raises
+        ------
+        CodecError
+            If a scale or an offset is not finite.
+        """
+        check_float(out.dtype, codec)
+        offsets = np.zeros_like(scales) if offsets is None else offsets
+        if not (np.isfinite(scales).all() and np.isfinite(offsets).all()):
+            raise CodecError(f"{codec}: a scale or an offset is not finite")
+        known = out.dtype.kind == "f" and out.itemsize >= 4
+        target = out if known else np.empty(out.shape, np.float32)
+        signed = codes.dtype.kind == "i"
+        words = self._matrix(as_words(codes))
+        limit = largest(out.dtype)
+        to = self._matrix(target)
+        native.groups_restore(words, signed, self.length, scales, offsets, limit, to)
+        if not known:
+            out[...] = target.astype(out.dtype)
+
+
+def short(scales: np.ndarray) -> np.ndarray:
+    """Return scales rounded to 11 significant bits; none that is not 0 becomes 0, or infinite."""
+    mantissas, exponents = np.frexp(scales)
+    unit = 1 << _SCALE_BITS
+    most = np.where(exponents == np.finfo(scales.dtype).maxexp, unit - 1, unit)
+    rounded = np.minimum(np.rint(mantissas * unit), most) / unit
+    result: np.ndarray = np.ldexp(rounded.astype(scales.dtype), exponents)
+    return result

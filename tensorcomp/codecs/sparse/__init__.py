@@ -1,0 +1,1 @@
+"""Weights set to zero: which ones, and how they are written."""

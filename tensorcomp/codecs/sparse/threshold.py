@@ -1,0 +1,95 @@
+"""The elements above a threshold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.sparse.selection import kept_values, masked_parts, positions_above, restore
+
+
+@dataclass(frozen=True)
+class Threshold(Transform):
+    """Keep the elements whose magnitude is at least `value`, and set all others to zero.
+
+    Parts: ``mask``, bool, of the array's shape, true where elements are kept; ``values``, those
+    elements as they are, one-dimensional, of the array's dtype, in row-major order. A tree's text
+    may call the mask ``indices``.
+
+    Error: less than `value` for each element. Kept elements are exact unless their subtree loses
+    something.
+
+    Parameters
+    ----------
+    value : float
+        At least 0, in the unit of the elements.
+
+    Notes
+    -----
+    Cost: O(n), 2 ns an element to encode, 1 ns to decode, without the parts' coders. Not where a
+    sparsity is wanted (`magnitude`, `topk`), which no threshold gives where magnitudes are equal;
+    not for arrays with NaN or infinity.
+
+    References
+    ----------
+    Strom 2015, "Scalable distributed DNN training using commodity GPU cloud computing".
+    """
+
+    id: ClassVar[str] = "threshold"
+    lossless: ClassVar[bool] = False
+    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
+    part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
+    value: float
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
+        if not (number and 0 <= self.value <= sys.float_info.max) or str(self.value)[0] == "-":
+            raise ValueError(f"value is a finite number of at least 0; got {self.value!r}")
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the mask's spec, and that of the values."""
+        return masked_parts(spec)
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return mask and values.
+
+        Raises
+        ------
+        NotRepresentable
+            If the array holds anything but finite floats.
+        """
+        wide = widened(array, self.id)
+        mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
+        return {"mask": mask, "values": kept_values(array, mask)}
+
+    def positions(self, array: np.ndarray) -> np.ndarray:
+        """Return the flat indices of the elements that are kept, ascending, int64.
+
+        Parameters
+        ----------
+        array : numpy.ndarray
+            float32 or float64, finite.
+        """
+        least = as_words(np.array([_least(self.value, array.dtype)]))[0]
+        return positions_above(as_words(array).reshape(-1), int(least))
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Put the values where the mask says."""
+        restore(parts["mask"], parts["values"], out, self.id)
+
+
+def _least(value: float, dtype: np.dtype) -> np.floating:
+    """Return the least number of a dtype that is not below `value`."""
+    with np.errstate(over="ignore"):
+        nearest: np.floating = dtype.type(value)
+    if float(nearest) >= value:
+        return nearest
+    following: np.floating = np.nextafter(nearest, dtype.type(np.inf))
+    return following

@@ -1,0 +1,1 @@
+"""Choosing a compressor while training by measured times."""

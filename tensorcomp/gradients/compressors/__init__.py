@@ -1,0 +1,1 @@
+"""Compressors of one gradient."""

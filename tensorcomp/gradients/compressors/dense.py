@@ -1,0 +1,44 @@
+"""No compression: what others are measured against, and what small tensors get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
+from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.decoded import Dense as AllSent
+from tensorcomp.gradients.payload.decoded import Sent
+
+_TREE = "raw"
+
+
+@dataclass(frozen=True)
+class Dense(Compressor):
+    """Send a gradient as it is.
+
+    Workers' gradients are summed on the way (ring all-reduce): 2 (W − 1) / W times their bytes for
+    each of W workers, whatever W is.
+    """
+
+    reduction: ClassVar[Reduction] = "sum"
+    unbiased: ClassVar[bool] = True
+
+    def text(self) -> str:
+        """Return ``"dense"``."""
+        return "dense"
+
+    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+        """Return a payload with the gradient's own bytes."""
+        return tree_blob(_TREE, gradient, state.spec), state
+
+    def receive(self, payload: Payload) -> Sent:
+        """Return all elements."""
+        return receive_blob(_TREE, payload)
+
+    def phases(self, gradient: np.ndarray, state: State) -> Phases:
+        """Yield the gradient."""
+        mean = yield gradient
+        return mean, AllSent(gradient.reshape(-1)), state

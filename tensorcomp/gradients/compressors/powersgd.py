@@ -1,0 +1,268 @@
+"""Low rank: a gradient's matrix as the product of two thin ones, both of which can be summed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.lowrank.svd import Svd, product
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
+from tensorcomp.errors import NotRepresentable
+from tensorcomp.gradients.base import (
+    Compressor,
+    GradientSpec,
+    Payload,
+    Phases,
+    Reduction,
+    State,
+    StepInfo,
+)
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.draws import check_seed, drawn_numbers, shared_key
+from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.kernels import native
+
+_ATTEMPTS = 8
+_LEAST = 1e-6  # part of a vector below which it is taken for a combination of those before it
+
+
+@dataclass(frozen=True)
+class PowerSgdState(State):
+    """What PowerSGD remembers.
+
+    Parameters
+    ----------
+    count : int
+        Steps so far.
+    right : numpy.ndarray
+        (p, r), orthonormal: what the right factor of the last mean spans; random before the first
+        step. Empty for a tensor that is sent dense.
+    """
+
+    count: int
+    right: np.ndarray
+
+
+@dataclass(frozen=True)
+class LowRank(Sent):
+    """The product of two factors, computed when it is asked for.
+
+    Parameters
+    ----------
+    left : numpy.ndarray
+        (m, r)
+    right : numpy.ndarray
+        (p, r)
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """All elements."""
+        return int(self.left.shape[0] * self.right.shape[0])
+
+    @property
+    def values(self) -> np.ndarray:
+        """The product, flat (m · p,), its sums in a fixed order: the same on every machine."""
+        return product(self.left, self.right.T).reshape(-1)
+
+    def add_to(self, out: np.ndarray, factor: float) -> None:
+        """Add the product."""
+        native.gradients_accumulate(self.values, factor, out, 1.0, out)
+
+    def subtract_from(self, values: np.ndarray) -> None:
+        """Subtract the product."""
+        np.subtract(values, self.values, out=values)
+
+    def clear(self, values: np.ndarray) -> None:
+        """Set all elements to zero."""
+        values[:] = 0
+
+
+@dataclass(frozen=True)
+class PowerSgd(Compressor):
+    """Send a matrix M (first axis × all others) as two factors, from one step of power iteration.
+
+    With Q (p, r) from the step before, orthonormal: P = mean of M·Q over the workers, made
+    orthonormal; Q = mean of Mᵀ·P; the mean gradient is P·Qᵀ, the mean of what each worker sends,
+    P·Pᵀ·M. Both means are sums of arrays, so 2 (W − 1) / W · r (m + p) values a worker and step
+    are sent.
+
+    Vectors that depend on others, all those of a gradient of zeros for example, are replaced by
+    random ones, the same on all workers: nothing is divided by zero, and no direction is lost for
+    ever. A payload is one of the tree ``svd(r, left=raw, right=raw)``.
+
+    Tensors of less than two axes, and those whose factors would not be smaller, are sent dense.
+
+    Parameters
+    ----------
+    rank : int
+        At least 1; that of a matrix with a shorter side is that side.
+    warm_start : bool
+        Whether Q is that of the step before; else it is drawn anew at each step.
+    seed : int
+        Of the random numbers, from 0 to 2**64 − 1, the same on all workers.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    Cost: O(m p r), two products of BLAS and one with sums in a fixed order. With error feedback
+    only. Not for gradients whose singular values do not decay, nor for tensors of few rows.
+
+    References
+    ----------
+    Vogels, Karimireddy & Jaggi 2019, "PowerSGD: Practical low-rank gradient compression for
+    distributed optimization".
+    """
+
+    reduction: ClassVar[Reduction] = "sum"
+    rank: int = 4
+    warm_start: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.rank) is not int or self.rank < 1:
+            raise ValueError(f"rank is an integer of at least 1; got {self.rank!r}")
+        if type(self.warm_start) is not bool:
+            raise ValueError(f"warm_start is true or false; got {self.warm_start!r}")
+        check_seed(self.seed)
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return `Dense` for a tensor that factors do not make smaller."""
+        return self if self._rank(spec.shape) else Dense()
+
+    def _rank(self, shape: tuple[int, ...]) -> int:
+        """Return the rank of the factors of an array, 0 if they would not be smaller than it."""
+        rows, columns = _matrix(shape)
+        rank = min(self.rank, rows, columns)
+        return rank if rank * (rows + columns) < rows * columns else 0
+
+    def text(self) -> str:
+        """Return what workers must have in common for their factors to be summed."""
+        warm = str(self.warm_start).lower()
+        return f"powersgd({self.rank}, warm_start={warm}, seed={self.seed})"
+
+    def init(self, spec: GradientSpec) -> PowerSgdState:
+        """Return the state before the first step."""
+        return PowerSgdState(spec, 0, self._drawn(spec, 0))
+
+    def _drawn(self, spec: GradientSpec, count: int) -> np.ndarray:
+        rank = self._rank(spec.shape)
+        zeros = np.zeros((_matrix(spec.shape)[1] if rank else 0, rank), spec.dtype)
+        return _orthonormal(zeros, shared_key(spec, self.seed, count))
+
+    def phases(self, gradient: np.ndarray, state: Any) -> Phases:
+        """Yield M·Q (m, r), then Mᵀ·P (p, r)."""
+        if not self._rank(gradient.shape):
+            mean, sent, _ = yield from Dense().phases(gradient, state)
+            return mean, sent, state
+        matrix = gradient.reshape(_matrix(gradient.shape))
+        left = yield matrix @ state.right
+        left = self.orthonormal_left(left.reshape(matrix.shape[0], -1), state)
+        own = np.ascontiguousarray((left.T @ matrix).T)
+        right = (yield own.copy()).reshape(own.shape)
+        mean = LowRank(left, right).values.reshape(gradient.shape)
+        return mean, LowRank(left, own), self.following(state, right)
+
+    def orthonormal_left(self, product: np.ndarray, state: PowerSgdState) -> np.ndarray:
+        """Return the left factor of an approximation: an orthonormal basis of M · Q (m, r)."""
+        return _orthonormal(product, shared_key(state.spec, self.seed, ~state.count))
+
+    def following(self, state: PowerSgdState, right: np.ndarray) -> PowerSgdState:
+        """Return the state after a step with this right factor (p, r)."""
+        count = state.count + 1
+        if self.warm_start:
+            following = _orthonormal(right, shared_key(state.spec, self.seed, count))
+        else:
+            following = self._drawn(state.spec, count)
+        return replace(state, count=count, right=following)
+
+    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, PowerSgdState]:
+        """Return a payload with both factors of this gradient alone."""
+        rank = self._rank(gradient.shape)
+        if not rank:
+            return tree_blob(_tree(1), gradient, state.spec), state
+        matrix = gradient.reshape(_matrix(gradient.shape))
+        left = self.orthonormal_left(matrix @ state.right, state)
+        right = np.ascontiguousarray(left.T @ matrix)
+        tree = _tree(rank)
+        factors = _Factors(Svd(rank=rank), left=left, right=right)
+        payload = tree_blob(Node(factors, tree.children), gradient, state.spec)
+        return payload, self.following(state, right.T)
+
+    def receive(self, payload: Payload) -> Sent:
+        """Return the product of the factors."""
+        return receive_blob(_tree(self._rank(payload.spec.shape) or 1), payload)
+
+
+def _orthonormal(vectors: np.ndarray, key: np.uint64) -> np.ndarray:
+    """Return the columns (n, r) made orthonormal; random ones in place of zeros and dependent ones.
+
+    Equal columns give equal results on every machine.
+    """
+    rows = np.array(vectors.T, np.float64, order="C")
+    for j, row in enumerate(rows):
+        for attempt in range(_ATTEMPTS):
+            if native.linear_orthonormalize(row, rows[:j], _LEAST):
+                break
+            numbers = drawn_numbers((int(key) + _ATTEMPTS * j + attempt) % 2**64, row.size)
+            row[:] = (numbers >> np.uint64(11)) * 2.0**-52 - 1  # from -1 to 1
+        else:
+            row[:] = 0
+    return np.ascontiguousarray(rows.T, vectors.dtype)
+
+
+def _tree(rank: int) -> Node:
+    return parse_tree(f"svd({rank}, left=raw, right=raw)")
+
+
+def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return rows and columns of an array's matrix; none where it has less than two axes."""
+    if len(shape) < 2 or 0 in shape:
+        return 0, 0
+    return shape[0], math.prod(shape[1:])
+
+
+@dataclass(frozen=True)
+class _Factors(Transform):
+    """Encodes what `Svd` decodes: factors that are known already, instead of the nearest ones."""
+
+    id: ClassVar[str] = "svd"
+    long_chunks: ClassVar[bool] = True
+    lossless: ClassVar[bool] = False
+    default_parts: ClassVar[Mapping[str, str]] = Svd.default_parts
+    codec: Svd
+    start: int = 0
+    left: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), compare=False)
+    right: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), compare=False)
+
+    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
+        """Return codecs that have the rows of the left factor, and the whole right one."""
+        return [replace(self, start=start, left=self.left[start:stop]) for start, stop in bounds]
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        return self.codec.parts(spec)
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        elements = self.left.size + self.right.size
+        if array.ndim < 2 or array.shape[0] != self.left.shape[0] or elements > array.size:
+            raise NotRepresentable("svd: the factors do not fit a chunk, or are larger than it")
+        if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
+            raise NotRepresentable("svd: a factor overflows")
+        return {"left": self.left, "right": self.right}
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        self.codec.decode(parts, out, shared)

@@ -1,0 +1,211 @@
+"""Bytes and time of a training step under each compressor: coding measured here, links by a model.
+
+Bits, and the time of one processor core, are measured on a sample (`coding_speeds`) and taken to be
+in proportion to the parameters. The exchange is what `cost_model` says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, leaf_of
+from tensorcomp.gradients.cost_model.coding_speeds import SHAPE, SampleFigures, measure_samples
+from tensorcomp.gradients.cost_model.model import (
+    Cost,
+    Link,
+    break_even_bandwidth,
+    bucket_count,
+    coding_seconds,
+    dense_cost,
+    step_seconds,
+)
+
+RECIPES = (
+    "fp16",
+    "int8",
+    "int4",
+    "topk(0.01, values=affine(8))",
+    "topk(0.001, values=affine(8))",
+    "dgc(0.001)",
+    "sign",
+    "randomk(0.01)",
+    "powersgd(4)",
+)
+PAYS = 1.05  # times as fast as dense: less is within what the model is off
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """A compressor's bytes and times in a step.
+
+    Parameters
+    ----------
+    text : str
+    bits : float
+        For each parameter.
+    error : float
+        Of a payload, see `SampleFigures`.
+    bytes_sent : float
+        By each rank.
+    encode, communicate, decode : float
+        Seconds of a rank.
+    step : float
+        Seconds, the backward pass included.
+    speed_up : float
+        The step's seconds with dense gradients over these.
+    break_even : float
+        Bits per second of a line below which it is faster than dense gradients; 0 or infinity.
+    """
+
+    text: str
+    bits: float
+    error: float
+    bytes_sent: float
+    encode: float
+    communicate: float
+    decode: float
+    step: float
+    speed_up: float
+    break_even: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether a step is faster than with dense gradients, by more than the model is off."""
+        return self.speed_up >= PAYS
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What training would take.
+
+    Parameters
+    ----------
+    parameters : int
+    world : int
+        Ranks.
+    line : float
+        Nominal bits per second.
+    latency : float
+        Seconds of a message.
+    backward : float
+        Seconds.
+    rows : tuple of EstimateRow
+        The first one is that of dense gradients.
+    """
+
+    parameters: int
+    world: int
+    line: float
+    latency: float
+    backward: float
+    rows: tuple[EstimateRow, ...]
+
+    @property
+    def dense(self) -> EstimateRow:
+        """The row of dense gradients."""
+        return self.rows[0]
+
+    @property
+    def fastest(self) -> EstimateRow | None:
+        """The fastest row that compresses; None if there is none.
+
+        One whose error is larger than the gradient, such as elements drawn at random and scaled up,
+        takes so many more steps that it comes last.
+        """
+        return min(self.rows[1:], key=lambda row: (row.error > 1, row.step), default=None)
+
+
+def estimate(
+    parameters: int,
+    world: int,
+    line: float,
+    *,
+    latency: float = 0.0,
+    backward: float = 0.0,
+    compressors: Iterable[str] = RECIPES,
+    shape: tuple[int, int] = SHAPE,
+) -> Estimate:
+    """Say what a training step takes under each compressor, and from which bandwidth on none pays.
+
+    Parameters
+    ----------
+    parameters : int
+        Of the model, float32, 1 or more.
+    world : int
+        Ranks, 2 or more.
+    line : float
+        Nominal bits per second of each rank's line.
+    latency : float
+        Seconds of a message.
+    backward : float
+        Seconds of the backward pass, while which buckets of 25 MiB are exchanged.
+    compressors : iterable of str
+        Recipes, see `recipes`.
+    shape : tuple of int
+        Of the sample.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    GradientError
+        If a number is out of range, or a recipe is not understood.
+    """
+    if parameters < 1 or world < 2 or not line > 0 or latency < 0 or backward < 0:
+        raise GradientError(
+            "an estimate is of 1 parameter and 2 ranks or more, a bandwidth above 0, and a latency "
+            f"and a backward pass of 0 s or more; got {parameters}, {world}, {line} bit/s, "
+            f"{latency} s and {backward} s"
+        )
+    parsed = [(text, _parsed(text)) for text in compressors]
+    link = Link.of_line(line, latency)
+    buckets = bucket_count(4 * parameters)
+    dense = dense_cost(4 * parameters, collectives=buckets)
+    base = step_seconds(backward, dense.work(world, link), buckets)
+
+    def row(found: SampleFigures) -> EstimateRow:
+        cost = Cost(
+            found.reduction,
+            found.bits * parameters / 8,
+            found.encode * parameters,
+            found.decode * parameters,
+            collectives=buckets * found.phases,
+        )
+        encode, decode = coding_seconds(cost.reduction, cost.encode, cost.decode, world)
+        step = step_seconds(backward, cost.work(world, link), buckets)
+        below = break_even_bandwidth(cost, dense, world, latency)
+        return EstimateRow(
+            found.text,
+            found.bits,
+            found.error,
+            cost.bytes_sent(world),
+            encode,
+            cost.communication(world, link),
+            decode,
+            step,
+            base / step,
+            Link.line_of(below),
+        )
+
+    plain = SampleFigures("dense", "sum", 32.0, 0.0, 0.0, 1, 0.0)
+    measured = [plain, *measure_samples(parsed, shape)]
+    return Estimate(parameters, world, line, latency, backward, tuple(map(row, measured)))
+
+
+def _parsed(text: str) -> Compressor:
+    from tensorcomp.gradients.autotune.adaptive import Adaptive
+    from tensorcomp.gradients.recipes import parse_compressor
+
+    compressor = parse_compressor(text)
+    leaf = leaf_of(compressor)
+    if isinstance(leaf, Adaptive):
+        candidates = ", ".join(leaf.candidates)
+        raise GradientError(
+            f"{text} picks the fastest of its candidates while training goes on; "
+            f"estimate these: {candidates}"
+        )
+    return compressor

@@ -1,0 +1,1 @@
+"""Gradient compression for FSDP2."""

@@ -1,0 +1,306 @@
+"""What compression costs and does: bytes, times, densities and errors of each tensor and step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import GradientSpec, State
+from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.metrics.distortion import ErrorSums, measure
+
+
+@dataclass(frozen=True)
+class TensorMetrics:
+    """What one worker's gradient of a tensor took at a step.
+
+    What takes a pass over the gradient is None where a step was not observed.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    elements : int
+    compressor : str
+        Its text, without defaults and without error feedback (`labels.label`).
+    raw_bytes, payload_bytes : int
+        Of the gradient, and of what is sent for it.
+    sent : int
+        Elements that were not left out.
+    encode_seconds, decode_seconds : float, optional
+        Decoding is that of all workers' payloads.
+    error : ErrorSums, optional
+        The gradient, without residual, against what this worker's payload decodes to.
+    residual_norm : float, optional
+        ‖residual‖₂ after the step; None without error feedback.
+    achieved : float, optional
+        The error that an error-bounded compressor measured, in the terms of its bound.
+    nonfinite : int, optional
+        Elements of the gradient that are NaN or infinite.
+    """
+
+    name: str
+    elements: int
+    compressor: str
+    raw_bytes: int
+    payload_bytes: int
+    sent: int
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    error: ErrorSums | None = None
+    residual_norm: float | None = None
+    achieved: float | None = None
+    nonfinite: int = 0
+
+    @property
+    def density(self) -> float | None:
+        """The part of the elements that were not left out; None without elements."""
+        return self.sent / self.elements if self.elements else None
+
+    @property
+    def bits(self) -> float | None:
+        """Bits of payload for each element of the gradient; None without elements."""
+        return 8 * self.payload_bytes / self.elements if self.elements else None
+
+    @property
+    def cosine(self) -> float | None:
+        """Cosine of the angle between the gradient and what is decoded; None if either is zero."""
+        return None if self.error is None else self.error.cosine
+
+    @property
+    def residual_ratio(self) -> float | None:
+        """‖residual‖ / ‖gradient‖; None if there is no residual, or the gradient is zero."""
+        if self.residual_norm is None or self.error is None or not self.error.norm:
+            return None
+        return self.residual_norm / self.error.norm
+
+
+def tensor_metrics(
+    spec: GradientSpec,
+    compressor: str,
+    payload_bytes: int,
+    sent: Sent,
+    *,
+    gradient: np.ndarray | None = None,
+    state: State | None = None,
+    encode_seconds: float = 0.0,
+    decode_seconds: float = 0.0,
+) -> TensorMetrics:
+    """Return the metrics of a tensor's step.
+
+    Parameters
+    ----------
+    spec : GradientSpec
+    compressor : str
+        Its text, without defaults and without error feedback (`labels.label`).
+    payload_bytes : int
+    sent : Sent
+        What this worker's payload decodes to.
+    gradient : numpy.ndarray, optional
+        Before the residual is added, of any shape; with it, error and non-finite values are
+        measured: one pass, and memory for another gradient.
+    state : State, optional
+        After the step; with it, the norm of the residual and the achieved error are found.
+    encode_seconds, decode_seconds : float, optional
+    """
+    error, nonfinite = None, 0
+    if gradient is not None:
+        decoded = np.zeros(spec.size, spec.dtype)
+        sent.add_to(decoded, 1.0)
+        error = measure(gradient.reshape(-1), decoded)
+        nonfinite = error.equal_nonfinite + error.unequal_nonfinite
+    residual = _remembered(state, "residual")
+    achieved = _remembered(state, "achieved")
+    return TensorMetrics(
+        spec.name,
+        spec.size,
+        compressor,
+        spec.nbytes,
+        payload_bytes,
+        sent.count,
+        encode_seconds,
+        decode_seconds,
+        error,
+        None if residual is None else measure(residual, residual).norm,
+        None if achieved is None else float(achieved),
+        nonfinite,
+    )
+
+
+def _remembered(state: State | None, field: str) -> Any:
+    """Return a field of a state, or of the states that it wraps; None if there is none."""
+    while state is not None:
+        value = getattr(state, field, None)
+        if value is not None:
+            return value
+        state = getattr(state, "inner", None)
+    return None
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """What all gradients of one worker took at a step.
+
+    Parameters
+    ----------
+    step : int
+        Optimizer steps before this one.
+    tensors : tuple of TensorMetrics
+    framed_bytes : int, optional
+        Of the frames that this worker made: payloads, headers, padding.
+    wire_bytes : int, optional
+        That this worker sent, by the formulas of the collectives (`cost_model`).
+    interface_bytes : int, optional
+        That left a network interface meanwhile, whoever sent them; None if none was watched.
+    encode_seconds, communicate_seconds, decode_seconds : float, optional
+    skipped : bool, optional
+        Whether a worker had a value that was not finite: residuals then stay as they were.
+    """
+
+    step: int
+    tensors: tuple[TensorMetrics, ...]
+    framed_bytes: int = 0
+    wire_bytes: int = 0
+    interface_bytes: int | None = None
+    encode_seconds: float = 0.0
+    communicate_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    skipped: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Elements of all gradients."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of all gradients as they are."""
+        return sum(tensor.raw_bytes for tensor in self.tensors)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all payloads."""
+        return sum(tensor.payload_bytes for tensor in self.tensors)
+
+    @property
+    def nonfinite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return sum(tensor.nonfinite for tensor in self.tensors)
+
+    @property
+    def density(self) -> float | None:
+        """The part of all elements that were not left out; None without elements."""
+        sent = sum(tensor.sent for tensor in self.tensors)
+        return sent / self.elements if self.elements else None
+
+    @property
+    def cosine(self) -> float | None:
+        """Cosine of the angle between all gradients and all that is decoded, as one vector."""
+        return _sum_of(tensor.error for tensor in self.tensors).cosine
+
+    @property
+    def residual_ratio(self) -> float | None:
+        """‖residual‖ / ‖gradient‖ over all tensors that have a residual."""
+        pairs = [
+            (tensor.residual_norm, tensor.error.norm)
+            for tensor in self.tensors
+            if tensor.residual_norm is not None and tensor.error is not None
+        ]
+        gradient = math.hypot(*(norm for _, norm in pairs))
+        return math.hypot(*(norm for norm, _ in pairs)) / gradient if gradient else None
+
+    def scalars(self) -> dict[str, float]:
+        """Return every figure that is known, by a name such as ``"bytes/payload"``."""
+        figures: dict[str, float | None] = {
+            "bytes/raw": self.raw_bytes,
+            "bytes/payload": self.payload_bytes,
+            "bytes/framed": self.framed_bytes,
+            "bytes/wire": self.wire_bytes,
+            "bytes/interface": self.interface_bytes,
+            "ms/encode": 1e3 * self.encode_seconds,
+            "ms/communicate": 1e3 * self.communicate_seconds,
+            "ms/decode": 1e3 * self.decode_seconds,
+            "density": self.density,
+            "residual_ratio": self.residual_ratio,
+            "cosine": self.cosine,
+            "nonfinite": self.nonfinite,
+            "skipped": self.skipped,
+        }
+        return {name: float(value) for name, value in figures.items() if value is not None}
+
+
+def _sum_of(errors: Iterable[ErrorSums | None]) -> ErrorSums:
+    return sum((error for error in errors if error is not None), ErrorSums())
+
+
+class History:
+    """The metrics of the last steps, and the sums of all.
+
+    Parameters
+    ----------
+    keep : int, optional
+        Steps that are kept.
+
+    Attributes
+    ----------
+    count, skipped : int
+        Steps so far, and those in which a value was not finite.
+    raw_bytes, payload_bytes, framed_bytes, wire_bytes : int
+        Sums over all steps.
+    interface_bytes : int or None
+        Sum over the steps in which an interface was watched; None if there are none.
+    """
+
+    def __init__(self, keep: int = 100) -> None:
+        if keep < 1:
+            raise GradientError(f"at least 1 step must be kept; got {keep}")
+        self._steps: deque[StepMetrics] = deque(maxlen=keep)
+        self.count = self.skipped = 0
+        self.raw_bytes = self.payload_bytes = self.framed_bytes = self.wire_bytes = 0
+        self.interface_bytes: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[StepMetrics]:
+        return iter(self._steps)
+
+    @property
+    def last(self) -> StepMetrics | None:
+        """The metrics of the last step, if there was one."""
+        return self._steps[-1] if self._steps else None
+
+    def add(self, step: StepMetrics) -> None:
+        """Take in the metrics of a step."""
+        self._steps.append(step)
+        self.count += 1
+        self.skipped += step.skipped
+        self.raw_bytes += step.raw_bytes
+        self.payload_bytes += step.payload_bytes
+        self.framed_bytes += step.framed_bytes
+        self.wire_bytes += step.wire_bytes
+        if step.interface_bytes is not None:
+            self.interface_bytes = (self.interface_bytes or 0) + step.interface_bytes
+
+    def summary(self, width: int | None = None) -> str:
+        """Return totals and a table of all tensors, their figures averaged over the kept steps.
+
+        Bits are those of payload for each element; errors are those of payloads against gradients,
+        ‖g − ĝ‖₂ / ‖g‖₂, residuals ‖residual‖₂ / ‖g‖₂, and what an error-bounded compressor has
+        achieved is its own figure. Columns that nobody measured are left out: cosine, error,
+        residual and what was achieved need ``observe``.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns to keep within: names are folded. By default a tensor is one line.
+        """
+        from tensorcomp.gradients.monitoring.tables import gradient_table, gradient_totals
+
+        return "\n".join([*gradient_totals(self), "", *gradient_table(self, width)]).rstrip("\n")

@@ -1,0 +1,94 @@
+"""Writes the metrics of gradient compression where TensorBoard reads them; needs its package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.monitoring.metrics import StepMetrics, TensorMetrics
+
+
+class TensorBoardLog:
+    """A log of steps in a folder, one curve for each figure; one worker should write it.
+
+    Curves are called ``gradients/bytes/payload`` and so on, as in `StepMetrics.scalars`; those of
+    a tensor are ``gradients/tensors/NAME/density``, ``…/cosine``, ``…/residual_ratio``,
+    ``…/payload_bytes`` and ``…/achieved``.
+
+    Parameters
+    ----------
+    folder : Path or str
+        Is made if it is not there.
+    tensors : collection of str, optional
+        Names of the tensors that get curves of their own.
+    prefix : str, optional
+        What names of curves start with.
+
+    Raises
+    ------
+    GradientError
+        If torch or TensorBoard is not installed.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, tensors: Collection[str] = (), prefix: str = "gradients"
+    ) -> None:
+        self._writer = _writer(folder)
+        self._tensors = frozenset(tensors)
+        self._prefix = prefix
+
+    def write(self, metrics: StepMetrics) -> None:
+        """Write the figures of a step; those that were not measured get no point."""
+        for name, value in metrics.scalars().items():
+            self._writer.add_scalar(f"{self._prefix}/{name}", value, metrics.step)
+        for tensor in metrics.tensors:
+            if tensor.name in self._tensors:
+                for name, value in _figures(tensor).items():
+                    tag = f"{self._prefix}/tensors/{_tag(tensor.name)}/{name}"
+                    self._writer.add_scalar(tag, value, metrics.step)
+
+    def close(self) -> None:
+        """Write out what is still in memory, and close the log."""
+        self._writer.close()
+
+    def __enter__(self) -> TensorBoardLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _writer(folder: Path | str) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise GradientError(
+            f"metrics cannot be written for TensorBoard ({error}); install it: "
+            "pip install 'tensorcomp[torch,tensorboard]'"
+        ) from error
+    return SummaryWriter(str(folder))
+
+
+def _tag(name: str) -> str:
+    """Return a name without what viewers take for a path or refuse."""
+    return re.sub(r"[^\w.\-]", "_", name)
+
+
+def _figures(tensor: TensorMetrics) -> dict[str, float]:
+    figures = {
+        "payload_bytes": tensor.payload_bytes,
+        "density": tensor.density,
+        "cosine": tensor.cosine,
+        "residual_ratio": tensor.residual_ratio,
+        "achieved": tensor.achieved,
+    }
+    return {name: float(value) for name, value in figures.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Gradients as messages for a parameter server."""

@@ -1,0 +1,290 @@
+"""Means of messages: a parameter server without its sockets, for workers that come and go."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, StepInfo
+from tensorcomp.gradients.server.message_format import LIMIT, Message
+from tensorcomp.gradients.server.messages import SERVER, WorkerCompression, decompress
+from tensorcomp.gradients.server.weighted_mean import Arrived, check_values, weighted_mean
+
+Outcome: TypeAlias = Literal["counted", "folded", "refused", "repeated"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What became of a step.
+
+    Parameters
+    ----------
+    step : int
+    message : bytes
+        The mean of the gradients, compressed: what all workers are to be sent, and to apply.
+    workers : tuple of int
+        Whose gradients of this step are in it.
+    folded : tuple of (int, int)
+        Worker and step of gradients of earlier steps that are in it.
+    missing : tuple of int
+        Workers that were expected and did not come.
+    weight : float
+        The sum of all weights.
+    """
+
+    step: int
+    message: bytes
+    workers: tuple[int, ...]
+    folded: tuple[tuple[int, int], ...]
+    missing: tuple[int, ...]
+    weight: float
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the mean as workers decode it; a server applies this one as well."""
+        return decompress(self.message)
+
+
+class Aggregator:
+    """Takes in workers' messages, and answers each step with their weighted mean.
+
+    The mean of a tensor is Σ wᵢ gᵢ / Σ wᵢ over the messages that have it, in the order of steps and
+    workers: it does not depend on the order in which they came. One step is open at a time. A
+    message of an earlier step is late: it is folded into the open step as one more gradient with
+    its weight, or refused. No message of a worker and step counts twice.
+
+    Parameters
+    ----------
+    compressor : Compressor or str, optional
+        Of answers; its error feedback is kept here. Answers are lossless by default.
+    workers : mapping of int to float, optional
+        Weights by the number of the worker, in place of those in messages; others are not taken. By
+        default any worker is, with the weight it says it has.
+    quorum : int, optional
+        Workers without whose gradients of the step itself there is no answer.
+    late : {"fold", "refuse"}, optional
+        What becomes of a message of an earlier step.
+    lateness : int, optional
+        Steps after which a message is refused anyway; for so long answers are kept as well.
+    step : int, optional
+        The first step.
+    limit : int, optional
+        Bytes that the gradients of one worker may take.
+
+    Raises
+    ------
+    GradientError
+        If a parameter is out of range.
+
+    Notes
+    -----
+    Memory: what the messages of the open step decode to (k elements of sparse ones), the answer's
+    residual, and the bytes of the last answers.
+
+    References
+    ----------
+    Li et al. 2014, "Scaling distributed machine learning with the parameter server"; McMahan et
+    al. 2017, "Communication-efficient learning of deep networks from decentralized data" (weights);
+    Tang et al. 2019, "DoubleSqueeze" (error feedback on both sides).
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor | str = "dense",
+        *,
+        workers: Mapping[int, float] | None = None,
+        quorum: int = 1,
+        late: Literal["fold", "refuse"] = "fold",
+        lateness: int = 8,
+        step: int = 0,
+        limit: int = LIMIT,
+    ) -> None:
+        if quorum < 1 or (workers is not None and quorum > len(workers)):
+            most = "" if workers is None else f", at most {len(workers)}"
+            raise GradientError(f"a quorum is at least 1 worker{most}; got {quorum}")
+        if late not in ("fold", "refuse"):
+            raise GradientError(f"late messages are to 'fold' or to 'refuse'; got {late!r}")
+        if lateness < 0:
+            raise GradientError(f"messages are late by at least 0 steps; got {lateness}")
+        for worker, weight in (workers or {}).items():
+            if not 0 < weight < np.inf:
+                raise GradientError(f"worker {worker}: a weight is above 0; got {weight!r}")
+        self._answers = WorkerCompression(compressor, worker=SERVER)
+        self._workers = None if workers is None else dict(workers)
+        self._quorum = quorum
+        self._late = late
+        self._lateness = lateness
+        self._limit = limit
+        self._step = step
+        self._arrived: dict[tuple[int, int], Arrived] = {}
+        self._counted: set[tuple[int, int]] = set()  # of closed steps that can still be late
+        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+        self._rounds: OrderedDict[int, Round] = OrderedDict()
+
+    @property
+    def step(self) -> int:
+        """The open step."""
+        return self._step
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Workers whose gradients of the open step are there."""
+        return tuple(sorted(worker for step, worker in self._arrived if step == self._step))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Workers that are expected at the open step; none if nobody said which there are."""
+        return tuple(sorted(set(self._workers or ()) - set(self.present)))
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are enough workers for an answer."""
+        return len(self.present) >= self._quorum
+
+    def add(self, data: bytes) -> Outcome:
+        """Take in a message.
+
+        Parameters
+        ----------
+        data : bytes
+            From `WorkerCompression.compress`.
+
+        Returns
+        -------
+        str
+            ``"counted"``: it is part of the open step; ``"folded"``: it is late, and will be part
+            of the open step; ``"refused"``: it is late, and will not be; ``"repeated"``: a message
+            of this worker and step is counted already. Whoever's message was refused can take it
+            back (`WorkerCompression.take_back`).
+
+        Raises
+        ------
+        CodecError
+            If it is damaged.
+        GradientError
+            If it is of a later step or of a worker that is not expected, takes more than the limit,
+            does not fit earlier messages, or holds values that are not finite. Nothing has changed.
+        """
+        message = Message.from_bytes(data, limit=self._limit)
+        key = (message.step, message.worker)
+        who = f"worker {message.worker}, step {message.step}"
+        if self._workers is not None and message.worker not in self._workers:
+            raise GradientError(f"{who}: no such worker is expected; name it in workers")
+        if message.worker < 0:
+            raise GradientError(f"{who}: that is the number of answers, not of a worker")
+        if message.step > self._step:
+            raise GradientError(
+                f"{who}: step {self._step} is open; its sender has not waited for the answer, or "
+                "another aggregator was asked before"
+            )
+        if key in self._arrived or key in self._counted:
+            return "repeated"
+        lateness = self._step - message.step
+        if lateness > (self._lateness if self._late == "fold" else 0):
+            return "refused"
+        shapes = self._fitting(message, who)
+        sent = message.received()
+        for name, one in sent.items():
+            check_values(one, f"{who}: the gradient of {name!r}")
+        weight = message.weight if self._workers is None else self._workers[message.worker]
+        self._arrived[key] = Arrived(message, data, sent, weight)
+        self._shapes = shapes
+        return "folded" if lateness else "counted"
+
+    def _fitting(self, message: Message, who: str) -> dict[str, Any]:
+        """Return all shapes and types that are known with this message."""
+        shapes = dict(self._shapes)
+        for name, payload in message.payloads.items():
+            found = (payload.spec.shape, payload.spec.dtype)
+            known = shapes.setdefault(name, found)
+            if found != known:
+                raise GradientError(
+                    f"{who}: {name!r} is {found[1]} {found[0]}, but {known[1]} {known[0]} in "
+                    "earlier messages"
+                )
+        nbytes = sum(dtype.itemsize * int(np.prod(shape)) for shape, dtype in shapes.values())
+        if nbytes > self._limit:
+            raise GradientError(
+                f"{who}: with its new tensors all gradients take {nbytes:,} bytes, the limit is "
+                f"{self._limit:,}"
+            )
+        return shapes
+
+    def result(self, step: int) -> Round:
+        """Close the open step, and return its answer; or return that of a step closed before.
+
+        Parameters
+        ----------
+        step : int
+
+        Raises
+        ------
+        GradientError
+            If there are fewer workers than the quorum, or the step is neither the open one nor
+            one whose answer is still kept.
+        """
+        if step in self._rounds:
+            return self._rounds[step]
+        if step != self._step:
+            kept = f"; answers are kept from step {min(self._rounds)}" if self._rounds else ""
+            raise GradientError(f"step {step} has no answer: step {self._step} is open{kept}")
+        if not self.ready:
+            raise GradientError(
+                f"step {step} has {len(self.present)} workers, the quorum is {self._quorum}; "
+                "wait for more"
+            )
+        arrived = [self._arrived[key] for key in sorted(self._arrived)]
+        answer = self._answers.compress(weighted_mean(arrived), info=StepInfo(step))
+        late = sorted(key for key in self._arrived if key[0] < step)
+        done = Round(
+            step,
+            answer,
+            self.present,
+            tuple((worker, earlier) for earlier, worker in late),
+            self.missing,
+            sum(one.weight for one in arrived),
+        )
+        self._rounds[step] = done
+        while len(self._rounds) > max(self._lateness, 1):
+            self._rounds.popitem(last=False)
+        self._step += 1
+        oldest = self._step - self._lateness
+        self._counted = {key for key in self._counted | set(self._arrived) if key[0] >= oldest}
+        self._arrived = {}
+        return done
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what goes on after a restart as nested dictionaries of arrays and numbers.
+
+        Messages of the open step are in it, answers to closed steps are not.
+        """
+        return {
+            "step": self._step,
+            "answers": self._answers.state_dict(),
+            "counted": np.array(sorted(self._counted), np.int64).reshape(-1, 2),
+            "arrived": {
+                f"{step}/{worker}": np.frombuffer(one.data, np.uint8).copy()
+                for (step, worker), one in sorted(self._arrived.items())
+            },
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take a state from `state_dict` of an aggregator with the same parameters.
+
+        Raises
+        ------
+        GradientError
+            If it is that of another compressor.
+        """
+        self._answers.load_state_dict(saved["answers"])
+        self._step = int(saved["step"])
+        counted = np.asarray(saved["counted"]).tolist()
+        self._counted = {(int(step), int(worker)) for step, worker in counted}
+        self._arrived, self._shapes = {}, {}
+        self._rounds.clear()
+        for data in saved["arrived"].values():
+            self.add(np.asarray(data, np.uint8).tobytes())

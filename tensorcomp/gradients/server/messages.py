@@ -1,0 +1,298 @@
+"""Gradients to bytes and back for workers that have no process group: a socket, a queue, a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.codecs.rounding import is_real
+from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
+from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.states import carry, flatten, unflatten
+from tensorcomp.gradients.server.message_format import LIMIT, Message
+from tensorcomp.gradients.wrappers.feedback import FeedbackState
+from tensorcomp.planning.roles.classify import classify
+
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+SERVER = -1  # the number of whoever answers workers
+
+
+def decompress(data: bytes, *, limit: int = LIMIT) -> dict[str, np.ndarray]:
+    """Return the gradients of a message, whoever wrote it: it says how it is read.
+
+    Parameters
+    ----------
+    data : bytes
+        From `WorkerCompression.compress`, or an answer of an `Aggregator`.
+    limit : int, optional
+        Bytes that they may take together.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        float32, or float64 where it was that.
+
+    Raises
+    ------
+    CodecError
+        If the message is damaged.
+    GradientError
+        If it decodes to more than the limit, or by a compressor that is not known here.
+    """
+    return Message.from_bytes(data, limit=limit).arrays()
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The state of a tensor, and by which compressor and at which step it came about."""
+
+    compressor: Compressor
+    state: State
+    info: StepInfo
+
+
+class WorkerCompression:
+    """The gradients of one worker, a message a step; states are kept by the parameters' names.
+
+    Parameters
+    ----------
+    compressor : Compressor or str
+        A text is parsed by `recipes.parse_compressor`: error feedback is on where it is needed.
+    worker : int, optional
+        The number of the worker.
+    weight : float, optional
+        What its gradients count for in a mean: its part of the samples, say.
+
+    Attributes
+    ----------
+    step : int
+        Of the next message.
+
+    Raises
+    ------
+    GradientError
+        If the text or the weight is none.
+
+    Examples
+    --------
+    >>> worker = WorkerCompression("topk(0.125)")
+    >>> gradient = np.array([0.5] * 14 + [-8.0, 2.0], np.float32)
+    >>> decompress(worker.compress({"w": gradient}))["w"][-3:].tolist()
+    [0.0, -8.0, 2.0]
+    """
+
+    def __init__(
+        self, compressor: Compressor | str, *, worker: int = 0, weight: float = 1.0
+    ) -> None:
+        self.compressor = _parsed(compressor)
+        self.worker = worker
+        self.weight = _checked_weight(weight)
+        self.step = 0
+        self._held: dict[str, _Held] = {}
+
+    def compress(
+        self,
+        gradients: Mapping[str, Any],
+        *,
+        info: StepInfo | None = None,
+        weight: float | None = None,
+    ) -> bytes:
+        """Return the message of a step; states become those after it.
+
+        Parameters
+        ----------
+        gradients : mapping of str to array
+            By parameter. Floats; shorter ones than float32 are widened. A parameter that is not
+            there keeps its state, and is left out of the mean at this step.
+        info : StepInfo, optional
+            Where it is not known from the count of messages.
+        weight : float, optional
+            Of this message, if not the worker's.
+
+        Raises
+        ------
+        GradientError
+            If an array holds no floats, or a value that is not finite, or has another shape than
+            before. States then are as they were.
+        """
+        info = StepInfo(self.step) if info is None else info
+        weight = self.weight if weight is None else _checked_weight(weight)
+        payloads: dict[str, Payload] = {}
+        held: dict[str, _Held] = {}
+        for name, values in gradients.items():
+            array = _floats(name, values)
+            now = self._at(name, array, info)
+            payload, state = now.compressor.step(array, now.state)
+            payloads[name] = replace(payload, sent=None)
+            held[name] = replace(now, state=state)
+        texts = {name: one.compressor.text() for name, one in held.items()}
+        data = Message(info.step, self.worker, weight, payloads, texts).to_bytes()
+        self._held |= held
+        self.step = info.step + 1
+        return data
+
+    def _at(self, name: str, array: np.ndarray, info: StepInfo) -> _Held:
+        """Return a tensor's compressor at a step, and its state before that."""
+        before = self._held.get(name)
+        if before is None:
+            role = classify(name, dtype_name(array.dtype), array.shape)
+            spec = GradientSpec(name, array.shape, array.dtype, role, self.worker)
+            compressor = self.compressor.at(info, spec)
+            return _Held(compressor, compressor.init(spec), info)
+        spec = before.state.spec
+        if (spec.shape, spec.dtype) != (array.shape, array.dtype):
+            raise GradientError(
+                f"the gradient of {name!r} is {array.dtype} {array.shape}, but was "
+                f"{spec.dtype} {spec.shape}; give another parameter another name"
+            )
+        compressor = self.compressor.at(info, spec)
+        state = before.state
+        if compressor != before.compressor:
+            state = carry(compressor, state, spec)
+        return _Held(compressor, state, info)
+
+    def take_back(self, data: bytes) -> None:
+        """Add what a message of this worker sent to its residuals: it was lost, or was refused.
+
+        Parameters
+        ----------
+        data : bytes
+            From `compress`, of any earlier step.
+
+        Raises
+        ------
+        CodecError
+            If it is damaged.
+        GradientError
+            If it is another worker's, or a compressor has no error feedback.
+        """
+        message = Message.from_bytes(data)
+        if message.worker != self.worker:
+            raise GradientError(
+                f"a message of worker {message.worker} cannot be taken back by {self.worker}"
+            )
+        held: dict[str, _Held] = {}
+        for name, sent in message.received().items():
+            before = self._held.get(name)
+            if before is None:
+                raise GradientError(f"no gradient of {name!r} was sent since states were loaded")
+            held[name] = replace(before, state=_with_residual(before.state, sent))
+        self._held |= held
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as nested dictionaries of arrays, numbers and texts; arrays are copies.
+
+        `load_state_dict` of a worker with the same compressor then goes on bit for bit.
+        """
+        return {
+            "step": self.step,
+            "worker": self.worker,
+            "tensors": {
+                name: {
+                    "shape": list(one.state.spec.shape),
+                    "dtype": dtype_name(one.state.spec.dtype),
+                    "step": one.info.step,
+                    "phase": one.info.phase,
+                    "choice": one.info.choices.get(name, ""),
+                    "state": _copied(flatten(one.state)),
+                }
+                for name, one in self._held.items()
+            },
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take a state from `state_dict`.
+
+        Raises
+        ------
+        GradientError
+            If it is damaged, or that of another compressor.
+        """
+        try:
+            step, held = int(saved["step"]), self._restored(saved["tensors"])
+        except _UNREADABLE as error:
+            raise GradientError(
+                f"the saved state is damaged ({type(error).__name__}: {str(error)[:100]}); give "
+                "what state_dict() returned"
+            ) from error
+        self._held, self.step = held, step
+
+    def _restored(self, tensors: Mapping[str, Any]) -> dict[str, _Held]:
+        held: dict[str, _Held] = {}
+        for name, one in tensors.items():
+            dtype = numpy_dtype(one["dtype"])
+            if dtype is None or not is_real(dtype):
+                raise GradientError(f"the saved state of {name!r} is of type {one['dtype']!r}")
+            shape = tuple(int(axis) for axis in one["shape"])
+            role = classify(name, one["dtype"], shape)
+            spec = GradientSpec(name, shape, dtype, role, self.worker)
+            choices = {name: one["choice"]} if one["choice"] else {}
+            info = StepInfo(int(one["step"]), one["phase"], choices)
+            compressor = self.compressor.at(info, spec)
+            template = compressor.init(spec)
+            unlike = sorted(set(flatten(template)) ^ set(one["state"]))
+            if unlike:
+                raise GradientError(
+                    f"the saved state of {name!r} is another compressor's than "
+                    f"{compressor.text()}: only one of them has {unlike[0]!r}"
+                )
+            held[name] = _Held(compressor, unflatten(template, one["state"]), info)
+        return held
+
+
+def _parsed(compressor: Compressor | str) -> Compressor:
+    if isinstance(compressor, Compressor):
+        return compressor
+    from tensorcomp.gradients.recipes import parse_compressor
+
+    return parse_compressor(compressor)
+
+
+def _checked_weight(weight: float) -> float:
+    if not 0 < weight < math.inf:
+        raise GradientError(f"a weight is a number above 0; got {weight!r}")
+    return float(weight)
+
+
+def _floats(name: str, values: Any) -> np.ndarray:
+    """Return a gradient in the type that it is coded in, C-contiguous."""
+    array = np.asarray(values)
+    if not is_real(array.dtype):
+        raise GradientError(f"the gradient of {name!r} is {array.dtype}; floats are expected")
+    wide = np.float64 if array.dtype.kind == "f" and array.itemsize >= 8 else np.float32
+    array = np.asarray(array, wide, order="C")
+    if not np.isfinite(array).all():
+        count = array.size - int(np.count_nonzero(np.isfinite(array)))
+        raise GradientError(
+            f"{count:,} values of the gradient of {name!r} are not finite; skip this step: "
+            "nothing was sent, states are as they were"
+        )
+    return array
+
+
+def _with_residual(state: State, sent: Sent) -> State:
+    """Return a state with what was sent added to its residual."""
+    if isinstance(state, FeedbackState):
+        wide = state.residual.astype(state.spec.dtype)
+        sent.add_to(wide, 1.0)
+        return replace(state, residual=wide.astype(state.residual.dtype, copy=False))
+    inner = getattr(state, "inner", None)
+    if inner is None:
+        raise GradientError(
+            f"what was sent of {state.spec.name!r} cannot be taken back: its compressor has no "
+            "error feedback"
+        )
+    return replace(state, inner=_with_residual(inner, sent))  # type: ignore[call-arg]
+
+
+def _copied(flat: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in flat.items()
+    }

@@ -1,0 +1,1 @@
+"""Compressors around a compressor."""

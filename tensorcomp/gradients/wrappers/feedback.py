@@ -1,0 +1,99 @@
+"""Error feedback: what was not sent is added to the next gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
+from tensorcomp.gradients.payload.decoded import Dense, Sent
+from tensorcomp.kernels import native
+
+_DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+@dataclass(frozen=True)
+class FeedbackState(Wrapped):
+    """The residual of one tensor.
+
+    Parameters
+    ----------
+    residual : numpy.ndarray
+        What has not been sent yet, flat (n,), in units of the gradient.
+    spare : numpy.ndarray
+        Working memory for the residual after the next step, flat (n,).
+    """
+
+    residual: np.ndarray
+    spare: np.ndarray = field(metadata={"saved": False})
+
+
+@dataclass(frozen=True)
+class ErrorFeedback(Wrapper):
+    """Send the gradient and what earlier steps left out; keep what is left out now.
+
+    The inner compressor is given a = g + decay · e for the gradient g and the residual e; with what
+    it sends, s, the new residual is a − s. So the sum of all that was sent, and the residual, is
+    the sum of all gradients (decay 1).
+
+    Parameters
+    ----------
+    inner : Compressor
+    dtype : str
+        Of residuals: ``"float32"`` (of float64 gradients float64), or ``"bfloat16"`` for half the
+        memory, whose rounding is lost.
+    decay : float
+        From 0 to 1: what is left of a residual after a step.
+
+    Notes
+    -----
+    Cost: two passes over the elements beside the inner compressor's; two arrays of the gradient's
+    size a tensor, so that a step can be undone.
+
+    References
+    ----------
+    Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback
+    fixes SignSGD and other gradient compression schemes".
+    """
+
+    inner: Compressor
+    dtype: str = "float32"
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"dtype of residuals is one of {sorted(_DTYPES)}; got {self.dtype!r}")
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"decay is a number from 0 to 1; got {self.decay!r}")
+
+    def text(self) -> str:
+        """Return the inner compressor's text: payloads know nothing of residuals."""
+        return self.inner.text()
+
+    def init(self, spec: GradientSpec) -> FeedbackState:
+        """Return a residual of zeros."""
+        wide = self.dtype == "float32" and spec.dtype.itemsize > 4
+        dtype = spec.dtype if wide else _DTYPES[self.dtype]
+        residual = np.zeros(spec.size, dtype)
+        return FeedbackState(spec, self.inner.init(spec), residual, np.zeros(spec.size, spec.dtype))
+
+    def before(self, gradient: np.ndarray, state: FeedbackState) -> np.ndarray:
+        """Return gradient + decay × residual."""
+        residual = state.residual.astype(state.spec.dtype, copy=False)
+        native.gradients_accumulate(gradient.reshape(-1), 1.0, residual, self.decay, state.spare)
+        return state.spare.reshape(state.spec.shape)
+
+    def after(
+        self, given: np.ndarray, sent: Sent, state: FeedbackState, inner: State
+    ) -> FeedbackState:
+        """Keep what was given but not sent."""
+        left = given.reshape(-1)
+        if isinstance(sent, Dense) and np.may_share_memory(sent.values, left):
+            left = np.zeros_like(left)  # all was sent, and what was sent must stay
+        else:
+            sent.subtract_from(left)
+        if state.residual.dtype == left.dtype:
+            return FeedbackState(state.spec, inner, left, state.residual)
+        return FeedbackState(state.spec, inner, left.astype(state.residual.dtype), left)

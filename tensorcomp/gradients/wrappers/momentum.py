@@ -1,0 +1,200 @@
+"""Momentum before compression, on each worker, in place of the optimizer's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import (
+    Compressor,
+    GradientSpec,
+    State,
+    Wrapped,
+    Wrapper,
+    chain,
+    with_inner,
+)
+from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.kernels import native
+
+_FIRST = 1024  # elements that tell nearly always that a gradient is not all zero
+_STILL = -0.0  # given on where the gradient was all zero; sums that cancel out are 0.0
+
+
+@dataclass(frozen=True)
+class MomentumState(Wrapped):
+    """The momentum of one tensor.
+
+    Parameters
+    ----------
+    velocity : numpy.ndarray
+        u, flat (n,), in units of the gradient.
+    spare : numpy.ndarray
+        Working memory for the velocity after the next step, flat (n,).
+    """
+
+    velocity: np.ndarray
+    spare: np.ndarray = field(metadata={"saved": False})
+
+
+@dataclass(frozen=True)
+class MomentumCorrection(Wrapper):
+    """Accumulate the velocity u = m · u + g instead of the gradient g; for SGD without momentum.
+
+    What error feedback keeps back is then velocity, to which later gradients add as they would to
+    the velocity of an optimizer. Where an element is sent, u is set to zero (momentum factor
+    masking): otherwise it would go on in a direction that has grown old. If all elements are sent,
+    nothing is masked, and the steps are those of SGD with momentum.
+
+    A gradient that is all zero, such as that of a worker that is out of data, changes u only where
+    elements are sent, and nothing but the residual is given on.
+
+    Parameters
+    ----------
+    inner : Compressor
+        With an `ErrorFeedback`.
+    momentum : float
+        m, from 0 up to but not 1.
+    clip : float, optional
+        The L2 norm of a tensor's gradient is kept below clip / √workers: that of their sum, if
+        gradients are independent, below clip.
+    workers : int, optional
+        For `clip`; `for_workers` says it later. 1 if nobody does.
+    nesterov : bool
+        Whether g + m · u is given on instead of u.
+    masking : bool
+        Whether u is set to zero where an element is sent.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, or nothing inside has error feedback.
+
+    Notes
+    -----
+    Cost: one pass over the elements, two with `clip`; two arrays of the gradient's size a tensor.
+
+    References
+    ----------
+    Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for
+    distributed training", sections 3.1 to 3.3.
+    """
+
+    inner: Compressor
+    momentum: float = 0.9
+    clip: float | None = None
+    workers: int | None = None
+    nesterov: bool = False
+    masking: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is a number from 0 up to but not 1; got {self.momentum!r}")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ValueError(f"clip is a norm above 0; got {self.clip!r}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers is their number, 1 or more; got {self.workers!r}")
+        if not any(isinstance(one, ErrorFeedback) for one in chain(self.inner)):
+            raise ValueError(
+                f"{self.inner.text()} has no error feedback; momentum is corrected around one: "
+                "MomentumCorrection(ErrorFeedback(…))"
+            )
+
+    def text(self) -> str:
+        """Return the inner compressor's text: payloads know nothing of momentum."""
+        return self.inner.text()
+
+    def init(self, spec: GradientSpec) -> MomentumState:
+        """Return a velocity of zeros."""
+        zeros = np.zeros(spec.size, spec.dtype)
+        return MomentumState(spec, self.inner.init(spec), zeros, np.zeros(spec.size, spec.dtype))
+
+    def before(self, gradient: np.ndarray, state: MomentumState) -> np.ndarray:
+        """Return the velocity, or with Nesterov's momentum what it will be."""
+        flat, given = gradient.reshape(-1), state.spare
+        if _is_zero(flat):
+            given[:] = _STILL
+            return given.reshape(state.spec.shape)
+        factor, momentum = self._factor(flat), self.momentum
+        if self.nesterov:  # g + m (m u + g)
+            factor, momentum = factor * (1 + momentum), momentum * momentum
+        native.gradients_accumulate(flat, factor, state.velocity, momentum, given)
+        return given.reshape(state.spec.shape)
+
+    def _factor(self, flat: np.ndarray) -> float:
+        """Return by what a gradient is multiplied to keep within the limit of its norm."""
+        if self.clip is None:
+            return 1.0
+        peak = float(np.abs(flat).max())
+        scaled = flat / flat.dtype.type(peak)  # its squares cannot overflow
+        norm = peak * math.sqrt(float(np.dot(scaled, scaled)))
+        return min(1.0, self.clip / math.sqrt(self.workers or 1) / norm)
+
+    def after(
+        self, given: np.ndarray, sent: Sent, state: MomentumState, inner: State
+    ) -> MomentumState:
+        """Keep the velocity where nothing was sent."""
+        velocity = given.reshape(-1)
+        if _is_still(velocity):
+            velocity[:] = state.velocity
+        elif self.nesterov:  # given + m u = (1 + m) (m u + g)
+            velocity += state.velocity * velocity.dtype.type(self.momentum)
+            velocity /= velocity.dtype.type(1 + self.momentum)
+        if self.masking and sent.count < velocity.size:
+            sent.clear(velocity)
+        return MomentumState(state.spec, inner, velocity, state.velocity)
+
+
+def for_workers(compressor: Compressor, workers: int) -> Compressor:
+    """Return a compressor whose momentum corrections know the number of workers.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        With or without any; those that were told a number keep it.
+    workers : int
+    """
+    found: Any = compressor
+    if isinstance(found, MomentumCorrection) and found.workers is None:
+        found = replace(found, workers=workers)
+    inner = getattr(found, "inner", None)
+    return found if inner is None else with_inner(found, for_workers(inner, workers))  # type: ignore[no-any-return]
+
+
+def _is_zero(flat: np.ndarray) -> bool:
+    return not (flat[:_FIRST].any() or flat.any())
+
+
+def _is_still(given: np.ndarray) -> bool:
+    return given.size > 0 and bool(np.signbit(given[0])) and _is_zero(given)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse an optimizer that has momentum of its own, or divides by what it remembers.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Or anything with ``param_groups``, mappings of its settings.
+
+    Raises
+    ------
+    GradientError
+    """
+    name = type(optimizer).__name__
+    for number, group in enumerate(optimizer.param_groups):
+        if any(key in group for key in ("betas", "eps")):
+            raise GradientError(
+                f"momentum correction is for plain SGD, but the optimizer is {name}; use SGD "
+                "without momentum, or a compressor without momentum correction"
+            )
+        if group.get("momentum", 0):
+            raise GradientError(
+                f"momentum is corrected by the compressor, but {name} has momentum "
+                f"{group['momentum']} in parameter group {number}; set it to 0 there"
+            )

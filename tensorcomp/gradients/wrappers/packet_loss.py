@@ -1,0 +1,206 @@
+"""A simulator, not a transport: chunks of payloads that are lost, for studies of bounded loss.
+
+gloo, NCCL and TCP deliver every byte. To learn what training would bear if they did not, seeded
+chunks are dropped above the transport, where a part of the gradient is reduced: the owner decides
+what arrived, so all ranks get the same mean. Nothing becomes faster or slower by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
+
+_TOLERANCE = {"beginning": 0.1, "middle": 0.05, "final": 0.01}
+
+
+@dataclass(frozen=True)
+class LossSimulator:
+    """Drops chunks of what workers send, each with a probability, up to a tolerance.
+
+    Every chunk is lost with probability `loss`, by a random number of its own that depends on
+    nothing but (seed, step, sender, tensor, chunk). What exceeds the tolerance of the phase of
+    training is taken as sent again: of a sender's c chunks of a tensor at most ⌊tolerance · c⌋ stay
+    lost. The mean of a chunk is over the senders whose chunk arrived; where none did it is zero.
+
+    Parameters
+    ----------
+    loss : float
+        Probability in [0, 1].
+    tolerance : float or mapping of str to float
+        The share of chunks in [0, 1] that may stay lost, one for all, or one for each phase
+        (``"beginning"``, ``"middle"``, ``"final"``).
+    chunk : int
+        Consecutive elements that are lost together; 256 float32 values fill a packet of 1 KiB.
+    seed : int
+    acknowledged : bool
+        Whether senders learn what was lost; they then take it back into the residual of their error
+        feedback. Where a compressor has none, what is lost is lost.
+
+    Raises
+    ------
+    GradientError
+        If a share is not in [0, 1], a chunk is empty, or a mapping lacks a phase.
+
+    References
+    ----------
+    Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training" (MLT),
+    NSDI 2024: what training bears, and that it bears less towards its end.
+    """
+
+    loss: float = 0.01
+    tolerance: float | Mapping[str, float] = field(default_factory=lambda: dict(_TOLERANCE))
+    chunk: int = 256
+    seed: int = 0
+    acknowledged: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tolerance, Mapping):
+            missing = sorted(set(_TOLERANCE) - set(self.tolerance))
+            if missing:
+                raise GradientError(
+                    f"tolerance of a loss simulator has no phase {missing[0]!r}; "
+                    f"give one number, or one for each of {', '.join(_TOLERANCE)}"
+                )
+            shares = {f"tolerance[{p!r}]": share for p, share in self.tolerance.items()}
+        else:
+            shares = {"tolerance": self.tolerance}
+        for name, share in {"loss": self.loss, **shares}.items():
+            if not 0 <= share <= 1:
+                raise GradientError(
+                    f"{name} of a loss simulator is {share}; give a share in [0, 1]"
+                )
+        if self.chunk < 1:
+            raise GradientError(f"chunk of a loss simulator is {self.chunk}; give 1 or more")
+
+    def lost(
+        self, size: int, *, name: str, step: int, sender: int, phase: str = "beginning"
+    ) -> np.ndarray:
+        """Return which chunks of a sender's tensor stay lost at a step.
+
+        Parameters
+        ----------
+        size : int
+            Elements of the tensor.
+        name : str
+            Of the tensor, or of the part of one.
+        step, sender : int
+        phase : str
+
+        Returns
+        -------
+        numpy.ndarray
+            (⌈size / chunk⌉,) bool
+
+        Raises
+        ------
+        GradientError
+            If there is no tolerance for the phase.
+        """
+        import xxhash
+
+        chunks = -(-size // self.chunk)
+        allowed = int(self._tolerance(phase) * chunks)
+        if not allowed or not self.loss:
+            return np.zeros(chunks, bool)
+        label = f"{self.seed}/{step}/{sender}/{name}".encode()
+        raw = np.random.Philox(key=xxhash.xxh3_128_intdigest(label)).random_raw(chunks)
+        drawn = (raw >> np.uint64(11)) * 2.0**-53
+        lost = np.zeros(chunks, bool)
+        first = np.argsort(drawn, kind="stable")[:allowed]
+        lost[first] = drawn[first] < self.loss
+        return lost
+
+    def mean(
+        self,
+        sent: Sequence[Sent],
+        size: int,
+        *,
+        name: str,
+        step: int,
+        phase: str = "beginning",
+        owner: int | None = None,
+        dtype: Any = np.float32,
+    ) -> tuple[np.ndarray, list[Sent]]:
+        """Return the mean of what arrives, and what did not.
+
+        Parameters
+        ----------
+        sent : sequence of Sent
+            One for each sender, in the order of their numbers.
+        size : int
+            Elements of the tensor.
+        name : str
+        step : int
+        phase : str
+        owner : int, optional
+            The sender that reduces: what it has itself is never lost.
+        dtype : dtype
+            Of the mean.
+
+        Returns
+        -------
+        numpy.ndarray
+            (size,)
+        list of Sent
+            What each sender has to take back.
+        """
+        total = np.zeros(size, dtype)
+        arrived = np.zeros(-(-size // self.chunk), np.int64)
+        dropped: list[Sent] = []
+        for sender, one in enumerate(sent):
+            lost = np.zeros(arrived.size, bool)
+            if sender != owner:
+                lost = self.lost(size, name=name, step=step, sender=sender, phase=phase)
+            kept, gone = divide(one, lost, self.chunk)
+            kept.add_to(total, 1.0)
+            arrived += ~lost
+            dropped.append(gone)
+        total /= np.repeat(np.maximum(arrived, 1), self.chunk)[:size].astype(dtype)
+        return total, dropped
+
+    def _tolerance(self, phase: str) -> float:
+        if not isinstance(self.tolerance, Mapping):
+            return self.tolerance
+        if phase not in self.tolerance:
+            raise GradientError(
+                f"a loss simulator has no tolerance for the phase {phase!r}; "
+                f"known are {', '.join(self.tolerance)}"
+            )
+        return self.tolerance[phase]
+
+
+def divide(sent: Sent, lost: np.ndarray, chunk: int) -> tuple[Sent, Sent]:
+    """Divide what was sent into what arrived and what was lost.
+
+    Parameters
+    ----------
+    sent : Sent
+    lost : numpy.ndarray
+        (c,) bool, one for each chunk.
+    chunk : int
+        Elements of a chunk.
+
+    Returns
+    -------
+    tuple of Sent
+        Arrived, lost; their sum is `sent`.
+    """
+    if isinstance(sent, Nothing) or not lost.any():
+        return sent, Nothing()
+    if isinstance(sent, Sparse):
+        gone = lost[sent.positions // chunk]
+        return (
+            Sparse(sent.positions[~gone], sent.values[~gone]),
+            Sparse(sent.positions[gone], sent.values[gone]),
+        )
+    if not isinstance(sent, Dense):
+        raise TypeError(f"a {type(sent).__name__} cannot be divided into chunks")
+    gone = np.repeat(lost, chunk)[: sent.values.size]
+    zero = sent.values.dtype.type(0)
+    return Dense(np.where(gone, zero, sent.values)), Dense(np.where(gone, sent.values, zero))

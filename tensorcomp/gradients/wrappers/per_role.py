@@ -1,0 +1,104 @@
+"""Norms, biases, scales, routers and small tensors are sent as they are."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.wrappers.deciding import Deciding
+
+DENSE_ROLES = ("norm", "bias", "scale", "router")
+
+
+@dataclass(frozen=True)
+class PerRole(Deciding):
+    """Send small tensors and those of some roles dense; wrappers around the leaf stay.
+
+    Such tensors are a thousandth of most models, and errors in them hurt most.
+
+    Parameters
+    ----------
+    inner : Compressor
+        For all others.
+    small : int
+        A tensor of fewer elements is sent dense.
+    dense_roles : tuple of str
+        Roles, or selectors of several, as `planning.roles` lists them. A tensor whose spec has no
+        role has the one that its name and its shape tell.
+
+    Raises
+    ------
+    ValueError
+        If `small` is out of range.
+    PlanError
+        If there is no such role.
+    """
+
+    inner: Compressor
+    small: int = 4096
+    dense_roles: tuple[str, ...] = DENSE_ROLES
+
+    def __post_init__(self) -> None:
+        from tensorcomp.planning.roles.classify import check_selector
+
+        if not self.small >= 0:
+            raise ValueError(f"small is a number of elements, 0 or more; got {self.small!r}")
+        for role in self.dense_roles:
+            check_selector(role)
+
+    def text(self) -> str:
+        """Return the inner compressor's text, and what is dense."""
+        roles = json.dumps(" ".join(self.dense_roles))
+        return f"per_role({self.inner.text()}, small={self.small}, dense_roles={roles})"
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return the inner compressor, or it around `Dense`."""
+        inner = self.inner.at(info, spec)
+        if not self.is_dense(spec):
+            return inner
+        return map_leaf(inner, lambda _: Dense())
+
+    def is_dense(self, spec: GradientSpec) -> bool:
+        """Return whether a tensor is sent dense."""
+        if spec.size < self.small:
+            return True
+        return _matches(self.dense_roles, spec.role or _role(spec.name, spec.shape))
+
+
+def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return the role of each parameter of a model; its neighbours help to tell it.
+
+    Parameters
+    ----------
+    shapes : mapping of str to tuple of int
+        By name.
+
+    Returns
+    -------
+    dict of str to str
+        For `GradientSpec.role`.
+    """
+    from tensorcomp.checkpoints.base import TensorInfo
+    from tensorcomp.planning.roles.classify import roles_of
+
+    infos = [TensorInfo(name, "F32", shape, 4 * math.prod(shape)) for name, shape in shapes.items()]
+    return roles_of(infos)
+
+
+@functools.lru_cache(maxsize=4096)
+def _role(name: str, shape: tuple[int, ...]) -> str:
+    from tensorcomp.planning.roles.classify import classify
+
+    return classify(name, "F32", shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _matches(selectors: tuple[str, ...], role: str) -> bool:
+    from tensorcomp.planning.roles.classify import matches_role
+
+    return any(matches_role(selector, role) for selector in selectors)

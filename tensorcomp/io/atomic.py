@@ -1,0 +1,202 @@
+"""Files and folders that are whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePath
+
+from tensorcomp._names import shown
+from tensorcomp.errors import CheckpointError
+from tensorcomp.io.os_errors import writing
+
+_PART, _OLD = "tensorcomp-part", "tensorcomp-old"
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
+    """Open a file that appears under `path`, complete and synced, when the block ends.
+
+    Until then it is ``.NAME.tensorcomp-part`` in the same folder. An error removes it; what a
+    killed run left behind is overwritten by the next one.
+
+    Raises
+    ------
+    CheckpointError
+        If `path` exists and `force` is not given, or is no regular file, another run is writing it,
+        or the system refuses.
+    """
+    refuse_existing(path, force=force)
+    partial = path.with_name(f".{path.name}.{_PART}")
+    with writing(path), _file_alone(partial, path) as file:
+        try:
+            file.truncate()
+            yield file
+            os.fsync(file.fileno())
+            refuse_existing(path, force=force)
+            os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
+    """Open a file for update that no other run has open; it is created if it is not there."""
+    while True:
+        _unlink_link(partial)
+        with open(partial, "r+b", buffering=0, opener=_create) as file:
+            _lock(file.fileno(), path)
+            if _is_still(file.fileno(), partial):  # else another run has ended, and it was its file
+                yield file
+                return
+
+
+def _create(path: str, flags: int) -> int:
+    """Open for update, creating the file but not truncating it: it may be another run's."""
+    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _unlink_link(partial: Path) -> None:
+    """Remove a link that stands where a temporary file will: it may lead anywhere."""
+    if partial.is_symlink():
+        partial.unlink(missing_ok=True)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Return whether what is open under a descriptor still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise a CheckpointError if `path` exists and may not be replaced."""
+    if path.is_dir():
+        raise CheckpointError(f"{path}: is a folder; give another name by -o")
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path}: is a device or a pipe, no regular file; -o names another")
+    if path.exists() and not force:
+        raise CheckpointError(f"{path}: exists already; --force replaces it, -o names another")
+    if not path.parent.is_dir():
+        raise CheckpointError(f"{path}: there is no folder {path.parent}")
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Keep two runs from writing one output; where the system has no such locks, go on without."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CheckpointError(f"{path}: another run is writing it") from None
+    except OSError:
+        return
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> Iterator[Path]:
+    """Make a folder that appears under `path`, complete, when the block ends.
+
+    Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
+    run after one that was killed.
+
+    Parameters
+    ----------
+    path : Path
+    names : collection of PurePath
+        The files that will be in it. A folder that holds any other is never replaced.
+    force : bool
+
+    Raises
+    ------
+    CheckpointError
+        If `path` exists and `force` is not given, or holds other files, another run is writing it,
+        or the system refuses.
+    """
+    path = path.resolve()
+    _refuse_existing_folder(path, names, force=force)
+    partial = path.with_name(f".{path.name}.{_PART}")
+    replaced = path.with_name(f".{path.name}.{_OLD}")
+    with writing(path), _folder_alone(partial, path):
+        if replaced.exists() and not path.exists():
+            replaced.rename(path)  # a run was killed between the two renames below
+        _remove_folder(replaced, ignore_errors=True)
+        for leftover in partial.iterdir():
+            _remove(leftover)
+        try:
+            yield partial
+            _refuse_existing_folder(path, names, force=force)
+            if path.exists():
+                path.rename(replaced)
+            partial.rename(path)
+        except BaseException:
+            _remove_folder(partial, ignore_errors=True)
+            if replaced.exists() and not path.exists():
+                replaced.rename(path)
+            raise
+        _remove_folder(replaced, ignore_errors=True)
+
+
+def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path}: exists already and is no folder; -o names another")
+    if path.exists() and not force:
+        raise CheckpointError(
+            f"{path}: exists already; --force replaces a folder, -o names another"
+        )
+    known = set(names)
+    for found in sorted(path.rglob("*")) if path.exists() else ():
+        relative = PurePath(found.relative_to(path))
+        is_folder = found.is_dir() and not found.is_symlink()
+        if not is_folder and relative not in known and not is_temporary(found):
+            raise CheckpointError(
+                f"{path}: holds {shown(str(relative))}, which the output does not, and would be "
+                "lost; move it away, or name another folder by -o"
+            )
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a file is what a killed run may have left behind."""
+    return path.name.endswith(f".{_PART}")
+
+
+@contextlib.contextmanager
+def _folder_alone(partial: Path, path: Path) -> Iterator[None]:
+    """Have a folder that no other run writes to; it is created if it is not there."""
+    while True:
+        _unlink_link(partial)
+        partial.mkdir(exist_ok=True)
+        try:
+            descriptor = os.open(partial, os.O_RDONLY)
+        except PermissionError:  # Windows opens no folders
+            yield
+            return
+        except FileNotFoundError:
+            continue
+        try:
+            _lock(descriptor, path)
+            if _is_still(descriptor, partial):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        _remove_folder(path)
+    else:
+        path.unlink()
+
+
+def _remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
+    import shutil  # and all compressors of archives, which a file needs no more than this
+
+    shutil.rmtree(path, ignore_errors=ignore_errors)

@@ -1,0 +1,1 @@
+"""Measures of what decoding returns beside what was encoded."""

@@ -1,0 +1,103 @@
+"""What a comparison of two checkpoints found."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tensorcomp.codecs.rounding import is_float
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.metrics.distortion import ErrorSums
+
+
+@dataclass(frozen=True)
+class Held:
+    """One checkpoint's tensor of a pair.
+
+    Parameters
+    ----------
+    dtype : str
+    shape : tuple of int
+    stored : int
+        Bytes that it takes in its file; 0 for a duplicate or tied name.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    stored: int
+
+
+@dataclass(frozen=True)
+class TensorComparison:
+    """One tensor of two checkpoints, a (the original) and b.
+
+    Parameters
+    ----------
+    name : str
+    file : str or None
+        In which file of a folder.
+    a, b : Held or None
+        None where the checkpoint lacks it.
+    errors : ErrorSums or None
+        None where the two cannot be compared.
+    problem : str
+        Why they cannot; empty if they can.
+    """
+
+    name: str
+    file: str | None
+    a: Held | None
+    b: Held | None
+    errors: ErrorSums | None = None
+    problem: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes of a / bytes of b; None if either takes none."""
+        if self.a is None or self.b is None or not self.a.stored or not self.b.stored:
+            return None
+        return self.a.stored / self.b.stored
+
+    @property
+    def is_float(self) -> bool:
+        """Whether a holds floats or complex numbers: the totals are over these."""
+        dtype = None if self.a is None else numpy_dtype(self.a.dtype)
+        return dtype is not None and (dtype.kind == "c" or is_float(dtype))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two checkpoints, a (the original) and b.
+
+    Parameters
+    ----------
+    a_bytes, b_bytes : int
+        Sizes of their files, every byte counted.
+    tensors : tuple of TensorComparison
+        In the order of a; then those that b alone has.
+    """
+
+    a_bytes: int
+    b_bytes: int
+    tensors: tuple[TensorComparison, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of a / bytes of b."""
+        return self.a_bytes / self.b_bytes
+
+    @functools.cached_property
+    def total(self) -> ErrorSums:
+        """The errors of all floats together; a count of steps says nothing about weights."""
+        parts = (row.errors for row in self.tensors if row.is_float and row.errors is not None)
+        return sum(parts, ErrorSums())
+
+    @property
+    def problems(self) -> tuple[TensorComparison, ...]:
+        """The tensors that cannot be compared."""
+        return tuple(row for row in self.tensors if row.problem)
+
+    @property
+    def exact(self) -> bool:
+        """Whether both have the same tensors with the same values."""
+        return all(row.errors is not None and row.errors.exact for row in self.tensors)

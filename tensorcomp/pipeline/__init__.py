@@ -1,0 +1,1 @@
+"""The compress job, a stage a file."""

@@ -1,0 +1,152 @@
+"""Which small tensors of a source are stored together, in bundles (see `container.bundles`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.container.bundles import ROW
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.pipeline.batches import runs
+from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
+
+_SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
+_LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
+_FEWEST = 16  # tensors of one dtype that are worth a bundle
+_WHY = "small tensors together"
+
+
+@dataclass(frozen=True)
+class BundledSource:
+    """A source as it is encoded: its large tensors, and bundles of its small ones.
+
+    Parameters
+    ----------
+    original : Source
+        Must stay open.
+    plan : CheckpointPlan or None
+        Of the original's tensors.
+    chunk_elements : int
+        Elements of a chunk at most, where a tree does not ask for more.
+    tensors : tuple of TensorInfo
+        What is encoded, in order.
+    bundles : mapping of str to sequence of TensorInfo
+        The tensors of each bundle.
+    same_as : mapping of str to str
+        Small tensors that equal an earlier one bit for bit, and which.
+    """
+
+    original: Source
+    plan: CheckpointPlan | None
+    chunk_elements: int
+    tensors: tuple[TensorInfo, ...]
+    bundles: Mapping[str, Sequence[TensorInfo]]
+    same_as: Mapping[str, str]
+
+    @property
+    def bundle_of(self) -> dict[str, str]:
+        """The bundle of each tensor that is in one."""
+        return {info.name: name for name, infos in self.bundles.items() for info in infos}
+
+    def planned(self, name: str) -> TensorPlan | None:
+        """Return what is to become of a tensor or a bundle; None if that is left open."""
+        if name in self.bundles:
+            return TensorPlan(why=_WHY)
+        return None if self.plan is None else self.plan.tensors[name]
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the bytes of a tensor or a bundle, flat uint8."""
+        if name not in self.bundles:
+            return self.original.read(name)
+        parts = [self.original.read(info.name) for info in self.bundles[name]]
+        size = sum(part.size for part in parts)
+        info = _bundle_info(name, self.bundles[name])
+        return np.concatenate([*parts, np.zeros(info.nbytes - size, np.uint8)])
+
+    def prune(self, name: str) -> PrunedTensor | None:
+        """Return a tensor after pruning; None if it is not selected for that."""
+        if name in self.bundles or not isinstance(self.original, PrunedSource):
+            return None
+        return self.original.prune(name)
+
+
+def bundled(source: Source, plan: CheckpointPlan | None, chunk_elements: int) -> BundledSource:
+    """Return a source whose small tensors, if they are lossless and many, are in bundles.
+
+    Parameters
+    ----------
+    source : Source
+    plan : CheckpointPlan or None
+        None for the lossless planner's choice everywhere.
+    chunk_elements : int
+        Elements of a chunk, and so of a bundle, at most.
+    """
+    taken = {info.name for info in source.tensors} | source.aliases.keys()
+    by_dtype: dict[str, list[TensorInfo]] = {}
+    for info in source.tensors:
+        if _may_be_bundled(source, plan, info):
+            by_dtype.setdefault(info.dtype, []).append(info)
+    bundles: dict[str, Sequence[TensorInfo]] = {}
+    same_as: dict[str, str] = {}
+    for dtype, infos in by_dtype.items():
+        different, equal = _distinct(source, infos)
+        same_as |= equal
+        if len(different) < _FEWEST:
+            continue
+        most = min(_LARGEST, chunk_elements) - ROW
+        for number, members in enumerate(runs(different, _elements, most)):
+            name = f"small tensors.{dtype}.{number}"
+            while name in taken:
+                name += "'"
+            bundles[name] = members
+    inside = {info.name for members in bundles.values() for info in members} | same_as.keys()
+    alone = [info for info in source.tensors if info.name not in inside]
+    together = [_bundle_info(name, members) for name, members in bundles.items()]
+    return BundledSource(source, plan, chunk_elements, (*together, *alone), bundles, same_as)
+
+
+def _may_be_bundled(source: Source, plan: CheckpointPlan | None, info: TensorInfo) -> bool:
+    dtype = numpy_dtype(info.dtype)
+    if dtype is None or not 0 < info.nbytes <= _SMALL * dtype.itemsize:
+        return False
+    if plan is not None and plan.tensors[info.name].tree is not None:
+        return False
+    return not (isinstance(source, PrunedSource) and source.is_selected(info.name))
+
+
+def _distinct(
+    source: Source, infos: Sequence[TensorInfo]
+) -> tuple[list[TensorInfo], dict[str, str]]:
+    """Return those that equal no earlier one, and which one each of the others equals."""
+    first_with: dict[tuple[int, int], str] = {}
+    different, equal = [], {}
+    for info in infos:
+        data = source.read(info.name)
+        first = first_with.setdefault((info.nbytes, xxhash.xxh3_64_intdigest(data)), info.name)
+        if first != info.name and np.array_equal(source.read(first), data):
+            equal[info.name] = first
+        else:
+            different.append(info)
+    return different, equal
+
+
+def _elements(info: TensorInfo) -> int:
+    return info.nbytes // _itemsize(info)
+
+
+def _itemsize(info: TensorInfo) -> int:
+    dtype = numpy_dtype(info.dtype)
+    assert dtype is not None  # others are not bundled
+    return dtype.itemsize
+
+
+def _bundle_info(name: str, members: Sequence[TensorInfo]) -> TensorInfo:
+    """Return what a bundle is as a tensor: rows enough for all its members."""
+    row_bytes = ROW * _itemsize(members[0])
+    rows = -(-sum(info.nbytes for info in members) // row_bytes)
+    return TensorInfo(name, members[0].dtype, (rows, ROW), rows * row_bytes)

@@ -1,0 +1,272 @@
+"""How one tensor is encoded: its coder, made from a plan and its data, and what a chunk becomes.
+
+A lossy chunk is decoded again as soon as it is encoded, and compared with what it was: the errors
+that are reported, and the bounds that are promised, hold for what a reader gets.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.rounding import all_finite, is_float
+from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.tree import Node, join, readable
+from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
+from tensorcomp.container.chunks import CODED, FALLBACK, ChunkCoder
+from tensorcomp.container.writer import Payload
+from tensorcomp.errors import NotRepresentable
+from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
+from tensorcomp.planning.steps import has_free_step, scale_steps
+from tensorcomp.planning.trials import ErrorsOf, errors_of, fit_steps
+
+_AIM = 0.997  # of a bound that was broken
+_ATTEMPTS = 4
+_FEW_VALUES = 0.3  # share up to which gaps take fewer bytes than a bit for each place
+_EXACT = ErrorSums()
+
+_Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+
+class Encoded(NamedTuple):
+    """What a chunk became.
+
+    Parameters
+    ----------
+    payload : Payload
+    errors : ErrorSums
+        Of what the payload decodes to; all zeros if it is exact.
+    decoded : numpy.ndarray or None
+        That, if its tree may lose something: flat uint8.
+    mark : int
+        The payload's first byte: how it is coded (see `container.chunks`).
+    from_original : ErrorSums
+        As `errors`, but against the chunk before it was pruned (see `compared`); all zeros if
+        `decoded` is None.
+    keeps_zeros : bool
+        Whether what was pruned is still +0.0.
+    """
+
+    payload: Payload
+    errors: ErrorSums = _EXACT
+    decoded: np.ndarray | None = None
+    mark: int = CODED
+    from_original: ErrorSums = _EXACT
+    keeps_zeros: bool = True
+
+
+def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encoded:
+    """Return what a pruned chunk became, compared with what it was before.
+
+    Parameters
+    ----------
+    encoded : Encoded
+    array : numpy.ndarray
+        The chunk as it was encoded.
+    original : numpy.ndarray
+        The chunk before it was pruned, of the same shape and dtype.
+    """
+    if encoded.decoded is None:
+        return encoded
+    zeros = as_words(array).reshape(-1) == 0
+    decoded = encoded.decoded.view(array.dtype)
+    return encoded._replace(
+        from_original=measure(original, decoded),
+        keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
+    )
+
+
+@dataclass(frozen=True)
+class TensorCoder:
+    """How the chunks of one tensor are encoded.
+
+    Parameters
+    ----------
+    coder : ChunkCoder
+    why : str
+        Why that tree.
+    roots : tuple of Node
+        The tree that encodes each chunk; empty if it is the coder's first for all.
+    bound : Bound or None
+        What the decoded tensor must keep.
+    attempts : int
+        How often a step was made smaller since the bound was broken.
+    """
+
+    coder: ChunkCoder
+    why: str
+    roots: tuple[Node, ...] = ()
+    bound: Bound | None = None
+    attempts: int = 0
+
+    @property
+    def tree(self) -> Node:
+        """The tree of the manifest."""
+        return self.coder.trees[0]
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every bit is kept."""
+        return self.tree.lossless
+
+    def encode(self, array: np.ndarray, index: int) -> Encoded:
+        """Return what chunk `index` becomes."""
+        pieces = self.coder.encode(array, self.roots[index] if self.roots else None)
+        payload = Payload.of(pieces)
+        if self.lossless:
+            return Encoded(payload)
+        data = np.frombuffer(join(pieces), np.uint8)
+        decoded = self.coder.decode(data, spec_of(array), None)
+        flat = decoded.reshape(-1).view(np.uint8)
+        return Encoded(payload, measure(array, decoded), flat, int(data[0]))
+
+
+def lossless_coder(array: np.ndarray, grid: ChunkGrid, effort: str, why: str = "") -> TensorCoder:
+    """Return the coder that the lossless planner chooses, and why it does if not for `why`."""
+    plan = plan_lossless(array, effort)
+    trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
+    reason = f"{why}; {plan.why}" if why else plan.why
+    return TensorCoder(_learn(trees, array, grid, sample_rows), reason)
+
+
+def planned_coder(
+    array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
+) -> tuple[TensorCoder, Encoded | None]:
+    """Return the coder of a tensor whose plan is given; None leaves it to the lossless planner.
+
+    Steps are made to fit the plan's bound on the tensor itself, or on a chunk's worth of its rows.
+    A tensor that holds NaN or infinity, or for which no step keeps the bound, is coded losslessly.
+
+    Returns
+    -------
+    TensorCoder
+    Encoded or None
+        What a tensor of a single chunk became, where that had to be seen already.
+    """
+    if plan is None or plan.tree is None:
+        return lossless_coder(array, grid, effort, "" if plan is None else plan.why), None
+    if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
+        return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless"), None
+    if plan.bound is None or plan.tree.lossless:
+        return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
+    done: dict[Node, tuple[TensorCoder, Encoded]] = {}
+    sample = readable(_large_sample(array)) if grid.count > 1 else array
+
+    @functools.cache
+    def errors(tree: Node) -> ErrorSums | None:
+        if grid.count > 1:
+            return errors_of(tree, sample)
+        coder = _coder_of(tree, array, grid, effort, plan.why, plan.bound)
+        done[tree] = coder, coder.encode(array, 0)
+        return None if coder.lossless else done[tree][1].errors
+
+    tree = _fitted(plan.tree, plan.bound, errors, may_grow=plan.fits_bound)
+    if tree is None:
+        why = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
+        return lossless_coder(array, grid, effort, why), None
+    if tree in done:
+        return done[tree]
+    return _coder_of(tree, array, grid, effort, plan.why, plan.bound), None
+
+
+def _coder_of(
+    tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, why: str, bound: Bound | None
+) -> TensorCoder:
+    trees = (tree, any_tree(array.dtype, effort))
+    try:
+        bounds = [grid.bounds(index) for index in range(grid.count)]
+        roots = tree.codec.per_chunk(array, bounds)
+        coder = _learn(trees, array, grid, _large_sample)
+    except NotRepresentable as error:
+        return lossless_coder(array, grid, effort, f"{error}: lossless")
+    if coder.trees[0] != tree:
+        return TensorCoder(coder, f"{tree.codec.id} cannot represent it: lossless")
+    own = tuple(Node(codec, tree.children) for codec in roots)
+    return TensorCoder(coder, why, own if any(node != tree for node in own) else (), bound)
+
+
+def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:
+    """Return the tree with steps that keep the bound; as they are, if they may not grow."""
+    if not may_grow:
+        found = errors(tree)
+        if found is not None and bound.used(found.rel_l2, found.max_abs) <= 1:
+            return tree
+    return fit_steps(tree, bound, errors)
+
+
+def again(
+    coder: TensorCoder,
+    errors: ErrorSums,
+    marks: Collection[int],
+    array: np.ndarray,
+    grid: ChunkGrid,
+    effort: str,
+    *,
+    keeps_zeros: bool = True,
+) -> TensorCoder | None:
+    """Return the coder to encode a tensor with once more; None if all is well.
+
+    All is well if the errors keep the bound, the tree has coded at least one chunk, and what was
+    pruned is still zero; where it is not, the tree is put under a mask.
+
+    Parameters
+    ----------
+    coder : TensorCoder
+        What it was encoded with.
+    errors : ErrorSums
+        Of the whole tensor.
+    marks : collection of int
+        Those of its chunks.
+    array, grid, effort
+        As for `planned_coder`.
+    keeps_zeros : bool
+        Whether what was pruned is still zero.
+    """
+    name, bound = coder.tree.codec.id, coder.bound
+    if coder.lossless:
+        return None
+    if CODED not in marks:
+        why = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
+        return lossless_coder(array, grid, effort, f"{name} {why}: lossless")
+    if not math.isfinite(errors.rel_l2):
+        return lossless_coder(array, grid, effort, f"{name} gives no finite error: lossless")
+    if not keeps_zeros:
+        masked = _under_mask(coder.tree, array)
+        why = f"{coder.why}; under a mask, since {name} moves zeros"
+        return _coder_of(masked, array, grid, effort, why, bound)
+    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
+    if used <= 1:
+        return None
+    if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
+        return lossless_coder(array, grid, effort, f"{name} does not keep {bound}: lossless")
+    tree = scale_steps(coder.tree, _AIM / used)
+    found = _coder_of(tree, array, grid, effort, coder.why, bound)
+    return replace(found, attempts=coder.attempts + 1)
+
+
+def _under_mask(tree: Node, array: np.ndarray) -> Node:
+    """Return a tree that stores where an array is zero exactly, and the other values by `tree`."""
+    words = as_words(array)
+    few = np.count_nonzero(words) <= _FEW_VALUES * words.size
+    mask = "gaps" if few else "bitpack"
+    return parse_tree(f"sparse(mask={mask}, values={format_tree(tree)})")
+
+
+def _learn(
+    trees: tuple[Node, ...], array: np.ndarray, grid: ChunkGrid, sample: _Sampler
+) -> ChunkCoder:
+    return ChunkCoder.alone(trees) if grid.count == 1 else ChunkCoder.learn(trees, sample(array))
+
+
+def _large_sample(array: np.ndarray) -> np.ndarray:
+    return sample_rows(array, CHUNK_ELEMENTS)

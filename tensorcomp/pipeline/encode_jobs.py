@@ -1,0 +1,195 @@
+"""The chunks of a checkpoint, ready to be encoded: read, planned, and equal tensors found.
+
+Tensors are prepared ahead of what is being written, so that all threads have work; those that are
+copies in memory, and not views of a mapped file, only as far as there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import xxhash
+
+from tensorcomp._threads import Workers
+from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.container.blob import ChunkGrid
+from tensorcomp.container.records import PruningRecord
+from tensorcomp.container.writer import Payload
+from tensorcomp.pipeline.batches import runs
+from tensorcomp.pipeline.bundle import BundledSource
+from tensorcomp.pipeline.encode import Encoded, TensorCoder, compared, planned_coder
+from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
+
+_SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
+# Of tensors this small, most time goes to Python, whose lock threads would hand to and fro.
+_SMALL_TENSOR = 1 << 17
+_RUN_BYTES, _RUN_TENSORS = 1 << 19, 64  # that a thread prepares together, at most
+_RUNS_AHEAD = 16
+ROOM = 1 << 26  # bytes of copies a thread
+
+# What equal tensors must share, so that comparing their bytes is worth it.
+Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
+
+
+class Prepared(NamedTuple):
+    """A tensor before it is encoded.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        As codecs see it.
+    digest : str
+        Of its bytes.
+    key : Key
+    coder : TensorCoder
+    encoded : Encoded or None
+        What it became, where its only chunk is encoded already.
+    pruned : PrunedTensor or None
+        What it was before it was pruned.
+    """
+
+    array: np.ndarray
+    digest: str
+    key: Key
+    coder: TensorCoder
+    encoded: Encoded | None = None
+    pruned: PrunedTensor | None = None
+
+    def chunk(self, grid: ChunkGrid, index: int) -> Encoded:
+        """Encode a chunk."""
+        start, stop = grid.bounds(index)
+        encoded = self.coder.encode(self.array[start:stop], index)
+        if self.pruned is None:
+            return encoded
+        return _compared(encoded, self.array, self.pruned, grid, index)
+
+
+class Job(NamedTuple):
+    """One chunk to encode; a duplicate tensor has none (`chunk` is -1)."""
+
+    info: TensorInfo
+    grid: ChunkGrid
+    prepared: Prepared
+    chunk: int
+    same_as: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the chunk before it is encoded; of a duplicate, all."""
+        if self.chunk < 0 or self.grid.count == 1:
+            return self.info.nbytes
+        start, stop = self.grid.bounds(self.chunk)
+        return (stop - start) * self.grid.row_elements * self.grid.dtype.itemsize
+
+    @property
+    def is_small(self) -> bool:
+        """Whether handing it to a thread costs more than doing it."""
+        done = self.chunk < 0 or self.prepared.encoded is not None
+        return done or self.nbytes < _SMALL_BYTES
+
+
+def _compared(
+    encoded: Encoded, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
+) -> Encoded:
+    """Return what a chunk became, with its errors against what it was before pruning."""
+    original = pruned.original.view(grid.dtype).reshape(grid.shape)
+    chunk = slice(*grid.bounds(index))
+    return compared(encoded, array[chunk], original[chunk])
+
+
+def encode(job: Job) -> Encoded:
+    """Return what a chunk becomes."""
+    if job.chunk < 0:
+        return Encoded(Payload((), 0, 0))
+    if job.prepared.encoded is not None:
+        return job.prepared.encoded
+    return job.prepared.chunk(job.grid, job.chunk)
+
+
+def chunk_jobs(
+    source: BundledSource, grids: Mapping[str, ChunkGrid], effort: str, workers: Workers
+) -> Iterator[Job]:
+    """Yield the chunks of every tensor and bundle; one job without a chunk for each duplicate."""
+    first_with: dict[Key, str] = {}
+
+    def prepare(info: TensorInfo) -> Prepared:
+        grid = grids[info.name]
+        pruned = source.prune(info.name)
+        data = source.read(info.name) if pruned is None else pruned.data
+        array = data.view(grid.dtype).reshape(grid.shape)
+        planned = source.planned(info.name)
+        coder, encoded = planned_coder(array, grid, planned, effort)
+        digest = xxhash.xxh3_128_hexdigest(data)
+        key = _key(info, planned, digest, pruned)
+        if encoded is None and grid.count == 1 and key not in first_with:
+            encoded = coder.encode(array, 0)  # one task for most tensors
+        if encoded is not None and pruned is not None:
+            encoded = _compared(encoded, array, pruned, grid, 0)
+        return Prepared(array, digest, key, coder, encoded, pruned)
+
+    def prepare_run(run: Sequence[TensorInfo]) -> list[Prepared]:
+        return [prepare(info) for info in run]
+
+    prepared_runs = workers.in_order(
+        prepare_run,
+        runs(source.tensors, lambda info: info.nbytes, _RUN_BYTES, _RUN_TENSORS),
+        small=lambda run: all(info.nbytes < _SMALL_TENSOR for info in run),
+        ahead=_RUNS_AHEAD,
+        size=lambda run: sum(_memory(source, info) for info in run),
+        room=ROOM,
+    )
+    for info, prepared in (
+        pair for run, done in prepared_runs for pair in zip(run, done, strict=True)
+    ):
+        grid = grids[info.name]
+        first = info.name
+        if info.name not in source.bundles:  # which may equal a tensor, but never are one
+            first = first_with.setdefault(prepared.key, info.name)
+        if first != info.name:
+            data = prepared.array.reshape(-1).view(np.uint8)
+            if are_equal(source.original, first, info.name, data):
+                yield Job(info, grid, prepared, -1, same_as=first)
+                continue
+        for index in range(grid.count):
+            yield Job(info, grid, prepared, index)
+
+
+def _memory(source: BundledSource, info: TensorInfo) -> int:
+    return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)
+
+
+def copied_bytes(source: Source, info: TensorInfo) -> int:
+    """Return the bytes of memory that reading a tensor takes: none for a view of its file."""
+    pruned = isinstance(source, PrunedSource) and source.is_selected(info.name)
+    return info.nbytes if pruned else 0
+
+
+def are_equal(source: Source, first: str, name: str, data: np.ndarray) -> bool:
+    """Return whether two tensors are equal in every bit, before they were pruned as well as after.
+
+    Parameters
+    ----------
+    source : Source
+    first, name : str
+    data : numpy.ndarray
+        The bytes of the second.
+    """
+    if isinstance(source, PrunedSource):
+        if source.is_selected(first) != source.is_selected(name):
+            return False
+        before = source.original.read
+        if not np.array_equal(before(first), before(name)):
+            return False
+    return np.array_equal(source.read(first), data)
+
+
+def _key(
+    info: TensorInfo, plan: TensorPlan | None, digest: str, pruned: PrunedTensor | None
+) -> Key:
+    lossy = plan is not None and plan.tree is not None
+    chosen = replace(plan, why="") if lossy else None  # type: ignore[type-var]
+    return info.dtype, info.nbytes, chosen, None if pruned is None else pruned.record, digest

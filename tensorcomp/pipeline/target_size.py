@@ -1,0 +1,131 @@
+"""Files that must keep a size: written, and written again with corrected plans until they do."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from tensorcomp.codecs.tree import Node
+from tensorcomp.errors import PlanError
+from tensorcomp.pipeline.result import Report, TensorReport
+from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.steps import has_free_step, scale_steps
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.allocation_problem import Draft
+
+_PASSES = 6  # the second is mostly the last
+_CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
+_ROOM = 0.998
+
+Write: TypeAlias = "Callable[[CheckpointPlan], list[Report]]"
+
+
+def write_within(
+    draft: Draft, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
+) -> list[Report]:
+    """Settle a draft and write its files, again and again until they keep a size.
+
+    Parameters
+    ----------
+    draft : Draft
+    most : int or None
+        Bytes of all files together; None if there is no limit.
+    keys : sequence of mapping of str to str
+        For each file, what the draft calls its tensors, as they stand in it.
+    write : callable
+        Writes all files under a plan, in place of what it wrote before, and reports on each.
+
+    Returns
+    -------
+    list of Report
+        Of what is written in the end.
+
+    Raises
+    ------
+    PlanError
+        If the size cannot be kept.
+    """
+    order = [key for names in keys for key in names.values()]
+    best: tuple[int, CheckpointPlan] | None = None
+    least = sys.maxsize
+    trees: list[Node | None] | None = None
+    for _ in range(_PASSES):
+        plan = draft.settle(most, order)
+        before, trees = trees, [plan.tensors[key].tree for key in order]
+        if trees == before:
+            break  # nothing that could use what is left
+        reports, last = write(plan), plan
+        written = _by_key(reports, keys)
+        sizes = {key: item.nbytes for key, item in written.items()}
+        total = sum(report.output_bytes for report in reports)
+        if most is None or _CLOSE * most <= total <= most:
+            return reports
+        if total <= most:
+            best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
+        refused = [key for key, item in written.items() if not item.coded]
+        draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
+        least = min(least, total)
+    if best is None:
+        assert most is not None
+        raise draft.impossible(least, most)
+    return reports if last is best[1] else write(best[1])
+
+
+def _by_key(
+    reports: Sequence[Report], keys: Sequence[Mapping[str, str]]
+) -> dict[str, TensorReport]:
+    """Return what became of each tensor, by what the plan calls it."""
+    return {
+        names[item.record.name]: item
+        for names, report in zip(keys, reports, strict=True)
+        for item in report.tensors
+    }
+
+
+def write_obeying(
+    plan: CheckpointPlan, keys: Sequence[Mapping[str, str]], write: Write
+) -> list[Report]:
+    """Write the files of a plan that is given; should they exceed its size, all steps grow alike.
+
+    Parameters
+    ----------
+    plan : CheckpointPlan
+        Its budget counts if it is a size. Tensors with a bound keep their steps.
+    keys, write
+        As for `write_within`.
+
+    Raises
+    ------
+    PlanError
+        If the size cannot be kept.
+    """
+    for _ in range(_PASSES):
+        reports = write(plan)
+        total = sum(report.output_bytes for report in reports)
+        elements = {
+            key: math.prod(item.record.shape) for key, item in _by_key(reports, keys).items()
+        }
+        input_bytes = sum(report.input_bytes for report in reports)
+        most = plan.budget.size(input_bytes, sum(elements.values()))
+        if most is None or total <= most:
+            return reports
+        movable = {key for key, tensor in plan.tensors.items() if _may_grow(tensor)}
+        if not movable:
+            break
+        octaves = 8 * (total - _ROOM * most) / max(sum(elements[key] for key in movable), 1)
+        grown = {key: _grown(plan.tensors[key], 2 ** min(octaves, 8.0)) for key in movable}
+        plan = replace(plan, tensors={**plan.tensors, **grown})
+    raise PlanError(f"the plan takes {total:,} bytes; its budget allows {most:,}")
+
+
+def _may_grow(tensor: TensorPlan) -> bool:
+    return tensor.tree is not None and tensor.bound is None and has_free_step(tensor.tree)
+
+
+def _grown(tensor: TensorPlan, factor: float) -> TensorPlan:
+    assert tensor.tree is not None
+    return replace(tensor, tree=scale_steps(tensor.tree, factor))

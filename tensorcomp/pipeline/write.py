@@ -1,0 +1,170 @@
+"""One file written, as a flow over tensors: read → plan → encode → write.
+
+Tensors and chunks are encoded by threads (kernels hold no lock) and written in order, so the file
+is the same whatever the number of threads. At most a few chunks a thread are in memory at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from tensorcomp._threads import Workers
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.chunks import CODED
+from tensorcomp.container.writer import CompressedWriter, Output
+from tensorcomp.pipeline.bundle import BundledSource
+from tensorcomp.pipeline.encode import again
+from tensorcomp.pipeline.encode_jobs import Job, chunk_jobs, encode
+from tensorcomp.pipeline.header_estimate import (
+    TreeTable,
+    bundle_records,
+    likely_manifest,
+    tensor_records,
+)
+from tensorcomp.pipeline.result import Report, report_of
+from tensorcomp.pipeline.written_blob import WrittenBlob
+from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.progress import Progress
+
+Result = TypeVar("Result")
+
+_CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
+
+
+def write_file(
+    source: BundledSource, file: Output, progress: Progress, workers: Workers, effort: str
+) -> Report:
+    """Compress a source into a file, and say what became of each tensor.
+
+    Parameters
+    ----------
+    source : BundledSource
+        With the plan of its tensors.
+    file : binary file
+        Seekable, readable and writable; what is in it is replaced.
+    progress : Progress
+    workers : Workers
+    effort : str
+        For tensors that the plan leaves to the lossless planner.
+    """
+    tensors = source.original.tensors
+    progress.begin(len(tensors), sum(info.nbytes for info in tensors))
+    grids = {info.name: _grid(source, info) for info in source.tensors}
+    jobs = _begun(
+        workers.in_order(
+            encode,
+            chunk_jobs(source, grids, effort, workers),
+            small=lambda job: job.is_small,
+            ahead=_CHUNKS_AHEAD,
+        )
+    )
+    written = _WrittenFile(source, file)
+    for info in tensors:
+        if info.name in source.same_as:
+            progress.advance(info.name, info.nbytes)
+    blob: WrittenBlob | None = None
+    for job, encoded in jobs:
+        name = job.info.name
+        if name not in source.bundles:
+            progress.advance(name, job.nbytes)
+        if job.same_as is not None:
+            written.add_duplicate(name, job.same_as)
+            continue
+        if job.chunk == 0:
+            blob = WrittenBlob(written.writer, name, job.grid, job.prepared.coder)
+        assert blob is not None
+        if blob.add(encoded):
+            coded = blob.marks <= {CODED}
+            written.add_blob(_kept(blob, job, workers, effort), job, coded=coded)
+            for info in source.bundles.get(name, ()):
+                progress.advance(info.name, info.nbytes)
+    return written.finish()
+
+
+def _grid(source: BundledSource, info: TensorInfo) -> ChunkGrid:
+    elements = _long_chunk(source.planned(info.name)) or source.chunk_elements
+    return chunk_grid(info.dtype, info.shape, info.nbytes, elements)
+
+
+def _long_chunk(plan: TensorPlan | None) -> int:
+    """Return the elements of a chunk where a tensor's tree asks for long ones, else 0."""
+    if plan is None or plan.tree is None:
+        return 0
+    return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0
+
+
+def _begun(results: Iterator[Result]) -> Iterator[Result]:
+    """Return an iterator that has its first result: threads then work at those that follow."""
+    first = list(itertools.islice(results, 1))
+    return itertools.chain(first, results)
+
+
+class _WrittenFile:
+    """A file while it is written: what is known of its tensors, and its trees."""
+
+    def __init__(self, source: BundledSource, file: Output) -> None:
+        self._source = source
+        self._tensors = tensor_records(source.original, source)
+        self._bundles = bundle_records(source)
+        self._draft = likely_manifest(source, self._tensors, self._bundles)
+        self.writer = CompressedWriter(file, self._draft)
+        self._trees = TreeTable()
+        self._sizes: dict[str, int] = {}
+        self._refused: set[str] = set()
+
+    def add_duplicate(self, name: str, same_as: str) -> None:
+        """Note that a tensor equals another, and is not stored."""
+        record = self._tensors[name]
+        self._tensors[name] = replace(record, same_as=same_as, digest="", pruned=None)
+
+    def add_blob(self, blob: WrittenBlob, job: Job, *, coded: bool) -> None:
+        """Note what became of a tensor or a bundle, of which `job` is a chunk."""
+        name, prepared = blob.name, job.prepared
+        records = self._bundles if name in self._bundles else self._tensors
+        records[name] = blob.record(
+            records[name],
+            prepared.digest,
+            [self._trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees],
+            prepared.pruned,
+            chunk_elements=_long_chunk(self._source.planned(name)),
+        )
+        self._sizes[name] = blob.size
+        if not coded:
+            self._refused.add(name)
+
+    def finish(self) -> Report:
+        """Write the header."""
+        manifest = replace(
+            self._draft,
+            trees=tuple(self._trees.planned),
+            tensors=self._tensors,
+            bundles=self._bundles,
+        )
+        return report_of(manifest, self._sizes, self.writer.finish(manifest), self._refused)
+
+
+def _kept(blob: WrittenBlob, job: Job, workers: Workers, effort: str) -> WrittenBlob:
+    """Return the blob if it keeps its bound, or else one that does, written in its place."""
+    array, grid = job.prepared.array, job.grid
+    while True:
+        coder = again(
+            blob.coder,
+            blob.errors,
+            blob.marks,
+            array,
+            grid,
+            effort,
+            keeps_zeros=blob.keeps_zeros,
+        )
+        if coder is None:
+            return blob
+        blob.writer.rewind()
+        blob = WrittenBlob(blob.writer, blob.name, grid, coder)
+        tensor = job.prepared._replace(coder=coder, encoded=None)
+        jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
+        for _, encoded in workers.in_order(encode, jobs):
+            blob.add(encoded)

@@ -1,0 +1,166 @@
+"""A draft: what is decided of every tensor, and what a size is still to be spread over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tensorcomp.errors import PlanError
+from tensorcomp.planning.allocation import allocate, least_bits
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.rate_distortion import Options
+from tensorcomp.planning.rules import Rule
+
+_ROOM = 0.998  # of a size that is aimed at: samples are not the whole
+_CAUTION = 1.03  # times a size that samples tell, to be possible indeed
+_DOUBT = 1.1  # times a size that samples may claim, before it counts as impossible
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Plans that are made, and tensors over which a size is still to be spread.
+
+    Parameters
+    ----------
+    budget : Budget
+    effort : str
+    fixed : mapping of str to TensorPlan
+    options : mapping of str to Options
+        What the other tensors may take.
+    importance : mapping of str to float
+        What a unit of squared error costs in each of them.
+    copies : mapping of str to str
+        Tensors that share another's plan, and its bytes.
+    overhead : int
+        Bytes of the file that are no blobs.
+    fixed_bytes : int
+        Bytes of the tensors whose plans are made.
+    weights : int
+        Elements of all tensors.
+    used : frozenset of Rule and str
+        Rules that select a tensor, and tensors that have a bound of their own.
+    measured : bool
+        Whether rates are corrected by what tensors really took.
+    """
+
+    budget: Budget
+    effort: str
+    fixed: Mapping[str, TensorPlan]
+    options: Mapping[str, Options]
+    importance: Mapping[str, float]
+    copies: Mapping[str, str]
+    overhead: int
+    fixed_bytes: int
+    weights: int
+    used: frozenset[Rule | str] = field(repr=False)
+    measured: bool = False
+
+    def renamed(self, keys: Mapping[str, str]) -> Draft:
+        """Return the draft with other names for its tensors."""
+        return replace(
+            self,
+            fixed={keys[name]: plan for name, plan in self.fixed.items()},
+            options={keys[name]: item for name, item in self.options.items()},
+            importance={keys[name]: value for name, value in self.importance.items()},
+            copies={keys[name]: keys[first] for name, first in self.copies.items()},
+        )
+
+    def __add__(self, other: Draft) -> Draft:
+        """Return the draft of two files together, in which no two tensors have one name."""
+        return replace(
+            self,
+            fixed={**self.fixed, **other.fixed},
+            options={**self.options, **other.options},
+            importance={**self.importance, **other.importance},
+            copies={**self.copies, **other.copies},
+            overhead=self.overhead + other.overhead,
+            fixed_bytes=self.fixed_bytes + other.fixed_bytes,
+            weights=self.weights + other.weights,
+            used=self.used | other.used,
+        )
+
+    def most_bytes(self, input_bytes: int) -> int | None:
+        """Return the bytes that the file may have; None if the budget is no size."""
+        return self.budget.size(input_bytes, self.weights)
+
+    def least_bytes(self) -> int:
+        """Return the bytes of the smallest file that the options allow, about."""
+        return self.overhead + self.fixed_bytes + int(least_bits(list(self.options.values())) / 8)
+
+    def settle(self, most_bytes: int | None, order: Iterable[str]) -> CheckpointPlan:
+        """Return the plan whose file takes at most so many bytes, as far as samples tell.
+
+        Raises
+        ------
+        PlanError
+            If samples tell that even the cheapest options take far more.
+        """
+        if most_bytes is None:
+            return self._plan([], order)
+        self._require_possible(most_bytes)
+        available = _ROOM * most_bytes - self.overhead - self.fixed_bytes
+        items = list(self.options.values())
+        chosen = allocate(items, list(self.importance.values()), 8 * available)
+        return self._plan(chosen, order)
+
+    def cheapest(self, order: Iterable[str]) -> CheckpointPlan:
+        """Return the plan in which every tensor takes as few bits as it can."""
+        return self._plan([int(np.argmin(item.bits)) for item in self.options.values()], order)
+
+    def _plan(self, chosen: Sequence[int], order: Iterable[str]) -> CheckpointPlan:
+        plans = dict(self.fixed)
+        for option, (name, item) in zip(chosen, self.options.items(), strict=True):
+            tree = item.tree(option)
+            why = "there is room for every bit" if tree is None else f"best for {self.budget}"
+            bits = float(item.bits[option])
+            plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
+        for name, first in self.copies.items():
+            plans[name] = plans[first]
+        return CheckpointPlan({name: plans[name] for name in order}, self.budget, self.effort)
+
+    def _require_possible(self, most_bytes: int) -> None:
+        least = self.least_bytes()
+        if least > most_bytes * _DOUBT and not self.measured:
+            raise self.impossible(int(least * _CAUTION), most_bytes)
+
+    def impossible(self, least: int, most_bytes: int) -> PlanError:
+        """Return the error that says which size is possible, if not that of the budget."""
+        return PlanError(
+            f"a file of {most_bytes:,} bytes is not possible; the smallest one takes about "
+            f"{self.budget.nearest(least, most_bytes, self.weights)}"
+        )
+
+    def corrected(
+        self,
+        plan: CheckpointPlan,
+        sizes: Mapping[str, int],
+        refused: Collection[str],
+        overhead: int,
+    ) -> Draft:
+        """Return the draft with rates moved to what the tensors really took.
+
+        Parameters
+        ----------
+        plan : CheckpointPlan
+            What was encoded.
+        sizes : mapping of str to int
+            Bytes of each tensor's blob.
+        refused : collection of str
+            Tensors that their tree could not represent, some chunk at least.
+        overhead : int
+            Bytes of the file that are no blobs.
+        """
+        moved = {}
+        for name, item in self.options.items():
+            planned = plan.tensors[name].bits or 0.0
+            if name in refused:  # nor could a finer step, nor perhaps one a bit coarser
+                bits = np.where((item.bits < planned - 1) | (item.mse == 0), item.bits, math.inf)
+            else:
+                bits = np.maximum(item.bits + 8 * sizes[name] / item.weights - planned, 0.0)
+            moved[name] = replace(item, bits=bits)
+        fixed = sum(sizes.values()) - sum(sizes[name] for name in moved)
+        return replace(self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True)

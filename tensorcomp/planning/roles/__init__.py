@@ -1,0 +1,1 @@
+"""What a tensor is in its network: its role."""

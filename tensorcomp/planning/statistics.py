@@ -1,0 +1,159 @@
+"""What a model is measured by, for scores that need more than its weights.
+
+==============  ==============================================================================
+statistic       for each weight w, with gradients g_b of the loss of minibatches b
+==============  ==============================================================================
+``gradient``    running mean of |g_b|
+``taylor``      mean of |w · g_b|
+``snip``        |w · g|, where g is the mean of g_b
+``grasp``       w · (Hg), with the Hessian H and the gradient g of the loss, logits divided by 200
+``fisher``      mean of g_b²
+``input_norm``  ‖X‖₂, over all samples and positions, of the input that the weight reads
+``synflow``     |w| · ∂R/∂|w|, R the sum of outputs of the network of magnitudes
+==============  ==============================================================================
+
+All are float32 and of the weight's shape, but ``input_norm``, which may be of the shape of one
+output's weights, and ``synflow``, which is float64.
+
+A statistics file is a safetensors file with one tensor ``STATISTIC/TENSOR`` for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.errors import CheckpointError, PruningError
+
+STATISTICS = ("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow")
+
+_KEY = "tensorcomp.statistics"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Measured statistics of the weights of a model.
+
+    Parameters
+    ----------
+    arrays : mapping of str to mapping of str to numpy.ndarray
+        By statistic, then by tensor.
+    batches : int
+        Minibatches that were seen.
+    samples : int
+        Samples in them.
+    """
+
+    arrays: Mapping[str, Mapping[str, np.ndarray]]
+    batches: int = 0
+    samples: int = 0
+
+    def of(self, statistic: str, name: str) -> np.ndarray:
+        """Return a statistic of a tensor.
+
+        Raises
+        ------
+        PruningError
+            If it was not measured.
+        """
+        tensors = self.arrays.get(statistic)
+        if tensors is None:
+            raise PruningError(
+                f"the statistic {statistic!r} was not measured"
+                + (f", only {', '.join(self.arrays)}" if self.arrays else "")
+                + f"; measure it by 'tensorcomp calibrate --statistics {statistic} …'"
+            )
+        try:
+            return tensors[name]
+        except KeyError:
+            raise PruningError(
+                f"tensor {name!r} has no statistic {statistic!r}: calibrate did not find it as the "
+                "weight of a layer that it can measure; leave it out by 'where' (--prune-where)"
+            ) from None
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write a statistics file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path-like
+        force : bool
+            Replace an existing file.
+
+        Raises
+        ------
+        CheckpointError
+            If it exists, or cannot be written.
+        """
+        from tensorcomp.checkpoints.safetensors.header import build_header
+        from tensorcomp.io.atomic import atomic_file, refuse_existing
+
+        target = Path(path)
+        refuse_existing(target, force=force)
+        tensors = {
+            f"{statistic}/{name}": np.ascontiguousarray(array)
+            for statistic, named in self.arrays.items()
+            for name, array in named.items()
+        }
+        infos = [
+            TensorInfo(key, dtype_name(array.dtype), array.shape, array.nbytes)
+            for key, array in tensors.items()
+        ]
+        about = {"version": _VERSION, "batches": self.batches, "samples": self.samples}
+        with atomic_file(target, force=force) as file:
+            file.write(build_header(infos, {_KEY: json.dumps(about)}))
+            for array in tensors.values():
+                file.write(array.reshape(-1).view(np.uint8).data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+        """Open a statistics file; its arrays are views of the mapped file.
+
+        Raises
+        ------
+        CheckpointError
+            If it is no statistics file, or damaged.
+        """
+        checkpoint = open_checkpoint(Path(path))
+        metadata = checkpoint.recipe().structure.get("metadata")
+        about = _about(metadata, path)
+        arrays: dict[str, dict[str, np.ndarray]] = {}
+        for info in checkpoint.tensors:
+            statistic, _, name = info.name.partition("/")
+            dtype = numpy_dtype(info.dtype)
+            if statistic not in STATISTICS or not name or dtype is None or dtype.kind != "f":
+                raise CheckpointError(
+                    f"{path}: a statistics file has no tensor {shown(info.name)} of {info.dtype}"
+                )
+            data = checkpoint.read(info.name).view(dtype).reshape(info.shape)
+            arrays.setdefault(statistic, {})[name] = data
+        return cls(arrays, about["batches"], about["samples"])
+
+
+def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
+    """Return what the metadata of a statistics file say of it."""
+    try:
+        about = json.loads(metadata[_KEY])
+        numbers = {key: about[key] for key in ("version", "batches", "samples")}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: is no statistics file; 'tensorcomp calibrate' writes them"
+        ) from error
+    if not all(type(number) is int and number >= 0 for number in numbers.values()):
+        raise CheckpointError(f"{path}: its metadata are damaged: {shown(str(about))}")
+    if numbers["version"] != _VERSION:
+        raise CheckpointError(
+            f"{path}: statistics of version {numbers['version']}, this tensorcomp reads {_VERSION}"
+        )
+    return numbers

@@ -1,0 +1,96 @@
+"""Weights from a checkpoint file into a model, strictly."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensorcomp._names import listed, shown
+from tensorcomp._torch_arrays import numpy_to_torch
+from tensorcomp.api.load import load_file
+from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.container.paths import is_compressed
+from tensorcomp.errors import CheckpointError
+from tensorcomp.pruning.targets import unwrapped
+
+_NESTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Set a model's parameters and buffers to those of a checkpoint file.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    path : str or path-like
+        A safetensors file, compressed or not, a torch file or an ``.npz`` archive, with exactly the
+        tensors of the model's state dict. Of tied tensors one is enough. A torch file may keep the
+        state dict as ``state_dict``, ``model_state_dict`` or ``model`` among other things.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If the file cannot be read, or a tensor is missing, not the model's, or of another shape;
+        the model is as it was then.
+    """
+    path, model = Path(path), unwrapped(model)
+    found = _tensors(path)
+    wanted = {
+        name: tensor
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if isinstance(tensor, torch.Tensor)
+    }
+    given = {id(wanted[name]) for name in found if name in wanted}
+    missing = [name for name, tensor in wanted.items() if id(tensor) not in given]
+    unknown = [name for name in found if name not in wanted]
+    problems = [f"lacks {listed(missing)}"] if missing else []
+    problems += [f"has {listed(unknown)} besides"] if unknown else []
+    if problems:
+        raise CheckpointError(f"{path}: does not fit the model: it {' and '.join(problems)}")
+    for name, tensor in found.items():
+        if tensor.shape != wanted[name].shape:
+            raise CheckpointError(
+                f"{path}: does not fit the model: {shown(name)} has the shape "
+                f"{list(tensor.shape)}, the model's {list(wanted[name].shape)}"
+            )
+    model.load_state_dict(found, strict=False)
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    with open_checkpoint(path) as checkpoint:
+        if is_compressed(checkpoint):
+            return load_file(path, framework="pt")
+        if checkpoint.kind == "torch":
+            return _state_dict(path)
+        return {info.name: _read(checkpoint, info) for info in checkpoint.tensors}
+
+
+def _read(checkpoint: Checkpoint, info: Any) -> torch.Tensor:
+    data = checkpoint.read(info.name).copy()  # the file is closed before they are used
+    tensor: torch.Tensor = numpy_to_torch(data, info.dtype, info.shape, "cpu")
+    return tensor
+
+
+def _state_dict(path: Path) -> dict[str, torch.Tensor]:
+    """Return the state dict of a torch file that could be opened."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    candidates = [loaded]
+    if isinstance(loaded, Mapping):
+        candidates += [loaded[key] for key in _NESTS if key in loaded]
+    for candidate in candidates:
+        if isinstance(candidate, Mapping) and candidate:
+            tensors = {key: value for key, value in candidate.items() if torch.is_tensor(value)}
+            if len(tensors) == len(candidate):
+                return tensors
+    raise CheckpointError(
+        f"{path}: holds no state dict of tensors, neither itself nor as one of {', '.join(_NESTS)}"
+    )

@@ -1,0 +1,1 @@
+"""Lottery tickets: rewound and pruned again, round by round."""

@@ -1,0 +1,169 @@
+"""Masks that hold while a model trains: what is pruned stays exactly zero."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from tensorcomp.errors import PruningError
+from tensorcomp.pruning.masked_parameter import Guard, find_parameter
+from tensorcomp.pruning.masking import Masks, kept_places
+from tensorcomp.pruning.targets import unwrapped
+
+
+class Hold:
+    """Masks that a model and its optimizer keep, until they are let go; made by `hold`.
+
+    In a ``with`` block, the masks are let go at its end. A copy of (model, optimizer, hold) made in
+    one go, by `copy.deepcopy` or pickled, is a hold on the copied model and optimizer.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    optimizer : torch.optim.Optimizer
+    guard : Guard
+        Attached to the model.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, guard: Guard) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._guard: Guard | None = guard
+        guard.follow(model, optimizer)
+
+    def release(self) -> None:
+        """Let go: no hook is left on model, parameters and optimizer. Weights stay as they are."""
+        if self._guard is not None:
+            self._guard.detach(self._model)
+        self._guard = None
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._guard is not None:
+            self._guard.follow(self._model, self._optimizer)
+
+
+def hold(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    masks: Masks,
+) -> Hold:
+    """Set pruned weights to zero, and keep them exactly there while the model trains.
+
+    Gradients are masked as they are accumulated, so that clipping by their norm does not count
+    what is pruned: training equals, bit for bit, that of a network whose weights are w ⊙ mask.
+    After each step of the optimizer the weights are masked again, whatever momentum, weight decay
+    or a gradient reduced among processes did to them. Before the model runs or gives its state
+    dict, and after it has loaded one, they are masked too, for what happens without this
+    optimizer: manual edits, and copies of the model, which hold the same masks until `release` is
+    called on them. The state dict gains no entry.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Alone or in DistributedDataParallel, DataParallel or `torch.compile`, wrapped before or
+        after.
+    optimizer : torch.optim.Optimizer
+        Which trains the model; of any kind.
+    masks : mapping of str to numpy.ndarray or torch.Tensor
+        By the names of ``model.named_parameters()``, without the ``module.`` of wrappers; bool, of
+        the parameters' shapes, true where a weight stays. A tied weight may be given by any of its
+        names.
+
+    Returns
+    -------
+    Hold
+        Whose `release`, or the end of a ``with`` block, lets go without a trace.
+
+    Raises
+    ------
+    PruningError
+        If there are no masks, a name is unknown, a mask is not bool or of another shape than its
+        parameter, names of one tied weight have unlike masks, the model is held already, or the
+        optimizer trains none of the masked weights; nothing is changed then.
+
+    Notes
+    -----
+    What `torch.func.functional_call` is given in place of parameters is not masked. Optimizer state
+    of pruned weights is left as it is. A model that is pickled whole takes its masks along, and
+    needs tensorcomp to be read.
+
+    References
+    ----------
+    The parametrisation w ⊙ mask: Zhu & Gupta 2017, "To prune, or not to prune".
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    >>> with hold(model, optimizer, {"weight": torch.tensor([[True, False]])}):
+    ...     _ = model(torch.ones(1, 2)).sum().backward()
+    ...     _ = optimizer.step()
+    >>> model.weight[0, 1].item()
+    0.0
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise PruningError(f"hold needs a torch optimizer; got a {type(optimizer).__name__}")
+    inner = unwrapped(model)
+    if any(Guard.of(module) is not None for module in inner.modules()):
+        raise PruningError("the model is held already; release it first")
+    kept = _kept_places(inner, masks)
+    if held := [name for name in kept if Guard.watches(inner.get_parameter(name))]:
+        raise PruningError(
+            f"{held[0]!r} is held already, as part of another model; release that first"
+        )
+    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    if not any(id(find_parameter(inner, name)) in trained for name in kept):
+        raise PruningError(
+            "the optimizer trains none of the masked weights; make it from this model's parameters"
+        )
+    guard = Guard(kept)
+    guard.attach(inner)
+    return Hold(inner, optimizer, guard)
+
+
+def release(model: nn.Module) -> None:
+    """Let go of a model that is held, or of a copy of one, without a trace.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+
+    Raises
+    ------
+    PruningError
+        If it is not held.
+    """
+    inner = unwrapped(model)
+    guard = Guard.of(inner)
+    if guard is None:
+        raise PruningError(f"this {type(inner).__name__} holds no masks; nothing to release")
+    guard.detach(inner)
+
+
+def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
+    """Return for each masked parameter, once, where it is kept; tensors of one's own."""
+    if not masks:
+        raise PruningError("there are no masks to hold; select some weights first")
+    kept = kept_places(model, masks)
+    for name in masks:
+        parameter = model.get_parameter(name)
+        if not parameter.is_floating_point():
+            raise PruningError(
+                f"parameter {name!r} holds {parameter.dtype}; only floats can be masked"
+            )
+    return {name: mask.clone() for name, mask in kept.items()}

@@ -1,0 +1,180 @@
+"""Pruning a model: score, then select. The model is left as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import Statistics
+from tensorcomp.pruning.calibration import calibrate
+from tensorcomp.pruning.losses import example_of
+from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.result import PruningResult
+from tensorcomp.pruning.signal_flow import synaptic_flow
+from tensorcomp.pruning.targets import Where, prunable_parameters
+from tensorcomp.pruning.weights import ModelWeights
+from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
+from tensorcomp.selection.schedules import exponential
+from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.select import USUAL_FLOOR, Scope, select
+from tensorcomp.selection.streaming_scores import Scores
+
+if TYPE_CHECKING:
+    import torch
+
+
+def prune(
+    model: torch.nn.Module,
+    score: str | Score = "magnitude",
+    sparsity: float | Mapping[str, float] | None = None,
+    *,
+    data: Iterable[Any] | None = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    batches: int | None = None,
+    example: torch.Tensor | None = None,
+    statistics: Statistics | None = None,
+    where: Where | None = None,
+    scope: Scope | None = None,
+    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    floor: float = USUAL_FLOOR,
+    ceiling: float = 1.0,
+    previous: PruningResult | None = None,
+    rounds: int | None = None,
+    threads: int | None = None,
+) -> PruningResult:
+    """Score the weights of a model and select those to prune.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Left as it was: weights, buffers, train flag, gradients, random numbers.
+    score : str or Score
+        ``magnitude``, ``random(SEED)``, ``gradient``, ``taylor``, ``snip``, ``grasp``, ``synflow``,
+        ``wanda``, ``lamp`` or ``obd``.
+    sparsity : float or mapping of str to float, optional
+        The exact part of the selected weights that is pruned, or that of each tensor; not given for
+        an ``nm`` granularity.
+    data : iterable, optional
+        Minibatches, for the scores that need them; see `calibrate`, also for `loss` and `batches`.
+    example : torch.Tensor, optional
+        An input, of which SynFlow takes the shape; by default that of the first minibatch.
+    statistics : Statistics, optional
+        In place of data: what `calibrate` measured.
+    where : str, sequence of str or callable, optional
+        Which parameters; by default the weights of linear and convolutional layers.
+    scope, granularity, floor, ceiling, threads : optional
+        See `select`.
+    previous : PruningResult, optional
+        Earlier pruning of the model; what it dropped is dropped again.
+    rounds : int, optional
+        In how many rounds, with densities that fall by an equal factor, weights are scored and
+        selected; 100 for SynFlow by default, else 1.
+
+    Raises
+    ------
+    PruningError
+        If the weights cannot be scored, or no selection obeys.
+    """
+    parsed, unit = parse_score(score), parse_granularity(granularity)
+    parameters = prunable_parameters(model, where)
+    weights = ModelWeights(parameters)
+    measure = _Measuring(model, parsed, weights, data, loss, batches, example, statistics, where)
+    masks = None if previous is None else previous.masks
+    if rounds is None:
+        rounds = 1 if statistics else parsed.rounds
+    size = sum(parameter.numel() for parameter in parameters.values())
+    for part in _parts(sparsity, rounds, size, masks):
+        scores = Scores(weights, parsed, measure.statistics(masks))
+        selection = select(
+            scores,
+            part,
+            scope=scope,
+            granularity=unit,
+            floor=floor,
+            ceiling=ceiling,
+            previous=masks,
+            threads=threads,
+        )
+        masks = {name: selection.mask(name) for name in selection.names}
+    assert masks is not None
+    return PruningResult(masks, str(parsed), unit)
+
+
+def _parts(
+    sparsity: float | Mapping[str, float] | None,
+    rounds: int,
+    size: int,
+    masks: Mapping[str, np.ndarray] | None,
+) -> Iterable[float | Mapping[str, float] | None]:
+    """Return the sparsity of each round."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise PruningError(f"rounds is an integer of at least 1; got {rounds!r}")
+    if rounds == 1 or sparsity is None:
+        return [sparsity]
+    if isinstance(sparsity, Mapping):
+        raise PruningError(
+            "rounds go with one sparsity for all tensors, not with one for each; give rounds=1"
+        )
+    dropped = sum(int(np.count_nonzero(~mask)) for mask in (masks or {}).values())
+    start = dropped / max(size, 1)
+    if isinstance(sparsity, Real) and sparsity <= start:
+        return [sparsity]  # nothing more to prune, which selection settles
+    if sparsity == 1:
+        raise PruningError(
+            "rounds that each prune the same part of what is left never prune all; give rounds=1"
+        )
+    return exponential(sparsity, rounds, start)
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """How what a score needs beside the weights is measured."""
+
+    model: torch.nn.Module
+    score: Score
+    weights: ModelWeights
+    data: Iterable[Any] | None
+    loss: Callable[..., torch.Tensor] | None
+    batches: int | None
+    example: torch.Tensor | None
+    given: Statistics | None
+    where: Where | None
+
+    def statistics(self, masks: Mapping[str, np.ndarray] | None) -> Statistics | None:
+        """Measure the model as it is under masks."""
+        name = self.score.statistic
+        if name is None or self.given is not None:
+            return self.given
+        if name == "synflow":
+            flow = synaptic_flow(self.model, self._example, list(self.weights), masks)
+            return Statistics({name: flow})
+        if self.data is None:
+            raise PruningError(
+                f"the score {self.score} needs data: give minibatches, or the statistics that "
+                "calibrate measured"
+            )
+        return calibrate(
+            self.model,
+            self.data,
+            statistics=(name,),
+            loss=self.loss,
+            batches=self.batches,
+            where=self.where,
+            masks=masks,
+        )
+
+    @functools.cached_property
+    def _example(self) -> torch.Tensor:
+        if self.example is not None:
+            return self.example
+        with untouched(self.model, weights=False):
+            for batch in self.data or ():
+                example: torch.Tensor = example_of(batch)
+                return example
+        raise PruningError("the score synflow needs the shape of an input: give an example")

@@ -1,0 +1,1 @@
+"""Which weights to prune: on arrays, without torch."""

@@ -1,0 +1,252 @@
+"""Which weights of a group of tensors are kept, for each kind of granularity and scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from tensorcomp._threads import Workers
+from tensorcomp.errors import PruningError
+from tensorcomp.kernels import native
+from tensorcomp.selection.granularity import NM, Granularity
+from tensorcomp.selection.kth_smallest import Cut, as_words, cut_lowest, keep_above, not_a_number
+from tensorcomp.selection.streaming_scores import Scores
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a tensor keeps.
+
+    Parameters
+    ----------
+    pruned : int
+        How many weights it loses.
+    mask : callable
+        Makes its mask, bool.
+    """
+
+    pruned: int
+    mask: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The fewest and the most weights that a tensor may lose."""
+
+    least: int
+    most: int
+
+
+def limits_of(scores: Scores, name: str, unit: Granularity, floor: float, ceiling: float) -> Limits:
+    """Return how many weights a tensor may lose under a floor and a ceiling of its density.
+
+    Where a tensor is too small for both, the floor counts; what was pruned earlier stays pruned.
+    """
+    size = scores.sizes[name]
+    smallest = size // max(math.prod(unit.units(scores.shapes[name], name)), 1)
+    kept = max(math.ceil(_decimal(floor) * size), min(smallest, size)) if floor > 0 else 0
+    most = max(size - kept, scores.dropped(name))
+    least = min(size - math.floor(_decimal(ceiling) * size), most)
+    return Limits(max(least, scores.dropped(name)), most)
+
+
+def _decimal(part: float) -> Fraction:
+    """Return what was written: 0.07 of 100 weights are 7, and not 7.000000000000001."""
+    return Fraction(repr(float(part)))
+
+
+def select_elements(
+    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], workers: Workers
+) -> dict[str, Kept]:
+    """Keep all but the lowest k elements of some tensors, within each tensor's limits.
+
+    A tensor whose limit is broken is held at it, and the others are cut anew; those on the side
+    that is broken more come first, which leads to the optimum.
+    """
+    cuts: dict[str, Cut] = {}
+    active = list(names)
+    while active:
+        found = cut_lowest(scores, active, k, workers)
+        over = {name: max(cut.count - limits[name].most, 0) for name, cut in found.items()}
+        under = {name: max(limits[name].least - cut.count, 0) for name, cut in found.items()}
+        broken = over if sum(over.values()) >= sum(under.values()) else under
+        if not any(broken.values()):
+            cuts.update(found)
+            break
+        for name in [name for name in active if broken[name]]:
+            held = limits[name].most if broken is over else limits[name].least
+            cuts.update(cut_lowest(scores, [name], held, workers))
+            active.remove(name)
+            k -= held
+
+    def kept(name: str) -> Kept:
+        return Kept(cuts[name].count, lambda: keep_above(scores, name, cuts[name]))
+
+    return {name: kept(name) for name in names}
+
+
+def select_units(
+    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], unit: Granularity
+) -> dict[str, Kept]:
+    """Keep all but the units of lowest score that leave nearest to k elements pruned.
+
+    The first ones of each tensor go before all others where its limit wants them gone, and the last
+    ones stay. What was pruned earlier counts, in units that stay as well.
+    """
+    tensors = [_Units.of(scores, name, unit, limits[name]) for name in names]
+    values = np.concatenate([tensor.scores for tensor in tensors])
+    weights = np.concatenate([tensor.weights for tensor in tensors])
+    turns = np.concatenate([tensor.turns for tensor in tensors])
+    order = np.lexsort((np.arange(values.size), values, turns))
+    totals = sum(map(scores.dropped, names)) + np.concatenate([[0], np.cumsum(weights[order])])
+    firm = int(np.count_nonzero(turns == _FIRST))
+    free = int(np.count_nonzero(turns == _FREE))
+    choices = np.abs(totals[firm : firm + free + 1] - k)
+    gone = np.zeros(values.size, np.bool_)
+    gone[order[: firm + int(np.argmin(choices))]] = True
+    kept, start = {}, 0
+    for tensor in tensors:
+        keep = ~gone[start : start + tensor.scores.size]
+        start += tensor.scores.size
+        kept[tensor.name] = _kept_units(scores, tensor, keep, unit)
+    return kept
+
+
+_FIRST, _FREE, _LAST = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The units of a tensor: their scores, the weights that each has left, whose turn is when."""
+
+    name: str
+    shape: tuple[int, ...]
+    scores: np.ndarray
+    weights: np.ndarray
+    turns: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Scores, name: str, unit: Granularity, limits: Limits) -> _Units:
+        shape = unit.units(scores.shapes[name], name)
+        sums = unit_scores(scores, name, unit)
+        _check_numbers(sums, name)
+        earlier, dropped = scores.earlier(name), scores.dropped(name)
+        weights = np.full(sums.size, scores.sizes[name] // max(sums.size, 1))
+        if earlier is not None:
+            weights = unit.sums(earlier).reshape(-1).astype(np.int64)
+        turns = np.full(sums.size, _FREE)
+        order = np.argsort(sums, kind="stable")
+        totals = dropped + np.cumsum(weights[order])
+        most = int(np.searchsorted(totals, limits.most, side="right"))
+        least = int(np.searchsorted(totals, limits.least)) + 1 if limits.least > dropped else 0
+        turns[order[most:]] = _LAST
+        turns[order[: max(min(least, most), int(np.count_nonzero(weights == 0)))]] = _FIRST
+        return cls(name, shape, sums, weights, turns)
+
+
+def unit_scores(scores: Scores, name: str, unit: Granularity) -> np.ndarray:
+    """Return the scores of a tensor's units, flat, float64; −∞ of those with no weight left."""
+    whole, earlier = scores[name], scores.earlier(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if earlier is None:
+            return unit.sums(whole).reshape(-1)
+        sums = unit.sums(np.where(earlier, whole, 0)).reshape(-1)
+    sums[unit.sums(earlier).reshape(-1) == 0] = -np.inf
+    return sums
+
+
+def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granularity) -> Kept:
+    shape = scores.shapes[tensor.name]
+
+    def mask() -> np.ndarray:
+        whole = unit.spread(keep.reshape(tensor.shape), shape)
+        earlier = scores.earlier(tensor.name)
+        return whole if earlier is None else whole & earlier
+
+    return Kept(scores.dropped(tensor.name) + int(tensor.weights[~keep].sum()), mask)
+
+
+def select_in_rows(
+    scores: Scores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
+) -> dict[str, Kept]:
+    """Keep all but the lowest elements of each row, as many in each as the tensor's k allows."""
+    kept = {}
+    for name in scores.names:
+        k = round(fractions[name] * scores.sizes[name])
+        if not limits[name].least <= k <= limits[name].most:
+            raise PruningError(
+                f"tensor {name!r}: {k} of {scores.sizes[name]} weights cannot be pruned: floor, "
+                f"ceiling and earlier masks allow {limits[name].least} to {limits[name].most}"
+            )
+        kept[name] = _rows_kept(scores, name, k)
+    return kept
+
+
+def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
+    shape = scores.shapes[name]
+    rows = shape[0] if len(shape) > 1 else 1
+    # Each row loses the same, but for one: together they lose k.
+    drop = np.diff(np.arange(rows + 1) * k // max(rows, 1))
+
+    def mask() -> np.ndarray:
+        columns = scores.sizes[name] // max(rows, 1)
+        places = np.empty((rows, columns), np.bool_)
+        for start, run in _whole_rows(scores, name) if places.size else ():
+            words = as_words(run.reshape(-1, columns))
+            first, last = start // columns, start // columns + len(words)
+            native.scores_mark_rows(words, drop[first:last], places[first:last])
+        return places
+
+    earlier = scores.earlier(name)
+    if earlier is not None and (mask().reshape(shape) > earlier).any():
+        raise PruningError(f"tensor {name!r}: earlier masks drop more of a row than is asked for")
+    _check_numbers_of(scores, name)
+    return Kept(k, mask)
+
+
+def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
+    """Keep the highest of each group of neighbours."""
+
+    def kept(name: str) -> Kept:
+        _check_numbers_of(scores, name)
+        earlier = scores.earlier(name)
+
+        def mask() -> np.ndarray:
+            if unit.axis == -1:
+                whole = np.empty(scores.shapes[name], np.bool_)
+                places = whole.reshape(-1)
+                for start, run in _whole_rows(scores, name):
+                    places[start : start + run.size] = unit.keeps(run)
+            else:
+                whole = unit.keeps(scores[name])
+            return whole if earlier is None else whole & earlier
+
+        size = scores.sizes[name]
+        pruned = size - size // unit.group * unit.keep
+        return Kept(pruned if earlier is None else int(np.count_nonzero(~mask())), mask)
+
+    return {name: kept(name) for name in scores.names}
+
+
+def _whole_rows(scores: Scores, name: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the scores of a tensor in flat runs of whole rows; a vector is one row."""
+    if len(scores.shapes[name]) > 1:
+        yield from scores.runs(name)
+    else:
+        yield 0, scores[name].reshape(-1)
+
+
+def _check_numbers_of(scores: Scores, name: str) -> None:
+    """Require scores that are numbers, run by run."""
+    for _, run in scores.runs(name):
+        _check_numbers(run, name)
+
+
+def _check_numbers(scores: np.ndarray, name: str) -> None:
+    """Require scores that are numbers."""
+    if np.isnan(scores).any():
+        raise not_a_number(name)

@@ -1,0 +1,150 @@
+"""Finding the lowest k of many scores by (score, flat index), in a few passes and little memory.
+
+Scores become integer keys in their order (kernels/scores.c); a radix search finds the k-th, 16 bits
+a pass, so that nothing is sorted or gathered, and scores are computed anew in each pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tensorcomp._threads import Workers
+from tensorcomp.errors import PruningError
+from tensorcomp.kernels import native
+from tensorcomp.selection.streaming_scores import Scores
+
+_DIGIT = 16  # bits of a key that a pass decides
+
+# Runs of one tensor that stand side by side: its name and where they start and stop.
+_Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which of a tensor's elements are among the lowest.
+
+    Parameters
+    ----------
+    key : int
+        Those whose key is lower.
+    stop : int
+        Of those whose key is equal, the ones whose flat index is lower than this.
+    count : int
+        How many these are together.
+    """
+
+    key: int
+    stop: int
+    count: int
+
+
+def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -> dict[str, Cut]:
+    """Return the cuts of tensors whose lowest k scores are looked for together.
+
+    Parameters
+    ----------
+    scores : Scores
+    names : sequence of str
+        The tensors, in the order that decides between equal scores.
+    k : int
+        From 0 to their elements.
+    workers : Workers
+
+    Raises
+    ------
+    PruningError
+        If a score is NaN.
+    """
+    bits = 8 * scores.dtype.itemsize
+    parts = _parts(scores, names) if any(scores.sizes[name] for name in names) else []
+    # Even if none is to go, all are looked at: a NaN is an error whatever the number.
+    limit = _kth_key(scores, parts, max(k, 1), bits, workers) if parts else 0
+
+    def count(part: _Part) -> tuple[int, list[tuple[int, int, int]]]:
+        below, equal, found = 0, [], np.empty(2, np.int64)
+        for start, run in scores.runs(*part):
+            native.scores_count_below(as_words(run), limit, found)
+            below += int(found[0])
+            equal.append((start, start + run.size, int(found[1])))
+        return below, equal
+
+    if not k:
+        parts = []
+    counts = [found for _, found in workers.in_order(count, parts)]
+    ties = k - sum(below for below, _ in counts)
+    cuts = {name: Cut(limit, 0, 0) for name in names}
+    for (name, _), (below, equal) in zip(parts, counts, strict=True):
+        cut = cuts[name]
+        stop, taken = cut.stop, 0
+        for start, end, same in equal:
+            if not ties:
+                break
+            stop = end if same <= ties else _place(scores, name, (start, end), limit, ties)
+            taken += min(same, ties)
+            ties -= min(same, ties)
+        cuts[name] = Cut(limit, stop, cut.count + below + taken)
+    return cuts
+
+
+def keep_above(scores: Scores, name: str, cut: Cut) -> np.ndarray:
+    """Return the mask of a tensor's elements that a cut leaves, bool, flat."""
+    mask = np.empty(scores.sizes[name], np.bool_)
+    for start, run in scores.runs(name):
+        places = mask[start : start + run.size]
+        native.scores_mark_above(as_words(run), cut.key, cut.stop - start, places)
+    return mask
+
+
+def not_a_number(name: str) -> PruningError:
+    """Return the error of a NaN among a tensor's scores."""
+    return PruningError(
+        f"tensor {name!r}: a score is NaN; its weights or its statistics are broken"
+    )
+
+
+def as_words(run: np.ndarray) -> np.ndarray:
+    """Return scores as the kernels take them: their bits."""
+    return run.view(np.uint32 if run.itemsize == 4 else np.uint64)
+
+
+def _kth_key(scores: Scores, parts: list[_Part], k: int, bits: int, workers: Workers) -> int:
+    """Return the k-th lowest key (from 1)."""
+    found = 0
+    for shift in range(bits - _DIGIT, -1, -_DIGIT):
+
+        def count(part: _Part, shift: int = shift, found: int = found) -> np.ndarray:
+            counts = np.zeros(1 << _DIGIT, np.int64)
+            for _, run in scores.runs(*part):
+                if native.scores_count_digits(as_words(run), found, shift, counts):
+                    raise not_a_number(part[0])
+            return counts
+
+        totals = np.zeros(1 << _DIGIT, np.int64)
+        for _, counts in workers.in_order(count, parts):
+            totals += counts
+        totals = np.cumsum(totals)
+        digit = int(np.searchsorted(totals, k))
+        k -= int(totals[digit - 1]) if digit else 0
+        found = found << _DIGIT | digit
+    return found
+
+
+def _place(scores: Scores, name: str, bounds: tuple[int, int], limit: int, ties: int) -> int:
+    """Return the flat index behind the given number of keys of a run that equal the limit."""
+    start, run = next(scores.runs(name, [bounds]))
+    return start + 1 + native.scores_find_equal(as_words(run), limit, ties)
+
+
+def _parts(scores: Scores, names: Sequence[str]) -> list[_Part]:
+    """Cut tensors into parts of some runs each, small enough for threads to share."""
+    some = 16
+    return [
+        (name, bounds[i : i + some])
+        for name in names
+        for bounds in [scores.bounds(name)]
+        for i in range(0, len(bounds), some)
+    ]

@@ -1,0 +1,257 @@
+"""Selecting what is pruned: exactly as many weights as asked for, the lowest by (score, index).
+
+Of n weights, k = round(sparsity · n) are pruned, ties to even: those whose scores are lowest, of
+equal ones those that come first. Tensors follow each other in the order of their names, so the
+choice does not depend on how they were listed, nor on the machine or the number of threads.
+
+Nothing of the size of the model is kept: a `Selection` knows thresholds, and makes the mask of a
+tensor when it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TypeAlias
+
+import numpy as np
+
+from tensorcomp._threads import Workers, available_threads
+from tensorcomp.errors import PruningError
+from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
+from tensorcomp.selection.groups import (
+    Kept,
+    Limits,
+    limits_of,
+    select_elements,
+    select_in_groups_of_neighbours,
+    select_in_rows,
+    select_units,
+)
+from tensorcomp.selection.streaming_scores import GivenScores, PrunedScores, Scores
+
+Scope: TypeAlias = "str | Callable[[str], Hashable]"
+SCOPES = ("global", "tensor", "row")
+
+USUAL_FLOOR = 0.001
+
+_WORTH_THREADS = 1 << 21  # weights; fewer are done before a thread has started
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which weights of each tensor are kept.
+
+    Attributes
+    ----------
+    granularity : Granularity
+    sizes : mapping of str to int
+        Weights of each tensor, in the order of names.
+    pruned : mapping of str to int
+        How many of them are pruned.
+    """
+
+    granularity: Granularity
+    sizes: Mapping[str, int]
+    pruned: Mapping[str, int]
+    _masks: Callable[[str], np.ndarray]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors."""
+        return tuple(self.sizes)
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of the weights that is pruned."""
+        return sum(self.pruned.values()) / max(sum(self.sizes.values()), 1)
+
+    def mask(self, name: str) -> np.ndarray:
+        """Return the mask of a tensor: bool, of its shape, true where weights are kept."""
+        return self._masks(name)
+
+
+def select(
+    scores: Scores | Mapping[str, np.ndarray],
+    sparsity: float | Mapping[str, float] | None = None,
+    *,
+    scope: Scope | None = None,
+    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    floor: float = USUAL_FLOOR,
+    ceiling: float = 1.0,
+    previous: Mapping[str, np.ndarray] | None = None,
+    threads: int | None = None,
+) -> Selection:
+    """Select the weights to prune.
+
+    Parameters
+    ----------
+    scores : Scores or mapping of str to numpy.ndarray
+        Higher = keep.
+    sparsity : float or mapping of str to float
+        The part of all weights that is pruned, from 0 to 1; or that of each tensor. Not given where
+        the granularity is a pattern (`NM`), which says it.
+    scope : {"global", "tensor", "row"} or callable, optional
+        Among which weights the lowest are looked for: all, those of a tensor, those of a row (slice
+        of the first axis), or those of all tensors for which a function of the name gives the same.
+        By default what is usual for the score, ``row`` for Wanda, else ``global``; where several
+        weights are pruned together ``tensor``.
+    granularity : Granularity or str
+        What is pruned together. Of units of several weights, as many are pruned as come nearest to
+        k weights.
+    floor : float
+        The least density of each tensor, so that none is cut off; more than 0 keeps at least one
+        unit of each. 0 allows all.
+    ceiling : float
+        The greatest density of each tensor.
+    previous : mapping of str to numpy.ndarray, optional
+        Masks, bool: what they drop is among what is pruned.
+    threads : int, optional
+        All available processors by default. The selection does not depend on it.
+
+    Raises
+    ------
+    PruningError
+        If scores are no arrays of floats, one is NaN, a shape does not suit the granularity, or no
+        selection obeys.
+    """
+    if not isinstance(scores, Scores):
+        scores = GivenScores(scores)
+    if not scores.names:
+        raise PruningError("there is no tensor to prune")
+    unit = parse_granularity(granularity)
+    for name in scores.names:
+        unit.units(scores.shapes[name], name)
+    if previous is not None:
+        scores = PrunedScores(scores, previous)
+    if isinstance(unit, NM):
+        return _pattern(scores, unit, sparsity, scope, floor, ceiling)
+    fractions = _fractions(scores, sparsity)
+    _check_limits(floor, ceiling)
+    if scope is None:
+        # Sums of whole units tell more of their size than of their worth: no match across tensors.
+        usual = scores.score.scope if isinstance(unit, Element) else "tensor"
+        scope = "tensor" if isinstance(sparsity, Mapping) and usual == "global" else usual
+    if isinstance(sparsity, Mapping) and scope not in ("tensor", "row"):
+        raise PruningError("a sparsity for each tensor goes with the scope tensor or row")
+    limits = {name: limits_of(scores, name, unit, floor, ceiling) for name in scores.names}
+    if scope == "row":
+        if not isinstance(unit, Element):
+            raise PruningError(f"the scope row is for single weights, not for {unit}")
+        return _selection(scores, unit, select_in_rows(scores, fractions, limits))
+    kept: dict[str, Kept] = {}
+    few = sum(scores.sizes.values()) < _WORTH_THREADS
+    with Workers(1 if few else threads or available_threads()) as workers:
+        for names in _groups(scores, scope):
+            k = round(fractions[names[0]] * sum(scores.sizes[name] for name in names))
+            if isinstance(unit, Element):
+                _check_reachable(scores, names, k, limits)
+                kept.update(select_elements(scores, names, k, limits, workers))
+            else:
+                _check_reachable(scores, names, k, limits, slack=_largest(scores, names, unit) // 2)
+                kept.update(select_units(scores, names, k, limits, unit))
+    return _selection(scores, unit, kept)
+
+
+def _selection(scores: Scores, unit: Granularity, kept: Mapping[str, Kept]) -> Selection:
+    return Selection(
+        unit,
+        dict(scores.sizes),
+        {name: kept[name].pruned for name in scores.names},
+        lambda name: kept[name].mask().reshape(scores.shapes[name]),
+    )
+
+
+def _pattern(
+    scores: Scores, unit: NM, sparsity: object, scope: object, floor: float, ceiling: float
+) -> Selection:
+    """Return the selection of a pattern, which knows its sparsity itself."""
+    if sparsity not in (None, unit.sparsity) or scope is not None:
+        raise PruningError(
+            f"{unit} says by itself which part is pruned ({unit.sparsity:g}), and where; give no "
+            "other sparsity and no scope"
+        )
+    _check_limits(floor, ceiling)
+    if not floor <= unit.keep / unit.group <= ceiling:
+        raise PruningError(
+            f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g} "
+            "as floor and ceiling say"
+        )
+    return _selection(scores, unit, select_in_groups_of_neighbours(scores, unit))
+
+
+def _fractions(scores: Scores, sparsity: float | Mapping[str, float] | None) -> dict[str, float]:
+    """Return the sparsity of each tensor."""
+    if sparsity is None:
+        raise PruningError("how much is to be pruned is not said; give a sparsity from 0 to 1")
+    if not isinstance(sparsity, Mapping):
+        _check_part("sparsity", sparsity)
+        return dict.fromkeys(scores.names, sparsity)
+    unknown, missing = set(sparsity) - set(scores.names), set(scores.names) - set(sparsity)
+    if unknown or missing:
+        which = f"no tensor is called {min(unknown)!r}" if unknown else f"none for {min(missing)!r}"
+        raise PruningError(f"the sparsities of single tensors do not fit: {which}")
+    for name, part in sparsity.items():
+        _check_part(f"the sparsity of {name!r}", part)
+    return dict(sparsity)
+
+
+def _check_limits(floor: float, ceiling: float) -> None:
+    _check_part("floor", floor)
+    _check_part("ceiling", ceiling)
+    if floor > ceiling:
+        raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
+
+
+def _check_part(what: str, value: object) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:  # type: ignore[operator]
+        raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
+
+
+def _groups(scores: Scores, scope: Scope) -> list[list[str]]:
+    """Return the tensors whose weights compete with each other, group by group."""
+    if scope == "global":
+        return [list(scores.names)]
+    if scope == "tensor":
+        return [[name] for name in scores.names]
+    if not callable(scope):
+        raise PruningError(f"scope is one of {', '.join(SCOPES)} or a function; got {scope!r}")
+    groups: dict[Hashable, list[str]] = {}
+    for name in scores.names:
+        groups.setdefault(scope(name), []).append(name)
+    return list(groups.values())
+
+
+def _largest(scores: Scores, names: Sequence[str], unit: Granularity) -> int:
+    """Return the weights of the largest unit."""
+    counts = {name: math.prod(unit.units(scores.shapes[name], name)) for name in names}
+    return max(scores.sizes[name] // max(counts[name], 1) for name in names)
+
+
+def _check_reachable(
+    scores: Scores,
+    names: Sequence[str],
+    k: int,
+    limits: Mapping[str, Limits],
+    *,
+    slack: int = 0,
+) -> None:
+    """Require that the limits of the tensors allow k pruned weights, or as few more or less."""
+    least = sum(limits[name].least for name in names)
+    most = sum(limits[name].most for name in names)
+    if least - slack <= k <= most + slack:
+        return
+    size = sum(scores.sizes[name] for name in names)
+    which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
+    if k > most:
+        raise PruningError(
+            f"{which}: {k} of {size} weights cannot be pruned, only {most}: the floor keeps the "
+            "others; lower the sparsity or the floor (0 lets whole tensors go)"
+        )
+    raise PruningError(
+        f"{which}: {k} of {size} weights are fewer than the {least} that must be pruned: earlier "
+        "masks or the ceiling want more"
+    )

@@ -1,0 +1,1 @@
+"""Pruning of checkpoints that are files."""

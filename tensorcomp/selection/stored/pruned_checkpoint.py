@@ -1,0 +1,135 @@
+"""Pruning of stored checkpoints: a source of tensors, and one that gives them pruned.
+
+Scores are computed run by run from the mapped file, and a mask when its tensor is read, so nothing
+of the size of the model is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp.checkpoints.base import Recipe, Source
+from tensorcomp.container.records import PruningRecord
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import PruningError
+from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.selection.mask_checks import pruned
+
+if TYPE_CHECKING:
+    from tensorcomp.selection.select import Selection
+
+_LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all their digits
+
+
+@dataclass(frozen=True)
+class PrunedTensor:
+    """A tensor after pruning.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        Its bytes, flat uint8: +0.0 where it was pruned, all other bits as they were.
+    original : numpy.ndarray
+        Its bytes before.
+    record : PruningRecord
+    cost : ErrorSums
+        Of the original and what is left of it.
+    """
+
+    data: np.ndarray
+    original: np.ndarray
+    record: PruningRecord
+    cost: ErrorSums
+
+
+class PrunedSource:
+    """A source whose selected tensors are read as they are after pruning.
+
+    Parameters
+    ----------
+    original : Source
+        Must stay open.
+    selection : Selection
+    score : str
+        The score's text, for the record.
+    keys : mapping of str to str
+        The selected tensors, and under which name each is in the selection.
+
+    Attributes
+    ----------
+    tensors, aliases, nbytes
+        As in the original.
+    """
+
+    def __init__(
+        self, original: Source, selection: Selection, score: str, keys: Mapping[str, str]
+    ) -> None:
+        self.original = original
+        self.tensors = original.tensors
+        self.aliases = original.aliases
+        self.nbytes = original.nbytes
+        self._selection = selection
+        self._score = score
+        self._keys = dict(keys)
+        self._infos = {info.name: info for info in self.tensors if info.name in keys}
+
+    def recipe(self) -> Recipe:
+        """Return what rebuilds the file, as of the original."""
+        return self.original.recipe()
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's bytes after pruning, flat uint8: a copy if it is selected."""
+        tensor = self.prune(name)
+        return self.original.read(name) if tensor is None else tensor.data
+
+    def planned(self) -> dict[str, PruningRecord]:
+        """Return the records of the selected tensors without their cost."""
+        unit = str(self._selection.granularity)
+        return {
+            name: PruningRecord(self._score, unit, self._selection.pruned[key], 0.0)
+            for name, key in self._keys.items()
+        }
+
+    def is_selected(self, name: str) -> bool:
+        """Return whether a tensor is pruned, even if it happens to lose nothing."""
+        return name in self._keys
+
+    def prune(self, name: str) -> PrunedTensor | None:
+        """Return a tensor after pruning; None if it is not selected.
+
+        Raises
+        ------
+        PruningError
+            If it holds NaN or infinity.
+        """
+        key = self._keys.get(name)
+        if key is None:
+            return None
+        info, original = self._infos[name], self.original.read(name)
+        dtype = numpy_dtype(info.dtype)
+        assert dtype is not None
+        weights = original.view(dtype)
+        left = pruned(weights, self._selection.mask(key).reshape(-1))
+        cost = measure(weights, left)
+        _require_finite(name, cost)
+        unit, count = str(self._selection.granularity), self._selection.pruned[key]
+        record = PruningRecord(self._score, unit, count, cost.rel_l2)
+        return PrunedTensor(left.view(np.uint8), original, record, cost)
+
+
+def _require_finite(name: str, cost: ErrorSums) -> None:
+    if cost.equal_nonfinite or cost.unequal_nonfinite:
+        raise PruningError(
+            f"tensor {shown(name)} holds NaN or infinity; leave it out by 'where' "
+            "(--prune-where), or mend it"
+        )
+    if cost.x_max and not _LEAST < cost.x_squared < _MOST:
+        raise PruningError(
+            f"tensor {shown(name)}: the squares of its weights leave the range of float64; leave "
+            "it out by 'where' (--prune-where)"
+        )

@@ -1,0 +1,155 @@
+"""Selecting the weights of stored checkpoints: scores, statistics and limits brought together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tensorcomp._names import listed
+from tensorcomp.checkpoints.base import Source
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import Statistics
+from tensorcomp.selection.adaptive import select_within_error, select_within_size
+from tensorcomp.selection.request import Pruning
+from tensorcomp.selection.scores import OptimalBrainDamage, Score, parse_score
+from tensorcomp.selection.select import Selection, select
+from tensorcomp.selection.stored.adam import second_moments
+from tensorcomp.selection.stored.matching import match_names
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
+from tensorcomp.selection.stored.tensors import Chosen, ChosenWeights, choose, twins
+from tensorcomp.selection.streaming_scores import Scores
+
+
+def pruned_sources(
+    sources: Sequence[Source],
+    pruning: Pruning,
+    keys: Sequence[Mapping[str, str]] | None = None,
+    *,
+    file_size: Callable[[list[PrunedSource]], int] | None = None,
+    threads: int | None = None,
+) -> list[PrunedSource]:
+    """Select the weights of one model, in one file or several, and return its sources pruned.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        All files of the model; they must stay open.
+    pruning : Pruning
+    keys : sequence of mapping of str to str, optional
+        For each source, names of its tensors that no other's has; by default their own.
+    file_size : callable, optional
+        Returns the bytes of all compressed files together; for a target size.
+    threads : int, optional
+        All available processors by default. The selection does not depend on it.
+
+    Raises
+    ------
+    PruningError
+        If nothing is selected, a statistic is missing or of another shape, a score is NaN, or the
+        target cannot be reached.
+    """
+    if keys is None:
+        keys = [{info.name: info.name for info in source.tensors} for source in sources]
+    chosen = choose(sources, keys, pruning.selectors)
+    score = parse_score(pruning.score)
+    chosen, score, statistics = _with_statistics(sources, chosen, score, pruning)
+    copies = twins(chosen, _measured_apart(score, statistics, pruning))
+    single = [item for item in chosen if item.key not in copies]
+    scores = Scores(ChosenWeights(single), score, statistics)
+    own = [
+        {i.info.name: copies.get(i.key, i.key) for i in chosen if i.source is source}
+        for source in sources
+    ]
+
+    def pruned(selection: Selection) -> list[PrunedSource]:
+        return [
+            PrunedSource(source, selection, str(score), names)
+            for source, names in zip(sources, own, strict=True)
+        ]
+
+    size = None if file_size is None else lambda selection: file_size(pruned(selection))
+    return pruned(_select(scores, pruning, size, threads))
+
+
+def _with_statistics(
+    sources: Sequence[Source], chosen: list[Chosen], score: Score, pruning: Pruning
+) -> tuple[list[Chosen], Score, Statistics | None]:
+    """Return what a score needs beside the weights, by the tensors' keys."""
+    if score.statistic is None:
+        if pruning.stats is not None:
+            raise PruningError(f"the score {score} needs no statistics; leave them out")
+        return chosen, score, None
+    if pruning.stats is None:
+        if not isinstance(score, OptimalBrainDamage):
+            return chosen, score, None
+        every = pruning.selectors is not None
+        damage, moments = second_moments(sources, chosen, all_of_them=every)
+        found = [item for item in chosen if item.key in damage.factors]
+        return found, damage, moments
+    given = pruning.stats
+    statistics = given if isinstance(given, Statistics) else Statistics.load(given)
+    tensors = statistics.arrays.get(score.statistic)
+    if tensors is None:
+        return chosen, score, statistics
+    names = match_names({item.key: item.names for item in chosen}, tensors)
+    if not names:
+        raise PruningError(
+            f"the statistics are of another model: of {listed(sorted(tensors))}; the checkpoint "
+            f"has {listed([item.key for item in chosen])}"
+        )
+    renamed = {key: tensors[name] for key, name in names.items()}
+    arrays = {**statistics.arrays, score.statistic: renamed}
+    return chosen, score, Statistics(arrays, statistics.batches, statistics.samples)
+
+
+def _measured_apart(
+    score: Score, statistics: Statistics | None, pruning: Pruning
+) -> frozenset[str]:
+    """Return the tensors that have a statistic or a sparsity of their own."""
+    if isinstance(pruning.sparsity, Mapping):
+        return frozenset(pruning.sparsity)
+    if score.statistic is None or statistics is None:
+        return frozenset()
+    return frozenset(statistics.arrays.get(score.statistic, ()))
+
+
+def _select(
+    scores: Scores,
+    pruning: Pruning,
+    file_size: Callable[[Selection], int] | None,
+    threads: int | None,
+) -> Selection:
+    if pruning.max_rel_l2 is None and pruning.target_size is None:
+        return select(
+            scores,
+            pruning.sparsity,
+            scope=pruning.scope,
+            granularity=pruning.granularity,
+            floor=pruning.floor,
+            ceiling=pruning.ceiling,
+            threads=threads,
+        )
+    if pruning.scope not in (None, "tensor"):
+        raise PruningError(
+            f"an error or a size gives each tensor a sparsity of its own: the scope is tensor, not "
+            f"{pruning.scope}"
+        )
+    if pruning.max_rel_l2 is not None:
+        return select_within_error(
+            scores,
+            pruning.max_rel_l2,
+            granularity=pruning.granularity,
+            floor=pruning.floor,
+            ceiling=pruning.ceiling,
+            threads=threads,
+        )
+    if file_size is None or pruning.target_size is None:
+        raise PruningError("a target size needs files to be written; give a sparsity here")
+    return select_within_size(
+        scores,
+        pruning.target_size,
+        file_size,
+        granularity=pruning.granularity,
+        floor=pruning.floor,
+        ceiling=pruning.ceiling,
+        threads=threads,
+    )

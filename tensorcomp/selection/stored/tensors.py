@@ -1,0 +1,163 @@
+"""Which tensors of stored checkpoints are pruned, and what equal ones among them share.
+
+Several files are one model: their tensors are selected together, under names that are theirs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp._names import listed, shown
+from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.codecs.rounding import is_real
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.roles.classify import roles_of
+from tensorcomp.planning.rules import Rule
+
+USUAL = ("linear", "conv")
+_LOOK_BYTES = 256  # at both ends of a tensor, to tell most from each other
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One tensor that is to be pruned.
+
+    Parameters
+    ----------
+    key : str
+        Its name among the tensors of all files.
+    source : Source
+        The file that holds it.
+    info : TensorInfo
+    names : tuple of str
+        Its name in the file, and the further ones of tied weights.
+    """
+
+    key: str
+    source: Source
+    info: TensorInfo
+    names: tuple[str, ...]
+
+    def read(self) -> np.ndarray:
+        """Return its weights, of its shape; a view of the file where that allows it."""
+        dtype = numpy_dtype(self.info.dtype)
+        assert dtype is not None
+        return self.source.read(self.info.name).view(dtype).reshape(self.info.shape)
+
+
+class ChosenWeights(Mapping[str, np.ndarray]):
+    """The weights of chosen tensors by key, read when they are asked for."""
+
+    def __init__(self, chosen: Sequence[Chosen]) -> None:
+        self._chosen = {item.key: item for item in sorted(chosen, key=lambda item: item.key)}
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        """Return a tensor's weights."""
+        return self._chosen[key].read()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self._chosen)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._chosen)
+
+
+def choose(
+    sources: Sequence[Source],
+    keys: Sequence[Mapping[str, str]],
+    where: Sequence[str] | None,
+) -> list[Chosen]:
+    """Return the tensors that selectors name, in the order of the files.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    keys : sequence of mapping of str to str
+        For each source, what its tensors are called among those of all.
+    where : sequence of str, optional
+        Roles, names, patterns of names, or ``all`` (see `planning.rules`); by default the matrices
+        and kernels of layers. Only floats are taken.
+
+    Raises
+    ------
+    PruningError
+        If a selector names nothing that can be pruned.
+    """
+    rules = [Rule(selector, "") for selector in (USUAL if where is None else where)]
+    used: set[str] = set()
+    chosen: list[Chosen] = []
+    for source, names in zip(sources, keys, strict=True):
+        roles = roles_of(source.tensors)
+        tied: dict[str, list[str]] = {}
+        for alias, name in source.aliases.items():
+            tied.setdefault(name, []).append(alias)
+        for info in source.tensors:
+            if not _may_be_pruned(info):
+                continue
+            own = (info.name, *tied.get(info.name, ()))
+            role = roles[info.name]
+            key = names[info.name]
+            called = {key, *own}
+            found = [r.selector for r in rules if any(r.selects(name, role) for name in called)]
+            if found:
+                used.update(found)
+                chosen.append(Chosen(key, source, info, own))
+    _require_used(rules, used, where)
+    return chosen
+
+
+def _may_be_pruned(info: TensorInfo) -> bool:
+    """Return whether a tensor holds floats of a type that has a zero."""
+    dtype = numpy_dtype(info.dtype)
+    return dtype is not None and is_real(dtype) and 0 not in info.shape
+
+
+def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | None) -> None:
+    if where is None and not used:
+        raise PruningError(
+            "no matrix or kernel of a layer is there to be pruned; say what is by 'where' "
+            "(--prune-where)"
+        )
+    unused = [rule.selector for rule in rules if rule.selector not in used]
+    if where is not None and unused:
+        raise PruningError(f"where={listed(unused)} selects no tensor of floats")
+    if where is not None and not rules:
+        raise PruningError("where selects nothing: it is empty")
+
+
+def twins(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[str, str]:
+    """Return for each tensor that equals another bit for bit which one is pruned in its place.
+
+    Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
+    others as it is.
+
+    Parameters
+    ----------
+    chosen : sequence of Chosen
+    apart : collection of str
+        Keys of tensors that are pruned by themselves, equal to others or not.
+    """
+    first_with: dict[tuple[str, tuple[int, ...], bytes], list[Chosen]] = {}
+    found = {}
+    for item in sorted(chosen, key=lambda item: (item.key not in apart, item.key)):
+        data = item.source.read(item.info.name)
+        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        alike = first_with.setdefault((item.info.dtype, item.info.shape, ends), [])
+        for other in alike if item.key not in apart else ():
+            if np.array_equal(other.source.read(other.info.name), data):
+                found[item.key] = other.key
+                break
+        else:
+            alike.append(item)
+    return found
+
+
+def describe(item: Chosen) -> str:
+    """Return how a message calls a tensor."""
+    return f"tensor {shown(item.key)}"

@@ -1,0 +1,233 @@
+"""Scores of some tensors, computed run by run when they are asked for: never all at once.
+
+But for those that must see a tensor whole (`Lamp`), which are computed once and kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tensorcomp.codecs.rounding import is_float
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import Statistics
+from tensorcomp.selection.mask_checks import require_mask
+from tensorcomp.selection.scores import Score
+from tensorcomp.selection.scores.base import widened
+
+RUN = 1 << 18  # elements; a run's scores stay in the cache
+
+
+class Scores(Mapping[str, np.ndarray]):
+    """The scores of tensors: a mapping from names to arrays of the tensors' shapes.
+
+    Parameters
+    ----------
+    weights : mapping of str to numpy.ndarray
+    score : Score
+    statistics : Statistics, optional
+        What the score needs beside the weights.
+
+    Raises
+    ------
+    PruningError
+        If a statistic is missing or has another shape than its tensor.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, np.ndarray],
+        score: Score,
+        statistics: Statistics | None = None,
+    ) -> None:
+        self.weights = weights
+        self.score = score
+        self.statistics = statistics
+        self.names = tuple(sorted(weights))
+        self._kept: dict[str, np.ndarray] = {}
+        self._statistics: dict[str, np.ndarray] = {}
+        self.shapes = {name: weights[name].shape for name in self.names}
+        self.sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        if score.statistic is not None:
+            if statistics is None:
+                raise PruningError(
+                    f"the score {score} needs the statistic {score.statistic!r}: give data, or a "
+                    "file of 'tensorcomp calibrate'"
+                )
+            for name in self.names:
+                self._statistics[name] = self._checked(statistics, name)
+
+    def _checked(self, statistics: Statistics, name: str) -> np.ndarray:
+        assert self.score.statistic is not None
+        array, shape = statistics.of(self.score.statistic, name), self.shapes[name]
+        if array.shape not in (shape, shape[1:]):
+            raise PruningError(
+                f"tensor {name!r} has the shape {list(shape)}, its statistic "
+                f"{self.score.statistic!r} {list(array.shape)}: it is of another model"
+            )
+        return array
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        """What all runs are: float32, or float64 where a tensor's scores are that."""
+        kinds = {self.weights[name].dtype for name in self.names}
+        kinds |= {statistic.dtype for statistic in self._statistics.values()}
+        double = self.score.double or any(kind == np.float64 for kind in kinds)
+        return np.dtype(np.float64 if double else np.float32)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor's scores."""
+        if len(self.bounds(name)) == 1:
+            return next(self.runs(name))[1].reshape(self.shapes[name])
+        whole = np.empty(self.shapes[name], self.dtype)
+        for start, run in self.runs(name):
+            whole.reshape(-1)[start : start + run.size] = run
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self.names)
+
+    def earlier(self, name: str) -> np.ndarray | None:
+        """Return the mask of earlier pruning of a tensor, if there is one."""
+        return None
+
+    def dropped(self, name: str) -> int:
+        """Return how many elements of a tensor were pruned earlier."""
+        earlier = self.earlier(name)
+        return 0 if earlier is None else int(np.count_nonzero(~earlier))
+
+    def bounds(self, name: str) -> list[tuple[int, int]]:
+        """Return where a tensor's runs start and stop: whole rows, at least one run."""
+        size, length = self.sizes[name], self._run_length(name)
+        starts = range(0, max(size, 1), length)
+        return [(start, min(start + length, size)) for start in starts]
+
+    def runs(
+        self, name: str, bounds: Sequence[tuple[int, int]] | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield a tensor's scores in flat runs: the first index of each, and the scores, `dtype`.
+
+        Parameters
+        ----------
+        name : str
+        bounds : sequence of tuple of int, optional
+            Some of `bounds`; all by default.
+        """
+        if not self.score.elementwise:
+            yield 0, self._whole(name)
+            return
+        flat = self.weights[name].reshape(-1)
+        for start, stop in self.bounds(name) if bounds is None else bounds:
+            scores = self._run(name, flat[start:stop], start)
+            yield start, scores.astype(self.dtype, copy=False)
+
+    def _whole(self, name: str) -> np.ndarray:
+        """Return the scores of a tensor that cannot be scored in runs; they are kept."""
+        scores = self._kept.get(name)
+        if scores is None:
+            scores = self._run(name, self.weights[name].reshape(-1), 0).astype(self.dtype)
+            self._kept[name] = scores
+        return scores
+
+    def _run_length(self, name: str) -> int:
+        if not self.score.elementwise:
+            return max(math.prod(self.shapes[name]), 1)
+        row = max(math.prod(self.shapes[name][1:]), 1)
+        return max(RUN // row, 1) * row
+
+    def _run(self, name: str, weights: np.ndarray, start: int) -> np.ndarray:
+        statistic = self._statistics.get(name)
+        if statistic is not None:
+            flat = statistic.reshape(-1)
+            if statistic.shape == self.shapes[name]:
+                statistic = flat[start : start + weights.size]
+            elif weights.size == flat.size:
+                statistic = flat
+            else:  # one for the weights of every output
+                statistic = np.tile(flat, weights.size // flat.size if flat.size else 0)
+        if not self.score.elementwise:
+            weights = weights.reshape(self.shapes[name])
+        # What overflows is the highest; what is then no number is found when it is selected.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.score.score(weights, statistic, name=name, start=start).reshape(-1)
+
+
+class PrunedScores(Scores):
+    """Scores of tensors that were pruned before: −∞ where they were, which makes those the lowest.
+
+    Parameters
+    ----------
+    scores : Scores
+    masks : mapping of str to numpy.ndarray
+        Bool, of the tensors' shapes; tensors without one were not pruned.
+
+    Raises
+    ------
+    PruningError
+        If a mask is of another shape than its tensor, or of none.
+    """
+
+    def __init__(self, scores: Scores, masks: Mapping[str, np.ndarray]) -> None:
+        super().__init__(scores.weights, scores.score, scores.statistics)
+        for name, mask in masks.items():
+            if name not in self.shapes:
+                raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
+            require_mask(name, mask, self.shapes[name])
+        self._masks = masks
+
+    def earlier(self, name: str) -> np.ndarray | None:
+        """Return the mask of earlier pruning of a tensor, if there is one."""
+        return self._masks.get(name)
+
+    def _run(self, name: str, weights: np.ndarray, start: int) -> np.ndarray:
+        scores = super()._run(name, weights, start)
+        mask = self.earlier(name)
+        if mask is None:
+            return scores
+        above = np.maximum(scores, np.finfo(scores.dtype).min)
+        return np.where(mask.reshape(-1)[start : start + weights.size], above, -np.inf)
+
+
+class GivenScores(Scores):
+    """Scores that are there already.
+
+    Parameters
+    ----------
+    arrays : mapping of str to numpy.ndarray
+        Higher = keep; of any float type, of the tensors' shapes.
+
+    Raises
+    ------
+    PruningError
+        If they are anything else.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            dtype = array.dtype if isinstance(array, np.ndarray) else None
+            if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:
+                raise PruningError(
+                    f"the scores of {name!r} are a {type(array).__name__} of "
+                    f"{getattr(array, 'dtype', 'no type')}; give a NumPy array of floats"
+                )
+        super().__init__(arrays, _Given())
+
+
+class _Given(Score):
+    """The score of scores."""
+
+    id = "given"
+
+    def score(
+        self, weights: np.ndarray, statistic: np.ndarray | None, *, name: str, start: int = 0
+    ) -> np.ndarray:
+        """Return them."""
+        return widened(weights)

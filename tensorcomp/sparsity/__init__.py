@@ -1,0 +1,1 @@
+"""The verb sparsity: where a checkpoint is sparse and what that saves."""

@@ -1,0 +1,301 @@
+"""The zeros of a checkpoint: how many, where, what they save, and which weights do nothing.
+
+Tensors are read one at a time; only masks are held together, where a model is to tell which
+weights are cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorcomp._names import shown
+from tensorcomp._threads import Workers, available_threads
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.folder import scan_folder
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.rounding import is_real
+from tensorcomp.container.paths import compressed_files, is_compressed
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.errors import CheckpointError, PruningError
+from tensorcomp.progress import Progress
+from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
+from tensorcomp.selection.mask_checks import require_mask
+from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
+from tensorcomp.sparsity.storage import storage_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+_PIECE = 1 << 20  # elements looked at together
+_ROOM = 1 << 26  # bytes of tensors that a thread holds
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor of a checkpoint."""
+
+    info: TensorInfo
+    file: str | None
+    stored: int | None
+    read: Callable[[], np.ndarray]
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it holds floats, which may be pruned."""
+        dtype = numpy_dtype(self.info.dtype)
+        return dtype is not None and is_real(dtype)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it holds floats and has rows and columns."""
+        return self.is_weight and len(self.info.shape) > 1
+
+
+def sparsity_report(
+    tensors: Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    masks: Mapping[str, np.ndarray] | None = None,
+    model: torch.nn.Module | None = None,
+    example: Any = None,
+    every: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> SparsityReport:
+    """Count zeros, dead rows and dead columns, and encode every tensor under each storage.
+
+    Parameters
+    ----------
+    tensors : mapping of str to array, or path-like
+        NumPy arrays or torch tensors by name; or a checkpoint file or folder, compressed or not.
+    masks : mapping of str to numpy.ndarray, optional
+        Bool, true where a weight is kept: tensors are taken as if these had been applied.
+    model : torch.nn.Module, optional
+        To tell effective sparsity: weights that no path of others joins to the input and to the
+        output do nothing. Its parameters have the tensors' names; their values do not matter.
+    example : optional
+        An input of the model: a tensor, or a tuple or mapping of arguments.
+    every : bool, optional
+        List all tensors; by default those of floats and two axes or more that have zeros.
+    threads : int, optional
+        All available processors by default. The figures do not depend on it.
+    progress : Progress, optional
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a file cannot be read, or is damaged.
+    PruningError
+        If a mask fits no tensor, or the model none of them.
+    """
+    if (model is None) != (example is None):
+        raise PruningError("effective sparsity needs both a model and an example of its input")
+    given = dict(masks or {})
+    wanted = {} if model is None else _parameters(model)
+    rows: list[SparsityRow] = []
+    followed: dict[str, np.ndarray] = {}
+    progress = progress or Progress()
+    with contextlib.ExitStack() as stack:
+        entries = list(_entries(tensors, stack))
+        _check_masks(given, entries)
+        progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
+        workers = stack.enter_context(Workers(threads or available_threads()))
+
+        def measure(entry: _Entry) -> tuple[SparsityRow, np.ndarray | None]:
+            array = _masked(entry, given)
+            row = _counted(entry, array)
+            if every or (row.zeros and entry.is_matrix):
+                row = _with_storages(row, array)
+            follow = entry.is_matrix and row.name in wanted
+            return row, _nonzero(array) if follow else None
+
+        pairs = workers.in_order(
+            measure, entries, size=lambda entry: 2 * entry.info.nbytes, room=_ROOM
+        )
+        for entry, (row, mask) in pairs:
+            progress.advance(row.name, entry.info.nbytes)
+            rows.append(row)
+            if mask is not None:
+                followed[row.name] = mask
+        if model is not None:
+            rows = _with_effective(rows, model, followed, example)
+            for number, entry in enumerate(entries):  # dense, but cut off
+                if rows[number].effective_zeros and not rows[number].sizes:
+                    rows[number] = _with_storages(rows[number], _masked(entry, given))
+    weights = [row for row, entry in zip(rows, entries, strict=True) if entry.is_weight]
+    return SparsityReport(
+        rows=tuple(row for row in rows if row.sizes),
+        elements=sum(row.elements for row in weights),
+        zeros=sum(row.zeros for row in weights),
+        effective=_effective(weights),
+        kept=_kept(weights),
+    )
+
+
+def _effective(rows: Iterable[SparsityRow]) -> tuple[int, int] | None:
+    known = [(row.elements, row.effective_zeros) for row in rows if row.effective_zeros is not None]
+    return (sum(n for n, _ in known), sum(zeros for _, zeros in known)) if known else None
+
+
+def _kept(rows: Iterable[SparsityRow]) -> dict[str, KeptSlices]:
+    found: dict[str, KeptSlices] = {}
+    for row in rows:
+        if row.kept is not None:
+            found[row.name if row.name not in found else f"{row.file}:{row.name}"] = row.kept
+    return found
+
+
+def _nonzero(array: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return np.asarray(array != 0, np.bool_)
+
+
+def _counted(entry: _Entry, array: np.ndarray) -> SparsityRow:
+    """Return a tensor's row without sizes."""
+    zeros, negative = _count_zeros(array, signed=entry.is_weight)
+    return SparsityRow(
+        name=entry.info.name,
+        file=entry.file,
+        dtype=entry.info.dtype,
+        shape=entry.info.shape,
+        zeros=zeros,
+        negative_zeros=negative,
+        kept=kept_slices(array) if array.ndim > 1 else None,
+        stored=entry.stored,
+    )
+
+
+def _with_storages(row: SparsityRow, array: np.ndarray) -> SparsityRow:
+    found = storage_bytes(array)
+    return replace(row, sizes=found.sizes, best=found.best, pattern=found.pattern)
+
+
+def _count_zeros(array: np.ndarray, *, signed: bool) -> tuple[int, int]:
+    """Return how many elements are zero, and how many of these have a sign bit, if signs count."""
+    words = as_words(array).reshape(-1)
+    shift = words.dtype.type(1 if signed else 0)
+    values = nothing = 0
+    for start in range(0, words.size, _PIECE):
+        piece = words[start : start + _PIECE]
+        nothing += piece.size - int(np.count_nonzero(piece))
+        values += int(np.count_nonzero(piece << shift))
+    zeros = words.size - values
+    return zeros, zeros - nothing
+
+
+def _with_effective(
+    rows: Iterable[SparsityRow],
+    model: torch.nn.Module,
+    masks: Mapping[str, np.ndarray],
+    example: Any,
+) -> list[SparsityRow]:
+    from tensorcomp.pruning.connectivity import effective_masks
+
+    if not masks:
+        raise PruningError("no tensor has the name of a parameter of the model")
+    found = effective_masks(model, masks, example)
+    left = {name: int(np.count_nonzero(mask)) for name, mask in found.items()}
+    return [
+        replace(row, effective_zeros=row.elements - left[row.name]) if row.name in left else row
+        for row in rows
+    ]
+
+
+def _parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    from tensorcomp.pruning.targets import unwrapped
+
+    return dict(unwrapped(model).named_parameters(remove_duplicate=False))
+
+
+def _check_masks(masks: Mapping[str, np.ndarray], entries: Iterable[_Entry]) -> None:
+    shapes = {entry.info.name: entry.info.shape for entry in entries}
+    for name, mask in masks.items():
+        if name not in shapes:
+            raise PruningError(f"a mask is for {name!r}, and there is no such tensor")
+        require_mask(name, mask, shapes[name])
+
+
+def _masked(entry: _Entry, masks: Mapping[str, np.ndarray]) -> np.ndarray:
+    array, mask = entry.read(), masks.get(entry.info.name)
+    return array if mask is None else np.where(mask, array, array.dtype.type(0))
+
+
+def _entries(
+    tensors: Mapping[str, Any] | str | os.PathLike[str], stack: contextlib.ExitStack
+) -> Iterator[_Entry]:
+    """Yield the tensors whose elements NumPy knows; further names of tied ones are left out."""
+    if isinstance(tensors, Mapping):
+        for name in sorted(tensors):
+            array = _as_array(name, tensors[name])
+            info = TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
+            yield _Entry(info, None, None, lambda array=array: array)  # type: ignore[misc]
+        return
+    path = Path(tensors)
+    for file in _files_of(path):
+        label = file.relative_to(path).as_posix() if path.is_dir() else None
+        for entry in _of_file(file, label, stack):
+            if numpy_dtype(entry.info.dtype) is not None and entry.info.dtype[0] != "C":
+                yield entry
+
+
+def _as_array(name: str, tensor: Any) -> np.ndarray:
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    from tensorcomp._torch_arrays import torch_to_numpy
+
+    return torch_to_numpy(name, tensor)
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return a file; of a folder its compressed files if it holds any, else its checkpoints."""
+    if not path.is_dir():
+        return [path]
+    try:
+        return compressed_files(path)
+    except CheckpointError:
+        return [path / file for file in scan_folder(path).weights]
+
+
+def _of_file(file: Path, label: str | None, stack: contextlib.ExitStack) -> Iterator[_Entry]:
+    checkpoint = stack.enter_context(open_checkpoint(file))
+    if not is_compressed(checkpoint):
+        for info in checkpoint.tensors:
+
+            def read(info: TensorInfo = info) -> np.ndarray:
+                return _shaped(checkpoint.read(info.name), info)
+
+            yield _Entry(info, label, info.nbytes, read)
+        return
+    checkpoint.close()
+    opened = stack.enter_context(CompressedFile(file))
+    opened.check_expansion()
+    for info in opened.tensors:
+
+        def decode(info: TensorInfo = info) -> np.ndarray:
+            out = np.empty(info.nbytes, np.uint8)
+            stop = 0
+            for piece in opened.iter_bytes(info.name):
+                out[stop : stop + piece.size] = piece
+                stop += piece.size
+            return _shaped(out, info)
+
+        yield _Entry(info, label, opened.blob_bytes(info.name), decode)
+
+
+def _shaped(data: np.ndarray, info: TensorInfo) -> np.ndarray:
+    dtype = numpy_dtype(info.dtype)
+    assert dtype is not None
+    try:
+        array: np.ndarray = data.view(dtype).reshape(info.shape)
+    except ValueError as error:
+        axes = f"{len(info.shape)} axes"
+        raise CheckpointError(f"tensor {shown(info.name)} has {axes}: {error}") from error
+    return array

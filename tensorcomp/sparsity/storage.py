@@ -1,0 +1,149 @@
+"""What a tensor's zeros save: its bytes under each way to store where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorcomp.codecs.bit_views import as_words, word_dtype
+from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.tree import byte_count, encode, readable
+from tensorcomp.container.blob import ChunkGrid, chunk_grid
+from tensorcomp.dtypes import dtype_name
+from tensorcomp.pipeline.encoded_tensor import code
+from tensorcomp.planning.lossless import any_tree, sparse_sample
+from tensorcomp.planning.sparse_forms import (
+    VALUES,
+    cheapest_mask,
+    group_pattern,
+    live_columns,
+    signs_of_zeros,
+)
+from tensorcomp.planning.strategies import Strategy
+
+STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
+_EFFORT = "balanced"
+_FEW = 256  # values that may have a table
+_CODES = ("ans(states=12)", "huffman", "bitpack")
+
+
+@dataclass(frozen=True)
+class StorageBytes:
+    """The bytes of a tensor's blob under each storage, all of them really encoded.
+
+    ==========  ===================================================================================
+    storage     is
+    ==========  ===================================================================================
+    dense       every element, zeros too
+    bitmap      a bit an element, and the values that are not zero
+    gaps        Huffman codes of the distances between values
+    packed      n values of each m neighbours, and which ones, where no group has more
+    live        rows and columns that hold anything, where others do not; a bitmap for what is left
+    entropy     what the lossless planner chooses: masks and values by their frequencies
+    ==========  ===================================================================================
+
+    All but the last code the values by one tree, so that they differ in the mask alone.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        By storage, in the order of `STORAGES`, without those that the tensor has no structure for.
+    values : str
+        The tree of the values.
+    pattern : tuple of int or None
+        (n, m) of the packed storage.
+    """
+
+    sizes: Mapping[str, int]
+    values: str
+    pattern: tuple[int, int] | None = None
+
+    @property
+    def best(self) -> str:
+        """The storage of the fewest bytes; of equal ones the first."""
+        return min(self.sizes, key=lambda name: self.sizes[name])
+
+
+def storage_bytes(array: np.ndarray) -> StorageBytes:
+    """Return what a tensor takes under each storage.
+
+    Where weights were multiplied by a mask there are zeros of both signs: to restore them all
+    storages take a bit a zero more.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of a dtype that safetensors has.
+
+    Raises
+    ------
+    TypeError
+        If the dtype is another.
+
+    Examples
+    --------
+    >>> weights = np.zeros((64, 64), np.float32)
+    >>> weights[::16] = np.random.default_rng(0).standard_normal((4, 64))
+    >>> storage_bytes(weights).best
+    'live'
+    """
+    grid = chunk_grid(dtype_name(array.dtype), array.shape, array.nbytes)
+    seen = readable(array).reshape(-1).view(np.uint8).view(grid.dtype).reshape(grid.shape)
+    sample = sparse_sample(seen, _EFFORT) if seen.ndim else seen
+    kept = int(np.iinfo(word_dtype(seen.dtype)).max)  # the bits that tell a value from a zero
+    whole = VALUES
+    if seen.dtype.kind in "fV":
+        signs = signs_of_zeros(as_words(readable(sample)), kept // 2)
+        if signs is not None:
+            kept //= 2
+            whole = f"zeros(signs={cheapest_mask(signs, _EFFORT)}, values={VALUES})"
+    pattern = group_pattern(seen, kept) if seen.ndim > 1 and seen.size else None
+    values = _values_tree(sample, kept)
+    sizes = {}
+    for name, forms in _forms(as_words(seen), kept, pattern).items():
+        trees = [whole.replace(VALUES, form.replace(VALUES, values)) for form in forms]
+        sizes[name] = min(_bytes(tree, seen, grid) for tree in trees)
+    sizes["entropy"] = _bytes("", seen, grid)
+    return StorageBytes(sizes, values, pattern)
+
+
+def _forms(
+    words: np.ndarray, kept: int, pattern: tuple[int, int] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the forms of each storage; of several the smallest counts."""
+    bitmap = f"sparse(mask=bitpack, values={VALUES})"
+    forms: dict[str, tuple[str, ...]] = {
+        "dense": (VALUES,),
+        "bitmap": (bitmap,),
+        "gaps": (f"sparse(mask=gaps, values={VALUES})",),
+    }
+    if pattern is not None:
+        forms["packed"] = (f"packed({pattern[0]}, {pattern[1]}, values={VALUES})",)
+    if words.ndim > 1 and words.size:
+        live = VALUES
+        if not live_columns(words.swapaxes(0, 1), kept).all():
+            live = f"live(values={VALUES})"
+        if not live_columns(words, kept).all():
+            live = live.replace(VALUES, f"live(1, values={VALUES})")
+        if live != VALUES:
+            forms["live"] = live, live.replace(VALUES, bitmap)
+    return forms
+
+
+def _values_tree(sample: np.ndarray, kept: int) -> str:
+    """Return the tree that makes the fewest bytes of the elements that are not zero."""
+    words = as_words(readable(sample))
+    left = words[(words & words.dtype.type(kept)) != 0].view(sample.dtype)
+    trees = [format_tree(any_tree(sample.dtype, _EFFORT))]
+    if sample.dtype.kind in "iu" and sample.itemsize <= 2:
+        trees += _CODES
+    elif sample.itemsize > 1 and np.unique(as_words(left)).size <= _FEW:
+        trees += [f"palette(table=raw(bytes=zstd), codes={codes})" for codes in _CODES]
+    return min(trees, key=lambda tree: byte_count(encode(parse_tree(tree), left)))
+
+
+def _bytes(tree: str, array: np.ndarray, grid: ChunkGrid) -> int:
+    """Return the bytes of a tensor's blob under a tree, or under the planner's own."""
+    return code(Strategy(tree or "lossless", tree, effort=_EFFORT), array, grid, 1.0).nbytes

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.errors import CheckpointError
+
+
+def zip_of(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("__", "/"), data)
+    return file.getvalue()
+
+
+def tar_of(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO(data))
+    return file.getvalue()
+
+
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty"),
+    "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    "xet": (b"# xet version 0\nfilesize = 5\n", "git-xet pointer"),
+    "HTML": (b"\n<!DOCTYPE html><html>Sign in</html>", "an HTML page"),
+    "HTML, byte order mark": (b"\xef\xbb\xbf<HTML>", "an HTML page"),
+    "XML": (b"<?xml version='1.0'?><Error>AccessDenied</Error>", "an XML text"),
+    "JSON": (b'{"error": "Repository not found"}', "a JSON text"),
+    "GGUF": (b"GGUF\x03\0\0\0{" + bytes(20), "a GGUF file"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(20), "an HDF5 file"),
+    "npy": (b"\x93NUMPY\x01\0", "np.savez"),
+    "gzip": (b"\x1f\x8b\x08\0" + bytes(20), "gzip archive; unpack it"),
+    "zstd": (b"(\xb5/\xfd" + bytes(20), "zstd archive; unpack it"),
+    "tar": (tar_of(b"data"), "tar archive"),
+    "zip of texts": (zip_of(readme=b"hello"), "a zip archive that holds 'readme'"),
+    "TorchScript": (
+        zip_of(m__data_pkl=b"", m__constants_pkl=b"").replace(b"_pkl", b".pkl"),
+        "TorchScript",
+    ),
+    "cut zip": (zip_of(readme=b"hello" * 99)[:-30], "directory is missing or damaged"),
+    "zip magic alone": (b"PK\x03\x04", "directory is missing or damaged"),
+    "pickle": (pickle.dumps({"a": print}), "a plain Python pickle, which can run any code"),
+    "noise": (bytes(range(200, 256)), "is of no known format"),
+    "text": (b"hello, world", "is of no known format"),
+    "Entry not found": (b"Entry not found", "is of no known format"),
+    "header longer than the file": (b"\x90\x01\0\0\0\0\0\0{}", "claims a header of 400 bytes"),
+    "huge header": (b"\xff" * 8 + b"{}", "claims a header of 18446744073709551615 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".npz"])
+def test_other_files_are_named_whatever_their_suffix(
+    kind: str, suffix: str, tmp_path: Path
+) -> None:
+    data, message = FOREIGN[kind]
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        open_checkpoint(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_checkpoints_are_known_whatever_their_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    safetensors.numpy.save_file({"a": np.zeros(2)}, path)
+    assert sniff(path) == "safetensors"
+    torch.save({"a": torch.zeros(2)}, path)
+    assert sniff(path) == "torch"
+    torch.save({"a": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
+    assert sniff(path) == "torch"
+    with path.open("wb") as file:
+        np.savez(file, a=np.zeros(2))
+    assert sniff(path) == "npz"
+    with path.open("wb") as file:
+        np.savez(file)
+    assert sniff(path) == "npz"
+
+
+@pytest.mark.parametrize("length", [0x0280, 0x8B1F, 0x685A42, 0x7B, 0x5B, 0x2020])
+def test_a_header_length_that_looks_like_a_magic(length: int, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(length.to_bytes(8, "little") + b"{}" + b" " * (length - 2))
+    with open_checkpoint(path) as checkpoint:
+        assert checkpoint.tensors == ()
+
+
+def make_folder(path: Path) -> Path:
+    return path
+
+
+def make_missing(path: Path) -> Path:
+    return path / "absent"
+
+
+def make_broken_link(path: Path) -> Path:
+    (path / "link").symlink_to(path / "absent")
+    return path / "link"
+
+
+def make_pipe(path: Path) -> Path:
+    os.mkfifo(path / "pipe")
+    return path / "pipe"
+
+
+def make_nul(path: Path) -> Path:
+    return path / "a\0b"
+
+
+def make_below_file(path: Path) -> Path:
+    (path / "file").touch()
+    return path / "file" / "below"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_folder, "is a folder"),
+        (make_missing, "there is no such file"),
+        (make_broken_link, "a link to a file that is not there"),
+        (make_pipe, "not a regular file"),
+        (make_nul, "NUL"),
+        (make_below_file, "cannot be read: Not a directory"),
+    ],
+)
+def test_what_is_no_file(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(make(tmp_path))
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may read everything")
+def test_forbidden_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0)
+    with pytest.raises(CheckpointError, match="permission denied"):
+        open_checkpoint(path)
+
+
+def test_importing_the_room_imports_no_torch() -> None:
+    code = (
+        "import sys, tensorcomp.checkpoints\nassert 'torch' not in sys.modules, sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

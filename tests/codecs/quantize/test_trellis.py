@@ -1,0 +1,197 @@
+"""`trellis`: the best path, its rate on Gaussian weights, and the contexts that `ans` gives it."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorcomp.codecs import decode, encode, parse_tree
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.entropy.ans import Ans
+from tensorcomp.codecs.entropy.trellis_codes import MACHINES
+from tensorcomp.codecs.quantize.trellis import Trellis
+from tensorcomp.codecs.tree import join
+from tensorcomp.errors import CodecError, NotRepresentable
+
+LANES = 64
+
+
+def quantizers_of(codes, states):
+    """Return the quantizer of each element of a flat array, by the machine's definition."""
+    machine = MACHINES[states]
+    lanes = [0] * LANES
+    found = []
+    for i, code in enumerate(codes.reshape(-1).tolist()):
+        state = lanes[i % LANES]
+        quantizer, parity = state & 1, code & 1
+        found.append(quantizer)
+        state >>= 1
+        state ^= (machine.feedback >> 1) if quantizer else 0
+        lanes[i % LANES] = state ^ ((machine.forward >> 1) if parity else 0)
+    return np.array(found, np.uint8).reshape(codes.shape)
+
+
+def values_of(codes, states):
+    return codes - quantizers_of(codes, states) / 2
+
+
+def least_errors(rows, states):
+    """Return the least sum of squares of each lane, over all sequences of parities."""
+    best = np.full(LANES, np.inf)
+    for parities in itertools.product((0, 1), repeat=len(rows)):
+        codes = np.empty((len(rows), LANES), np.int64)
+        state = 0
+        machine = MACHINES[states]
+        for i, parity in enumerate(parities):
+            quantizer = state & 1
+            codes[i] = 2 * np.rint((rows[i] + quantizer / 2 - parity) / 2) + parity
+            state = (state >> 1) ^ (quantizer * (machine.feedback >> 1))
+            state ^= parity * (machine.forward >> 1)
+        error = ((values_of(codes, states) - rows) ** 2).sum(axis=0)
+        best = np.minimum(best, error)
+    return best
+
+
+@pytest.mark.parametrize("states", MACHINES)
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
+def test_no_sequence_of_codes_is_better(states, length):
+    rows = np.random.default_rng(length).normal(0, 3, (length, LANES))
+    codes = Trellis(1.0, states).encode(rows)["codes"]
+    errors = ((values_of(codes, states) - rows) ** 2).sum(axis=0)
+    # Costs are rounded to 1/2048 of the largest.
+    assert (errors <= least_errors(rows, states) + length / 2048).all()
+
+
+@pytest.mark.parametrize("states", MACHINES)
+def test_every_state_follows_two_and_leads_to_two(states):
+    machine = MACHINES[states]
+    followers = [
+        (s >> 1) ^ ((s & 1) * (machine.feedback >> 1)) ^ (z * (machine.forward >> 1))
+        for s in range(states)
+        for z in (0, 1)
+    ]
+    assert sorted(followers) == sorted([*range(states), *range(states)])
+
+
+@pytest.mark.parametrize(("states", "gap"), [(4, 0.1), (8, 0.085), (16, 0.075), (32, 0.065)])
+@pytest.mark.parametrize("step", [1.4, 0.5, 0.0625])
+def test_rate_on_gaussian_weights(step, states, gap):
+    array = np.random.default_rng(5).standard_normal((512, 1024)).astype(np.float32)
+    coder = f"ans(contexts=16, states=12, trellis={states}, bypass=true)"
+    node = parse_tree(f"trellis({step}, {states}, codes={coder})")
+    payload = join(encode(node, array))
+    error = decode(node, payload, spec_of(array)) - array.astype(np.float64)
+    limit = np.log2((array.astype(np.float64) ** 2).mean() / (error**2).mean()) / 2
+    assert 8 * len(payload) / array.size - limit < gap
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(), (1,), (0, 3), (63,), (64,), (65,), (300,), (17, 31), (3, 5, 40)]),
+    dtype=st.sampled_from([np.float64, np.float32, np.float16, ml_dtypes.bfloat16]),
+    states=st.sampled_from(list(MACHINES)),
+    exponent=st.integers(-3, 3),
+)
+def test_decoded_values_are_those_of_the_codes(seed, shape, dtype, states, exponent):
+    step = 2.0**exponent
+    array = np.asarray(np.random.default_rng(seed).normal(0, 5 * step, shape)).astype(dtype)
+    codec = Trellis(step, states)
+    parts = codec.encode(array)
+    out = np.empty_like(array)
+    codec.decode(parts, out)
+    points = 2 * parts["codes"].astype(np.int64) - quantizers_of(parts["codes"], states)
+    below = np.zeros(int(np.abs(points).max(initial=0)) + 20)
+    below[1 : parts["centroids"].size + 1] = parts["centroids"] / 256
+    wanted = np.sign(points) * (np.abs(points) / 2 - below[np.abs(points)]) * step
+    assert out.tobytes() == wanted.astype(dtype).tobytes()
+    error = np.abs(points / 2 * step - array.astype(np.float64))
+    assert error.max(initial=0) <= step * (1 + 1e-6)
+
+
+def test_steps_without_an_inverse_are_refused():
+    for step in (1e-41, 5e-324):
+        with pytest.raises(NotRepresentable, match="too small"):
+            Trellis(step).encode(np.ones(4, np.float32))
+
+
+def test_far_elements_are_refused_and_near_ones_are_not():
+    array = np.array([-32_766.0, 32_766.0, 0.25] * 30, np.float32)
+    codec = Trellis(1.0)
+    out = np.empty_like(array)
+    codec.decode(codec.encode(array), out)
+    assert np.abs(out - array).max() <= 1
+    for wrong in (array + 2, array.astype(np.int64), array * np.nan):
+        with pytest.raises(NotRepresentable):
+            codec.encode(wrong)
+
+
+@pytest.mark.parametrize("states", [0, 2, 6, 64, 8.0, True, "8"])
+def test_other_numbers_of_states_are_refused(states):
+    with pytest.raises(ValueError, match="states is one of 4, 8, 16, 32"):
+        Trellis(1.0, states)
+    with pytest.raises(ValueError, match="trellis is 0 or one of"):
+        Ans(trellis=states or None)
+
+
+def test_too_many_centroids_are_damage():
+    parts = {"codes": np.zeros(99, np.int16), "centroids": np.zeros(17, np.int8)}
+    with pytest.raises(CodecError, match="17 centroids"):
+        Trellis(1.0).decode(parts, np.empty(99, np.float32))
+
+
+def round_trip(array, text):
+    node = parse_tree(text)
+    payload = join(encode(node, array))
+    assert decode(node, payload, spec_of(array)).tobytes() == array.tobytes()
+    return len(payload)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    dtype=st.sampled_from([np.int8, np.uint8, np.int16, np.uint16, np.float16, np.int32]),
+    shape=st.sampled_from([(1,), (15,), (16,), (17,), (64,), (127,), (40, 33), (5, 300)]),
+    spread=st.sampled_from([0.6, 3, 40, 3000]),
+    contexts=st.sampled_from([1, 4, 16]),
+    width=st.integers(9, 12),
+    states=st.sampled_from(list(MACHINES)),
+    bypass=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_ans_restores_every_array(dtype, shape, spread, contexts, width, states, bypass, seed):
+    rng = np.random.default_rng(seed)
+    array = rng.normal(0, spread, shape).round()
+    array[rng.random(shape) < 0.01] *= 7  # escaped symbols
+    flag = str(bypass).lower()
+    array = array.astype(np.int64).astype(dtype)
+    round_trip(array, f"ans({contexts}, {width}, trellis={states}, bypass={flag})")
+
+
+@pytest.mark.parametrize("states", MACHINES)
+def test_ans_tells_quantizers_apart(states):
+    # Quantizer 0 gives 0, 2, 4, … and quantizer 1 gives 1, 3, 5 …: alike parities would tell more.
+    rng = np.random.default_rng(states)
+    codes = np.zeros((300, LANES), np.int16)
+    lanes = np.zeros(LANES, np.int64)
+    machine = MACHINES[states]
+    for i in range(len(codes)):
+        quantizer = lanes & 1
+        codes[i] = rng.integers(0, 4, LANES) + np.where(quantizer, 40, -40)
+        parity = codes[i] & 1
+        lanes = (lanes >> 1) ^ (quantizer * (machine.feedback >> 1))
+        lanes ^= parity * (machine.forward >> 1)
+    told = round_trip(codes, f"ans(trellis={states})")
+    assert told < round_trip(codes, "ans") - 0.9 * codes.size / 8
+    assert 8 * told / codes.size < 2.05
+
+
+@pytest.mark.parametrize("bits", [3, 8, 13])
+def test_low_bits_go_past_the_coder(bits):
+    array = np.random.default_rng(bits).normal(0, 2**bits / 4, (400, 300)).round().astype(np.int16)
+    plain = round_trip(array, "ans(contexts=16, states=12)")
+    assert round_trip(array, "ans(contexts=16, states=12, bypass=true)") <= 1.0005 * plain
+    ideal = np.log2(2**bits / 4 * np.sqrt(2 * np.pi * np.e))
+    assert 8 * round_trip(array, "ans(states=12, bypass=true)") / array.size < ideal + 0.025

@@ -1,0 +1,42 @@
+"""Fresh memory: what is asked of the system changes no byte, and needs no system that knows it."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+
+from tensorcomp.io import memory_pages as pages
+from tensorcomp.io.memory_pages import ask_for_large_pages, empty_in_large_pages, populate
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 5000, 1 << 20, (3 << 20) + 17])
+def test_populating_changes_nothing(size: int) -> None:
+    array = np.arange(size, dtype=np.uint8)
+    wanted = array.copy()
+    populate(array)
+    populate(array[1:])
+    ask_for_large_pages(array.ctypes.data, array.nbytes)
+    assert np.array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("size", [0, 5000, 2 << 20, (6 << 20) - 1])
+def test_memory_in_large_pages_can_be_written_to_its_end(size: int) -> None:
+    array = empty_in_large_pages(size)
+    array[:] = 7
+    assert (array.size, array.dtype) == (size, np.uint8)
+    assert (array == 7).all()
+    assert size < 2 << 20 or array.ctypes.data % (2 << 20) == 0
+
+
+def test_systems_without_such_advice_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    pages._madvise.cache_clear()
+    try:
+        array = np.ones(3 << 20, np.uint8)
+        populate(array)
+        ask_for_large_pages(array.ctypes.data, array.nbytes)
+        assert array.all()
+    finally:
+        pages._madvise.cache_clear()
