@@ -23,7 +23,7 @@ _REDUCTIONS: dict[str, Reduction] = {
     FP16: "sum",
     DENSE: "sum",
     TOP_K: "gather",
-    OWNED: "owners",
+    OWNED: "reduce_scatter",
 }
 
 

@@ -68,7 +68,7 @@ class Unit:
             pairs = zip(self.states, self.specs, strict=True)
             self.states = [carry(concrete, state, spec) for state, spec in pairs]
         self.concrete, self.owner = concrete, None
-        if concrete.reduction == "owners":
+        if concrete.reduction == "reduce_scatter":
             owner = compressor_of_means(concrete)
             self.owner = owner, owner.init(replace(self.specs[0], worker=len(self.specs)))
         return concrete

@@ -36,18 +36,17 @@ if TYPE_CHECKING:
     from tensorcomp.gradients.ddp.hook import compress_gradients
     from tensorcomp.gradients.fsdp.hook import compress_fsdp
     from tensorcomp.gradients.fsdp.sharded import FsdpCompression
-    from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
     from tensorcomp.gradients.monitoring.metrics import History, StepMetrics, TensorMetrics
     from tensorcomp.gradients.monitoring.tensorboard import TensorBoardLog
     from tensorcomp.gradients.recipes import parse_compressor
     from tensorcomp.gradients.server.aggregation import Aggregator
     from tensorcomp.gradients.server.messages import WorkerCompression, decompress
-    from tensorcomp.gradients.wrappers.by_owners import ByOwners
     from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
     from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
-    from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+    from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
     from tensorcomp.gradients.wrappers.per_role import PerRole
     from tensorcomp.gradients.wrappers.phases import PhaseTolerance, PhaseTracker
+    from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
     from tensorcomp.gradients.wrappers.warmup import Warmup
 
 
@@ -55,7 +54,7 @@ _HOMES = {
     "Adaptive": "tensorcomp.gradients.autotune.adaptive",
     "AdaptiveThreshold": "tensorcomp.gradients.compressors.thresholds",
     "Aggregator": "tensorcomp.gradients.server.aggregation",
-    "ByOwners": "tensorcomp.gradients.wrappers.by_owners",
+    "ReduceScatter": "tensorcomp.gradients.wrappers.reduce_scatter",
     "Compressor": "tensorcomp.gradients.base",
     "Dense": "tensorcomp.gradients.compressors.dense",
     "ErrorBounded": "tensorcomp.gradients.compressors.error_bounded",
@@ -64,8 +63,7 @@ _HOMES = {
     "GradientCompression": "tensorcomp.gradients.ddp.compression",
     "GradientSpec": "tensorcomp.gradients.base",
     "History": "tensorcomp.gradients.monitoring.metrics",
-    "InterfaceCounter": "tensorcomp.gradients.monitoring.interfaces",
-    "LossSimulator": "tensorcomp.gradients.wrappers.packet_loss",
+    "PacketLoss": "tensorcomp.gradients.wrappers.packet_loss",
     "MomentumCorrection": "tensorcomp.gradients.wrappers.momentum",
     "Payload": "tensorcomp.gradients.base",
     "PerRole": "tensorcomp.gradients.wrappers.per_role",
@@ -95,7 +93,6 @@ __all__ = [
     "Adaptive",
     "AdaptiveThreshold",
     "Aggregator",
-    "ByOwners",
     "Compressor",
     "Dense",
     "ErrorBounded",
@@ -104,9 +101,8 @@ __all__ = [
     "GradientCompression",
     "GradientSpec",
     "History",
-    "InterfaceCounter",
-    "LossSimulator",
     "MomentumCorrection",
+    "PacketLoss",
     "Payload",
     "PerRole",
     "PhaseTolerance",
@@ -114,6 +110,7 @@ __all__ = [
     "PowerSgd",
     "Qsgd",
     "RandomK",
+    "ReduceScatter",
     "SampledThreshold",
     "State",
     "StepInfo",

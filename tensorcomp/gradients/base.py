@@ -17,7 +17,7 @@ import numpy as np
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.payload.decoded import Nothing, Sent
 
-Reduction: TypeAlias = Literal["gather", "owners", "sum"]
+Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
 # What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
 # and at last returns the mean gradient, what this rank has sent, and its next state.
 Phases: TypeAlias = "Generator[np.ndarray, np.ndarray, tuple[np.ndarray, Sent, State]]"
@@ -126,8 +126,8 @@ class Compressor(ABC):
     ----------
     reduction : str
         How workers' payloads become a mean: ``"gather"``, all workers receive all payloads;
-        ``"owners"``, each sends parts of its gradient to their owners, who send the mean of a part
-        to all; ``"sum"``, arrays are summed on the way (`phases`).
+        ``"reduce_scatter"``, each sends shards of its gradient to their owners, who send the mean
+        of a shard to all; ``"sum"``, arrays are summed on the way (`phases`).
     unbiased : bool
         Whether the expected value of what is decoded is the gradient.
     """

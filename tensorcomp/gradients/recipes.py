@@ -218,9 +218,9 @@ def _warmup(call: Call, feedback: Feedback) -> Compressor:
 
 
 def _owners(call: Call, feedback: Feedback) -> Compressor:
-    from tensorcomp.gradients.wrappers.by_owners import ByOwners
+    from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
-    return ByOwners(parse_compressor(_inner(call, call.bound("inner")), feedback=feedback))
+    return ReduceScatter(parse_compressor(_inner(call, call.bound("inner")), feedback=feedback))
 
 
 def _phases(call: Call, feedback: Feedback) -> Compressor:

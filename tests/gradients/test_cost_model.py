@@ -27,7 +27,7 @@ N = 2**20
 HUNDRED_MBIT = 100e6
 costs = st.builds(
     Cost,
-    st.sampled_from(["sum", "gather", "owners"]),
+    st.sampled_from(["sum", "gather", "reduce_scatter"]),
     st.floats(1, 1e9),
     st.floats(0, 1),
     st.floats(0, 1),
@@ -44,8 +44,8 @@ costs = st.builds(
         ("gather", 1, 0, 0),
         ("gather", 2, 1200, 1),
         ("gather", 3, 2400, 2),
-        ("owners", 2, 1200, 3),
-        ("owners", 4, 1800, 9),
+        ("reduce_scatter", 2, 1200, 3),
+        ("reduce_scatter", 4, 1800, 9),
     ],
 )
 def test_bytes_and_messages(reduction, world, sent, messages):
@@ -62,7 +62,7 @@ def test_bytes_and_messages(reduction, world, sent, messages):
         ("sum", 2 * N, 2, 1.05, 175),
         ("sum", 2 * N, 4, 1.54, 270),
         ("gather", 838_856, 4, 3.09, 213),
-        ("owners", N, 4, 1.58, 188),
+        ("reduce_scatter", N, 4, 1.58, 188),
     ],
 )
 def test_the_model_is_near_what_was_measured(reduction, payload, world, wire_share, milliseconds):
@@ -83,7 +83,7 @@ def test_seconds_are_latency_and_bytes_over_bandwidth():
 def test_what_a_rank_codes():
     assert coding_seconds("sum", 3.0, 1.0, 4) == (3.0, 1.0)
     assert coding_seconds("gather", 3.0, 1.0, 4) == (3.0, 4.0)
-    assert coding_seconds("owners", 4.0, 1.0, 4) == (5.0, 2.0)
+    assert coding_seconds("reduce_scatter", 4.0, 1.0, 4) == (5.0, 2.0)
 
 
 @pytest.mark.parametrize("world", [2, 4, 8, 16, 64])

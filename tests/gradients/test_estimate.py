@@ -24,13 +24,13 @@ def sample(text):
     ("text", "reduction", "bits", "phases"),
     [
         ("dense", "sum", (32, 32), 1),
-        ("int8", "owners", (8.0, 8.4), 1),
+        ("int8", "reduce_scatter", (8.0, 8.4), 1),
         ("topk(0.01, values=affine(8))", "gather", (0.14, 0.25), 1),
         ("randomk(0.01)", "sum", (0.319, 0.321), 1),
         # Rank 4 of 128 × 256: 4 · (128 + 256) values.
         ("powersgd(4)", "sum", (1.5, 1.5), 2),
         ("warmup(topk(0.01), steps=100)", "gather", (0.3, 0.5), 1),
-        ("per_role(int8)", "owners", (8.0, 8.4), 1),
+        ("per_role(int8)", "reduce_scatter", (8.0, 8.4), 1),
     ],
 )
 def test_what_compressors_do_to_the_sample(text, reduction, bits, phases):

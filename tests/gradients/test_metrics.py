@@ -1,4 +1,4 @@
-"""What steps took: figures of tensors, their sums, interface counters, tables."""
+"""What steps took: figures of tensors, their sums, tables."""
 
 import math
 
@@ -8,7 +8,6 @@ import pytest
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State, Wrapped
-from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
 from tensorcomp.gradients.monitoring.metrics import (
     History,
     StepMetrics,
@@ -145,34 +144,9 @@ def test_scalars_are_what_is_known():
     assert figures["bytes/wire"] == 30
     assert figures["ms/communicate"] == 250
     assert figures["density"] == 0
-    assert not {"bytes/interface", "cosine", "residual_ratio"} & set(figures)
-    assert step_of(0, found, interface_bytes=0).scalars()["bytes/interface"] == 0
+    assert not {"cosine", "residual_ratio"} & set(figures)
     assert all(type(value) is float for value in figures.values())
     assert step_of(0).scalars()["bytes/raw"] == 0
-
-
-# --- interfaces ------------------------------------------------------------------------------
-
-
-def test_an_interface_is_counted_from_call_to_call(tmp_path):
-    counter = tmp_path / "eth9" / "statistics" / "tx_bytes"
-    counter.parent.mkdir(parents=True)
-    counter.write_text("1000\n")
-    interface = InterfaceCounter("eth9", root=tmp_path)
-    counter.write_text("1500\n")
-    assert interface.sent() == 500
-    assert interface.sent() == 0
-    counter.write_text("1507\n")
-    assert interface.sent() == 7
-
-
-@pytest.mark.parametrize("name", ["eth8", "", "../eth9", "eth9/statistics"])
-def test_an_interface_that_is_not_there_is_refused(tmp_path, name):
-    (tmp_path / "eth9" / "statistics").mkdir(parents=True)
-    with pytest.raises(GradientError, match=r"no network interface is called .*eth9$"):
-        InterfaceCounter(name, root=tmp_path)
-    with pytest.raises(GradientError, match="there are: none"):
-        InterfaceCounter("eth9", root=tmp_path / "nowhere")
 
 
 # --- history and tables ----------------------------------------------------------------------
@@ -194,10 +168,8 @@ def test_a_history_keeps_the_last_steps_and_the_sums_of_all():
     assert (history.count, history.skipped) == (3, 0)
     assert (history.raw_bytes, history.payload_bytes) == (12_000, 33)
     assert (history.framed_bytes, history.wire_bytes) == (60, 120)
-    assert history.interface_bytes is None
-    history.add(step_of(3, small(), interface_bytes=50, skipped=True))
-    history.add(step_of(4, small(), interface_bytes=7))
-    assert (history.interface_bytes, history.skipped) == (57, 1)
+    history.add(step_of(3, small(), skipped=True))
+    assert history.skipped == 1
     with pytest.raises(GradientError, match="at least 1 step must be kept; got 0"):
         History(keep=0)
 
@@ -228,13 +200,12 @@ def test_the_summary_has_totals_and_a_table():
     assert len(lines) == 8
 
 
-def test_a_skipped_step_and_an_interface_are_told():
+def test_a_skipped_step_is_told():
     history = History()
     tensor = small(nonfinite=3)
-    history.add(step_of(0, tensor, skipped=True, interface_bytes=1234, framed_bytes=1))
+    history.add(step_of(0, tensor, skipped=True, framed_bytes=1))
     text = history.summary()
     assert "1 step skipped: a value was not finite on some worker" in text
-    assert "1.23 kB counted at its interface" in text
     assert text.splitlines()[-2].endswith("3")
 
 

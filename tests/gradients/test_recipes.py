@@ -158,7 +158,7 @@ def test_roles():
 
 def test_owners():
     compressor = parse_compressor("owners(topk(0.01))")
-    assert compressor.reduction == "owners"
+    assert compressor.reduction == "reduce_scatter"
     assert leaf_of(compressor) == TREE("topk(0.01)")
 
 

@@ -13,7 +13,7 @@ from tensorcomp.gradients.autotune.link_estimate import LinkEstimate
 from tensorcomp.gradients.autotune.measurements import Measurement, Speed, Trial, measure
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.cost_model.model import Link
-from tensorcomp.gradients.wrappers.deciding import Deciding
+from tensorcomp.gradients.wrappers.scheduler import Scheduler
 
 __all__ = ["Adaptive", "LinkEstimate", "Measurement", "Speed", "Trial", "decide", "measure"]
 
@@ -21,7 +21,7 @@ CANDIDATES = ("topk(0.01, values=affine(8))", "affine(4, 128)", "affine(8, 128)"
 
 
 @dataclass(frozen=True)
-class Adaptive(Deciding):
+class Adaptive(Scheduler):
     """Use for each tensor what was agreed on; nothing is compressed before that.
 
     Whoever trains does this every `every` steps, on all ranks: `measured`, gather the ranks'
@@ -60,7 +60,7 @@ class Adaptive(Deciding):
         if not 0 <= self.hysteresis < 1:
             raise ValueError(f"hysteresis is from 0 up to but not 1; got {self.hysteresis!r}")
         for text in self.candidates:
-            if isinstance(_leaf(text), Deciding):
+            if isinstance(_leaf(text), Scheduler):
                 raise ValueError(f"{text} decides itself and cannot be a candidate")  # noqa: TRY004
             if getattr(_leaf(text), "scale", False):
                 raise ValueError(f"{text} scales up, which diverges with feedback; set scale=false")

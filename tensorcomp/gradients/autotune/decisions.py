@@ -19,7 +19,7 @@ from tensorcomp.gradients.cost_model.collective_costs import seconds as exchange
 
 DENSE = "dense"
 RIDES = 1 << 16  # bytes of a dense tensor that goes along with gathered payloads
-_KINDS: tuple[Reduction, ...] = ("sum", "gather", "owners")
+_KINDS: tuple[Reduction, ...] = ("sum", "gather", "reduce_scatter")
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _offers(
             continue
         if max_rel_l2 is not None and max(trial.error for trial in tried) > max_rel_l2:
             continue
-        pieces = world if kind == "owners" else 1
+        pieces = world if kind == "reduce_scatter" else 1
         encode = max(_coding(m.encode, text, spec, pieces) for m in measurements)
         decode = max(_coding(m.decode, text, spec, pieces) for m in measurements)
         nbytes = sum(trial.nbytes for trial in tried) / len(tried)

@@ -76,7 +76,7 @@ class Qsgd(Compressor):
     encoding"; scales by the greatest magnitude: Wen et al. 2017, "TernGrad".
     """
 
-    reduction: ClassVar[Reduction] = "owners"
+    reduction: ClassVar[Reduction] = "reduce_scatter"
     unbiased: ClassVar[bool] = True
     bits: int = 4
     group: int = 128

@@ -46,8 +46,8 @@ class TreeCompressor(Compressor):
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
-        """``"gather"`` for sparse trees, ``"owners"`` for others."""
-        return "gather" if is_sparse(self.tree) else "owners"
+        """``"gather"`` for sparse trees, ``"reduce_scatter"`` for others."""
+        return "gather" if is_sparse(self.tree) else "reduce_scatter"
 
     @property
     def keep(self) -> int | float | None:

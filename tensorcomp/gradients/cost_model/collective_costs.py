@@ -31,7 +31,11 @@ BUCKET_BYTES = (
     25 * 2**20
 )  # of gradients that are reduced at once, DistributedDataParallel's default
 
-_MESSAGES: dict[Reduction, int] = {"sum": 2, "gather": 1, "owners": 3}  # for each other rank
+_MESSAGES: dict[Reduction, int] = {
+    "sum": 2,
+    "gather": 1,
+    "reduce_scatter": 3,
+}  # for each other rank
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def bytes_sent(reduction: Reduction, payload_bytes: float, world: int) -> float:
     ----------
     reduction : str
     payload_bytes : float
-        Of each rank's payload. The mean of an ``"owners"`` reduction is taken to be as large.
+        Of each rank's payload. The mean of a reduce-scatter is taken to be as large.
     world : int
         Ranks, 1 or more.
 
@@ -102,8 +106,8 @@ def bytes_sent(reduction: Reduction, payload_bytes: float, world: int) -> float:
 
     Examples
     --------
-    >>> bytes_sent("sum", 1000, 4), bytes_sent("gather", 1000, 4), bytes_sent("owners", 1000, 4)
-    (1500.0, 3000.0, 1500.0)
+    >>> [bytes_sent(reduction, 1000, 4) for reduction in ("sum", "gather", "reduce_scatter")]
+    [1500.0, 3000.0, 1500.0]
     """
     _check(reduction, world)
     if reduction == "gather":
@@ -172,7 +176,7 @@ def coding_seconds(
     _check(reduction, world)
     if reduction == "gather":
         return encode, decode * world
-    if reduction == "owners":
+    if reduction == "reduce_scatter":
         return encode * (1 + 1 / world), decode * 2
     return encode, decode
 

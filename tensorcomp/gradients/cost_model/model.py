@@ -52,7 +52,7 @@ class Cost:
     Parameters
     ----------
     reduction : str
-        ``"gather"``, ``"owners"`` or ``"sum"``.
+        ``"gather"``, ``"reduce_scatter"`` or ``"sum"``.
     payload_bytes : float
         Bytes of its own payload; of a ``"sum"``, of all arrays that are summed.
     encode, decode : float

@@ -19,12 +19,12 @@ from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.frames import schema_hash
 from tensorcomp.gradients.labels import label
 from tensorcomp.gradients.payload.decoded import Sent
-from tensorcomp.gradients.wrappers.by_owners import ByOwners
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.ddp.state_store import Memory
-    from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+    from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 SMALL = 4096  # elements: fewer are joined with others
 _RIDING = 1 << 16  # bytes of dense gradients that go with others' payloads
@@ -161,7 +161,7 @@ class Layout:
         riding = [unit for unit in units if is_dense(unit.compressor)]
         gathers = any(unit.compressor.reduction == "gather" for unit in units)
         ride = gathers and sum(unit.spec.nbytes for unit in riding) < _RIDING
-        found: dict[Reduction, list[int]] = {"gather": [], "owners": [], "sum": []}
+        found: dict[Reduction, list[int]] = {"gather": [], "reduce_scatter": [], "sum": []}
         for index, unit in enumerate(units):
             rides = ride and is_dense(unit.compressor)
             found["gather" if rides else unit.compressor.reduction].append(index)
@@ -170,10 +170,10 @@ class Layout:
     @cached_property
     def lossy_routes(self) -> dict[Reduction, tuple[int, ...]]:
         """The same where chunks are lost at owners: they reduce all but what must be summed."""
-        found: dict[Reduction, list[int]] = {"owners": [], "sum": []}
+        found: dict[Reduction, list[int]] = {"reduce_scatter": [], "sum": []}
         for index, unit in enumerate(self.units):
             summed = unit.compressor.reduction == "sum" and not is_dense(unit.compressor)
-            found["sum" if summed else "owners"].append(index)
+            found["sum" if summed else "reduce_scatter"].append(index)
         return {way: tuple(indices) for way, indices in found.items() if indices}
 
 
@@ -237,7 +237,7 @@ class Context:
         done, and is dropped with it.
     sizes : mapping of str to int
         Elements of every parameter of the model, in the same order on all ranks.
-    loss : LossSimulator or None
+    loss : PacketLoss or None
     """
 
     key: str
@@ -247,7 +247,7 @@ class Context:
     finite: bool
     kept: Memory
     sizes: Mapping[str, int]
-    loss: LossSimulator | None = None
+    loss: PacketLoss | None = None
 
 
 def is_dense(compressor: Compressor) -> bool:
@@ -257,6 +257,6 @@ def is_dense(compressor: Compressor) -> bool:
 
 def is_plain(compressor: Compressor) -> bool:
     """Return whether a compressor sends the gradient itself, once no residual is left."""
-    while isinstance(compressor, ErrorFeedback | ByOwners):
+    while isinstance(compressor, ErrorFeedback | ReduceScatter):
         compressor = compressor.inner
     return isinstance(compressor, Dense)

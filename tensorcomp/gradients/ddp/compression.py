@@ -27,7 +27,7 @@ from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronize
 from tensorcomp.gradients.ddp.state_check import VERSION, check
 from tensorcomp.gradients.ddp.state_store import Saved
 from tensorcomp.gradients.monitoring.metrics import History
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 _WAIT_FOR_NEWS = 1.0  # seconds after an error, which may be another rank's
@@ -42,7 +42,7 @@ class GradientCompression:
     compressor : Compressor
     link : Link
         Of a group that nobody else uses.
-    scaler, phases, observe, check_ranks, interface, loss
+    scaler, phases, observe, check_ranks, packet_loss
         As for `compress_gradients`.
     """
 
@@ -56,8 +56,7 @@ class GradientCompression:
         phases: PhaseTracker,
         observe: int,
         check_ranks: int,
-        interface: str | None,
-        loss: LossSimulator | None,
+        packet_loss: PacketLoss | None,
     ) -> None:
         self._group = ddp_model.process_group
         self._link = link
@@ -65,7 +64,7 @@ class GradientCompression:
         self._phases = phases
         self._parameters = parameters_of(ddp_model)
         plain = [one.plain_metrics() for one in self._parameters.values()]
-        self._recorder = Recorder(link, plain, observe, interface)
+        self._recorder = Recorder(link, plain, observe)
         self._agreement: Agreement | None = None
         attendants: list[Any] = [RankCheck(link, check_ranks), self._recorder]
         self._reducer = Reducer(
@@ -73,7 +72,7 @@ class GradientCompression:
             self._parameters,
             link,
             find_unused=ddp_model.find_unused_parameters,
-            loss=loss,
+            packet_loss=packet_loss,
         )
         adaptive = adaptive_in(compressor)
         if adaptive is not None:
@@ -94,7 +93,7 @@ class GradientCompression:
             f"check_ranks={check_ranks}",
             f"{'a' if scaler is not None else 'no'} scaler",
             f"phases={phases}",
-            f"loss={loss}",
+            f"packet_loss={packet_loss}",
         ]
         check_alike(link, [*settings, *(one.line for one in self._parameters.values())])
         self._started = refuse_unsynchronized_start(ddp_model)

@@ -14,7 +14,7 @@ from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.compression import GradientCompression
 from tensorcomp.gradients.ddp.preparing import prepared
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 
@@ -29,8 +29,7 @@ def compress_gradients(
     phases: PhaseTracker | None = None,
     observe: int = 0,
     check_ranks: int = 0,
-    interface: str | None = None,
-    loss: LossSimulator | None = None,
+    packet_loss: PacketLoss | None = None,
     timeout: timedelta | float | None = None,
 ) -> GradientCompression:
     """Compress the gradients that a model's ranks exchange; all ranks call it together.
@@ -64,10 +63,8 @@ def compress_gradients(
         the gradients.
     check_ranks : int
         Compare the gradients' hashes over the ranks every so many steps; 0 for never.
-    interface : str, optional
-        A network interface whose bytes are counted.
-    loss : LossSimulator, optional
-        Drops chunks on their way to owners, for studies: nothing on the wire is lost.
+    packet_loss : PacketLoss, optional
+        Simulated loss of chunks in reduce-scatters, for studies: nothing on the wire is lost.
     timeout : timedelta or float, optional
         Of collectives, in seconds; torch's own by default.
 
@@ -108,8 +105,7 @@ def compress_gradients(
         phases=phases or PhaseTracker(),
         observe=observe,
         check_ranks=check_ranks,
-        interface=interface,
-        loss=loss,
+        packet_loss=packet_loss,
     )
     ddp_model.register_comm_hook(compression, _hook)
     return compression

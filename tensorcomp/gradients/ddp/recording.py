@@ -10,7 +10,6 @@ import torch
 from tensorcomp.gradients.ddp.coding_groups import Layout, Unit, UnitWork
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.observers import Attendant, Step
-from tensorcomp.gradients.monitoring.interfaces import InterfaceCounter
 from tensorcomp.gradients.monitoring.metrics import (
     History,
     StepMetrics,
@@ -31,18 +30,13 @@ class Recorder(Attendant):
     observe : int
         Steps from one whose errors are measured to the next; 0 for none. Where gradients are
         compressed on their device, they are not measured.
-    interface : str or None
-        A network interface whose bytes are counted.
     """
 
-    def __init__(
-        self, link: Link, plain: Sequence[TensorMetrics], observe: int, interface: str | None
-    ) -> None:
+    def __init__(self, link: Link, plain: Sequence[TensorMetrics], observe: int) -> None:
         self.history = History()
         self._link = link
         self._plain = tuple(plain)
         self._observe = observe
-        self._counter = InterfaceCounter(interface) if interface is not None else None
         self._observing = False
         self._gradients: dict[int, np.ndarray] = {}
         self._nonfinite: dict[int, int] = {}
@@ -100,7 +94,6 @@ class Recorder(Attendant):
                 tuple(self._tensors),
                 framed_bytes=sum(one.nbytes for one in exchanges),
                 wire_bytes=round(sum(one.bytes_sent for one in exchanges)),
-                interface_bytes=self._interface_bytes(),
                 encode_seconds=sum(tensor.encode_seconds for tensor in self._tensors),
                 communicate_seconds=sum(one.seconds for one in exchanges),
                 decode_seconds=sum(tensor.decode_seconds for tensor in self._tensors),
@@ -113,11 +106,7 @@ class Recorder(Attendant):
         """Add a step of which only the bytes are known."""
         raw = sum(tensor.raw_bytes for tensor in self._plain)
         wire = round(2 * (self._link.world - 1) / self._link.world * raw)
-        counted = self._interface_bytes()
-        self.history.add(StepMetrics(step.info.step, self._plain, raw, wire, counted))
-
-    def _interface_bytes(self) -> int | None:
-        return None if self._counter is None else self._counter.sent()
+        self.history.add(StepMetrics(step.info.step, self._plain, raw, wire))
 
 
 def _elements(unit: Unit, values: np.ndarray) -> np.ndarray:

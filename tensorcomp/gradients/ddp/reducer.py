@@ -37,7 +37,7 @@ from tensorcomp.gradients.ddp.tensors import (
     open_tensor_works,
     store_tensor,
 )
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 
 class Reducer:
@@ -51,7 +51,7 @@ class Reducer:
     link : Link
     find_unused : bool
         Whether parameters may be unused: those whose gradient is all zero here are silent then.
-    loss : LossSimulator or None
+    packet_loss : PacketLoss or None
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Reducer:
         link: Link,
         *,
         find_unused: bool = False,
-        loss: LossSimulator | None = None,
+        packet_loss: PacketLoss | None = None,
     ) -> None:
         self.compressor = compressor
         self.parameters = dict(parameters)
@@ -84,7 +84,7 @@ class Reducer:
         self.attendants: tuple[Attendant, ...] = ()
         self._find_unused = find_unused
         self._groups: tuple[tuple[str, ...], ...] = ()
-        self._loss = loss
+        self._packet_loss = packet_loss
         self._scratch = Scratch()
         self._decides = decides(compressor)
         self._concrete: dict[str, Compressor] = {}
@@ -111,7 +111,7 @@ class Reducer:
                     self._concrete[one.name] = compressor
         for attendant in self.attendants:  # each of them is asked
             step.watched |= attendant.wants(step)
-        busy = step.watched or self._loss is not None or self.memory.used
+        busy = step.watched or self._packet_loss is not None or self.memory.used
         return busy or not self._is_plain()
 
     def passed(self) -> None:
@@ -224,12 +224,12 @@ class Reducer:
             finite,
             self.memory,
             self.sizes,
-            self._loss,
+            self._packet_loss,
         )
-        routes = layout.routes if self._loss is None else layout.lossy_routes
+        routes = layout.routes if self._packet_loss is None else layout.lossy_routes
         for way, indices in routes.items():
             some = [works[index] for index in indices]
-            if way != "owners" and finite:
+            if way != "reduce_scatter" and finite:
                 returned = give_back_tensors if is_native(layout) else give_back
                 returned(some, self.link, context)
             if _reduction(way)(some, self.link, context):
@@ -254,7 +254,7 @@ class Reducer:
             join_small=not self._find_unused,
             groups=self._groups,
         )
-        if self.device is not None and self._loss is None:
+        if self.device is not None and self._packet_loss is None:
             layout = natively(layout, self.device)
         self._layouts[key] = (pieces, layout)
         return layout
@@ -290,6 +290,6 @@ def decides(compressor: Compressor) -> bool:
 def _reduction(way: Reduction) -> Callable[[Sequence[UnitWork], Link, Context], bool]:
     if way == "gather":
         return gathering.reduce
-    if way == "owners":
+    if way == "reduce_scatter":
         return owners.reduce
     return summing.reduce

@@ -156,8 +156,6 @@ class StepMetrics:
         Of the frames that this worker made: payloads, headers, padding.
     wire_bytes : int, optional
         That this worker sent, by the formulas of the collectives (`cost_model`).
-    interface_bytes : int, optional
-        That left a network interface meanwhile, whoever sent them; None if none was watched.
     encode_seconds, communicate_seconds, decode_seconds : float, optional
     skipped : bool, optional
         Whether a worker had a value that was not finite: residuals then stay as they were.
@@ -167,7 +165,6 @@ class StepMetrics:
     tensors: tuple[TensorMetrics, ...]
     framed_bytes: int = 0
     wire_bytes: int = 0
-    interface_bytes: int | None = None
     encode_seconds: float = 0.0
     communicate_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -222,7 +219,6 @@ class StepMetrics:
             "bytes/payload": self.payload_bytes,
             "bytes/framed": self.framed_bytes,
             "bytes/wire": self.wire_bytes,
-            "bytes/interface": self.interface_bytes,
             "ms/encode": 1e3 * self.encode_seconds,
             "ms/communicate": 1e3 * self.communicate_seconds,
             "ms/decode": 1e3 * self.decode_seconds,
@@ -253,8 +249,6 @@ class History:
         Steps so far, and those in which a value was not finite.
     raw_bytes, payload_bytes, framed_bytes, wire_bytes : int
         Sums over all steps.
-    interface_bytes : int or None
-        Sum over the steps in which an interface was watched; None if there are none.
     """
 
     def __init__(self, keep: int = 100) -> None:
@@ -263,7 +257,6 @@ class History:
         self._steps: deque[StepMetrics] = deque(maxlen=keep)
         self.count = self.skipped = 0
         self.raw_bytes = self.payload_bytes = self.framed_bytes = self.wire_bytes = 0
-        self.interface_bytes: int | None = None
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -285,8 +278,6 @@ class History:
         self.payload_bytes += step.payload_bytes
         self.framed_bytes += step.framed_bytes
         self.wire_bytes += step.wire_bytes
-        if step.interface_bytes is not None:
-            self.interface_bytes = (self.interface_bytes or 0) + step.interface_bytes
 
     def summary(self, width: int | None = None) -> str:
         """Return totals and a table of all tensors, their figures averaged over the kept steps.

@@ -48,10 +48,7 @@ def gradient_totals(history: History) -> list[str]:
         f"{counted(history.count, 'step')}: gradients {bytes_text(history.raw_bytes)}, payloads "
         f"{bytes_text(payload)}, framed {bytes_text(framed)}{smaller}"
     ]
-    sent = f"sent by this worker: {bytes_text(history.wire_bytes)} by formula"
-    if history.interface_bytes is not None:
-        sent += f", {bytes_text(history.interface_bytes)} counted at its interface"
-    lines.append(sent)
+    lines.append(f"sent by this worker: {bytes_text(history.wire_bytes)} by formula")
     kept = list(history)
     encode, communicate, decode = (
         _ms(_mean([getattr(step, f"{part}_seconds") for step in kept]))

@@ -1,8 +1,8 @@
-"""A simulator, not a transport: chunks of payloads that are lost, for studies of bounded loss.
+"""Simulate packet loss: drop chunks of payloads, for studies of bounded loss.
 
-gloo, NCCL and TCP deliver every byte. To learn what training would bear if they did not, seeded
-chunks are dropped above the transport, where a part of the gradient is reduced: the owner decides
-what arrived, so all ranks get the same mean. Nothing becomes faster or slower by it.
+This is no transport: gloo, NCCL and TCP deliver every byte. To learn what training would bear if
+they did not, seeded chunks are dropped above the transport, where a shard is reduced: the rank that
+reduces it decides what arrived, so all ranks get the same mean. Nothing becomes faster or slower.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TOLERANCE = {"beginning": 0.1, "middle": 0.05, "final": 0.01}
 
 
 @dataclass(frozen=True)
-class LossSimulator:
-    """Drops chunks of what workers send, each with a probability, up to a tolerance.
+class PacketLoss:
+    """Drop chunks of what workers send, each with a probability, up to a tolerance.
 
     Every chunk is lost with probability `loss`, by a random number of its own that depends on
     nothing but (seed, step, sender, tensor, chunk). What exceeds the tolerance of the phase of
@@ -64,7 +64,7 @@ class LossSimulator:
             missing = sorted(set(_TOLERANCE) - set(self.tolerance))
             if missing:
                 raise GradientError(
-                    f"tolerance of a loss simulator has no phase {missing[0]!r}; "
+                    f"tolerance of PacketLoss has no phase {missing[0]!r}; "
                     f"give one number, or one for each of {', '.join(_TOLERANCE)}"
                 )
             shares = {f"tolerance[{p!r}]": share for p, share in self.tolerance.items()}
@@ -72,11 +72,9 @@ class LossSimulator:
             shares = {"tolerance": self.tolerance}
         for name, share in {"loss": self.loss, **shares}.items():
             if not 0 <= share <= 1:
-                raise GradientError(
-                    f"{name} of a loss simulator is {share}; give a share in [0, 1]"
-                )
+                raise GradientError(f"{name} of PacketLoss is {share}; give a share in [0, 1]")
         if self.chunk < 1:
-            raise GradientError(f"chunk of a loss simulator is {self.chunk}; give 1 or more")
+            raise GradientError(f"chunk of PacketLoss is {self.chunk}; give 1 or more")
 
     def lost(
         self, size: int, *, name: str, step: int, sender: int, phase: str = "beginning"
@@ -169,7 +167,7 @@ class LossSimulator:
             return self.tolerance
         if phase not in self.tolerance:
             raise GradientError(
-                f"a loss simulator has no tolerance for the phase {phase!r}; "
+                f"PacketLoss has no tolerance for the phase {phase!r}; "
                 f"known are {', '.join(self.tolerance)}"
             )
         return self.tolerance[phase]

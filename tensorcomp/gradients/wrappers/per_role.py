@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.wrappers.deciding import Deciding
+from tensorcomp.gradients.wrappers.scheduler import Scheduler
 
 DENSE_ROLES = ("norm", "bias", "scale", "router")
 
 
 @dataclass(frozen=True)
-class PerRole(Deciding):
+class PerRole(Scheduler):
     """Send small tensors and those of some roles dense; wrappers around the leaf stay.
 
     Such tensors are a thousandth of most models, and errors in them hurt most.

@@ -10,8 +10,8 @@ from itertools import pairwise
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, leaf_of, map_leaf
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
-from tensorcomp.gradients.wrappers.deciding import Deciding
 from tensorcomp.gradients.wrappers.ratios import ratio_of, with_ratio
+from tensorcomp.gradients.wrappers.scheduler import Scheduler
 
 PHASES = ("beginning", "middle", "final")
 
@@ -98,7 +98,7 @@ def _relative(before: float, now: float) -> float:
 
 
 @dataclass(frozen=True)
-class PhaseTolerance(Deciding):
+class PhaseTolerance(Scheduler):
     """Let each phase of training have a ratio or an error bound of its own.
 
     What training tolerates is large at its beginning and small in its final phase, so ratios are

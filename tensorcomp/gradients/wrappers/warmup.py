@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.wrappers.deciding import Deciding
 from tensorcomp.gradients.wrappers.ratios import ratio_of, with_ratio
+from tensorcomp.gradients.wrappers.scheduler import Scheduler
 
 RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
 
 @dataclass(frozen=True)
-class Warmup(Deciding):
+class Warmup(Scheduler):
     """Send gradients dense, then with falling ratios, then as the inner compressor does.
 
     Wrappers around the leaf stay as they are, so that residuals and momentum go on. A leaf that

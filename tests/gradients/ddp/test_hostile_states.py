@@ -12,7 +12,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients import LossSimulator, PhaseTracker, compress_gradients
+from tensorcomp.gradients import PacketLoss, PhaseTracker, compress_gradients
 
 SPARSE = "topk(0.1, values=affine(8))"
 
@@ -103,7 +103,7 @@ def _unlike(name: str, values: list[Any]) -> None:
         ("check_ranks", [1, 0]),
         ("scaler", [torch.amp.GradScaler("cpu"), None]),
         ("phases", [PhaseTracker(window=1), None]),
-        ("loss", [LossSimulator(), None]),
+        ("packet_loss", [PacketLoss(), None]),
     ],
 )
 def test_settings_that_differ_are_told_at_once(name: str, values: list[Any]) -> None:

@@ -9,8 +9,8 @@ from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.coding_groups import Layout, Piece, is_plain
 from tensorcomp.gradients.ddp.layouts import lay_out
 from tensorcomp.gradients.recipes import parse_compressor
-from tensorcomp.gradients.wrappers.by_owners import ByOwners
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 TOPK = "topk(0.01)"
 SHAPES = {"a": (70, 80), "b": (80,), "c": (64, 64), "d": (64,), "e": (9, 9)}
@@ -76,7 +76,7 @@ def test_few_dense_bytes_ride_with_gathered_payloads() -> None:
     texts = {"a": TOPK, "b": "dense", "c": TOPK, "d": "int8", "e": "dense"}
     layout = _laid(texts)
     keys = {way: [layout.units[i].key for i in where] for way, where in layout.routes.items()}
-    assert keys == {"gather": [("a",), ("b", "e"), ("c",)], "owners": [("d",)]}
+    assert keys == {"gather": [("a",), ("b", "e"), ("c",)], "reduce_scatter": [("d",)]}
     large = _laid({"a": "dense", "b": TOPK}, shapes={"a": (1 << 14,), "b": (9,)})
     assert large.routes == {"gather": (1,), "sum": (0,)}
     assert _laid("dense").routes == {"sum": (0, 1, 2)}
@@ -90,6 +90,6 @@ def test_a_schema_tells_layouts_apart() -> None:
 
 def test_plain_is_what_sends_the_gradient_itself() -> None:
     assert is_plain(Dense())
-    assert is_plain(ErrorFeedback(ByOwners(Dense())))
+    assert is_plain(ErrorFeedback(ReduceScatter(Dense())))
     assert not is_plain(parse_compressor("dgc(0.01)"))
     assert not is_plain(parse_compressor("fp16"))

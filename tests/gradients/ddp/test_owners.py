@@ -14,9 +14,9 @@ from tensorcomp.gradients.ddp import reduce_scatter as owners
 from tensorcomp.gradients.ddp.partition import OWNED, share_out
 from tensorcomp.gradients.ddp.shard_means import compressor_of_means
 from tensorcomp.gradients.recipes import parse_compressor
-from tensorcomp.gradients.wrappers.by_owners import ByOwners
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
+from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 ODD: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (3, 5, 11), "f": (0,)}
 
@@ -213,8 +213,8 @@ def test_unused_parameters_keep_their_residuals() -> None:
 def lossy(shapes: Shapes, layouts: list[list[list[str]] | None]) -> list[dict[str, Any]]:
     simulators = [
         None,
-        LossSimulator(0.5, 0.5, 64),
-        LossSimulator(0.5, 0.5, 64, acknowledged=False),
+        PacketLoss(0.5, 0.5, 64),
+        PacketLoss(0.5, 0.5, 64, acknowledged=False),
     ]
     return [_several_steps("owners(topk(0.2))", shapes, layouts, one) for one in simulators]
 
@@ -232,7 +232,7 @@ def test_lost_chunks_come_back_where_they_are_acknowledged() -> None:
 def test_what_owners_compress_with() -> None:
     topk = parse_compressor("topk(0.01)")
     assert compressor_of_means(topk) == topk
-    assert compressor_of_means(ByOwners(topk)) == topk
+    assert compressor_of_means(ReduceScatter(topk)) == topk
     biased = TreeCompressor.of("affine(8)")
     assert compressor_of_means(biased) == ErrorFeedback(biased)
     half = ErrorFeedback(biased, dtype="bfloat16", decay=0.9)

@@ -18,9 +18,9 @@ from tensorcomp.gradients import compress_gradients
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, Wrapper
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.wrappers.by_owners import ByOwners
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
+from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 
 def model_of() -> DistributedDataParallel:
@@ -184,7 +184,7 @@ class Switching(Wrapper):
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         topk = TreeCompressor.of("topk(0.05)")
         if info.step < 3:
-            return ErrorFeedback(ByOwners(topk))
+            return ErrorFeedback(ReduceScatter(topk))
         return ErrorFeedback(topk if info.step < 5 else Dense())
 
     def text(self) -> str:
@@ -220,8 +220,8 @@ def lossy() -> list[float]:
     for text, acknowledged in [("topk(0.2)", True), ("topk(0.2)", False), ("dense", False)]:
         model = model_of()
         sums = Sums(model)
-        loss = LossSimulator(0.5, 0.5, chunk=16, acknowledged=acknowledged)
-        with compress_gradients(model, text, loss=loss, check_ranks=1) as compression:
+        loss = PacketLoss(0.5, 0.5, chunk=16, acknowledged=acknowledged)
+        with compress_gradients(model, text, packet_loss=loss, check_ranks=1) as compression:
             for step in range(3):
                 sums.step(step)
             found.append(sums.error(compression.state_dict("mean")))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
-from tensorcomp.gradients.wrappers.packet_loss import LossSimulator, divide
+from tensorcomp.gradients.wrappers.packet_loss import PacketLoss, divide
 
 
 def as_array(sent: Sent, size: int) -> np.ndarray:
@@ -25,38 +25,38 @@ def as_array(sent: Sent, size: int) -> np.ndarray:
 def test_no_more_chunks_stay_lost_than_tolerated(
     size: int, chunk: int, loss: float, tolerance: float, seed: int
 ) -> None:
-    simulator = LossSimulator(loss, tolerance, chunk, seed)
-    lost = simulator.lost(size, name="w", step=3, sender=1)
+    packet_loss = PacketLoss(loss, tolerance, chunk, seed)
+    lost = packet_loss.lost(size, name="w", step=3, sender=1)
     assert lost.shape == (-(-size // chunk),)
     assert lost.sum() <= tolerance * lost.size
 
 
 def test_chunks_are_lost_with_the_probability_asked_for() -> None:
-    simulator = LossSimulator(0.02, 1.0, chunk=4)
-    lost = simulator.lost(400_000, name="w", step=0, sender=0)
+    packet_loss = PacketLoss(0.02, 1.0, chunk=4)
+    lost = packet_loss.lost(400_000, name="w", step=0, sender=0)
     assert abs(lost.mean() - 0.02) < 4 * np.sqrt(0.02 * 0.98 / 100_000)
 
 
 def test_certain_loss_is_cut_down_to_the_tolerance_of_the_phase() -> None:
-    simulator = LossSimulator(1.0, {"beginning": 0.5, "middle": 0.2, "final": 0.0}, chunk=1)
+    packet_loss = PacketLoss(1.0, {"beginning": 0.5, "middle": 0.2, "final": 0.0}, chunk=1)
     kept = [
-        simulator.lost(1000, name="w", step=0, sender=0, phase=phase).sum()
+        packet_loss.lost(1000, name="w", step=0, sender=0, phase=phase).sum()
         for phase in ("beginning", "middle", "final")
     ]
     assert kept == [500, 200, 0]
 
 
 def test_what_is_lost_depends_on_step_sender_name_and_seed_only() -> None:
-    simulator = LossSimulator(0.5, 1.0, chunk=1)
-    first = simulator.lost(500, name="w", step=1, sender=2)
+    packet_loss = PacketLoss(0.5, 1.0, chunk=1)
+    first = packet_loss.lost(500, name="w", step=1, sender=2)
     assert np.array_equal(
-        first, LossSimulator(0.5, 1.0, chunk=1).lost(500, name="w", step=1, sender=2)
+        first, PacketLoss(0.5, 1.0, chunk=1).lost(500, name="w", step=1, sender=2)
     )
     others = [
-        simulator.lost(500, name="v", step=1, sender=2),
-        simulator.lost(500, name="w", step=2, sender=2),
-        simulator.lost(500, name="w", step=1, sender=3),
-        LossSimulator(0.5, 1.0, 1, seed=1).lost(500, name="w", step=1, sender=2),
+        packet_loss.lost(500, name="v", step=1, sender=2),
+        packet_loss.lost(500, name="w", step=2, sender=2),
+        packet_loss.lost(500, name="w", step=1, sender=3),
+        PacketLoss(0.5, 1.0, 1, seed=1).lost(500, name="w", step=1, sender=2),
     ]
     assert all(not np.array_equal(first, other) for other in others)
 
@@ -73,11 +73,11 @@ def test_the_mean_is_over_what_arrived(form: str) -> None:
             positions = np.sort(rng.choice(size, 200, replace=False)).astype(np.int64)
             sent.append(Sparse(positions, gradient[positions]))
         gradients = np.stack([as_array(one, size) for one in sent])
-    simulator = LossSimulator(0.4, 1.0, chunk, seed=7)
-    mean, dropped = simulator.mean(sent, size, name="w", step=5, owner=1)
+    packet_loss = PacketLoss(0.4, 1.0, chunk, seed=7)
+    mean, dropped = packet_loss.mean(sent, size, name="w", step=5, owner=1)
     lost = np.stack(
         [
-            np.repeat(simulator.lost(size, name="w", step=5, sender=s), chunk)[:size]
+            np.repeat(packet_loss.lost(size, name="w", step=5, sender=s), chunk)[:size]
             for s in range(3)
         ]
     )
@@ -91,16 +91,14 @@ def test_the_mean_is_over_what_arrived(form: str) -> None:
 
 
 def test_where_nothing_arrives_the_mean_is_zero() -> None:
-    mean, dropped = LossSimulator(1.0, 1.0).mean(
-        [Dense(np.ones(9, np.float32))], 9, name="w", step=0
-    )
+    mean, dropped = PacketLoss(1.0, 1.0).mean([Dense(np.ones(9, np.float32))], 9, name="w", step=0)
     assert not mean.any()
     assert np.array_equal(as_array(dropped[0], 9), np.ones(9))
 
 
 def test_without_loss_the_mean_is_the_mean() -> None:
     sent = [Dense(np.full(5, 2.0)), Dense(np.full(5, 4.0)), Nothing()]
-    mean, dropped = LossSimulator(0.0).mean(sent, 5, name="w", step=0, dtype=np.float64)
+    mean, dropped = PacketLoss(0.0).mean(sent, 5, name="w", step=0, dtype=np.float64)
     assert mean.dtype == np.float64
     assert np.array_equal(mean, np.full(5, 2.0))
     assert all(isinstance(one, Nothing) for one in dropped)
@@ -123,9 +121,9 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"loss": 1.5}, "loss of a loss simulator is 1.5"),
-        ({"loss": float("nan")}, "loss of a loss simulator is nan"),
-        ({"tolerance": -0.1}, "tolerance of a loss simulator is -0.1"),
+        ({"loss": 1.5}, "loss of PacketLoss is 1.5"),
+        ({"loss": float("nan")}, "loss of PacketLoss is nan"),
+        ({"tolerance": -0.1}, "tolerance of PacketLoss is -0.1"),
         ({"tolerance": {"beginning": 0.1, "middle": 0.1}}, "no phase 'final'"),
         ({"tolerance": {"beginning": 2, "middle": 0, "final": 0}}, r"tolerance\['beginning'\]"),
         ({"chunk": 0}, "give 1 or more"),
@@ -133,10 +131,10 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
 )
 def test_bad_fields_are_refused_in_one_line(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(GradientError, match=message) as caught:
-        LossSimulator(**arguments)  # type: ignore[arg-type]
+        PacketLoss(**arguments)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_phase_is_refused() -> None:
     with pytest.raises(GradientError, match="no tolerance for the phase 'late'"):
-        LossSimulator().lost(9, name="w", step=0, sender=0, phase="late")
+        PacketLoss().lost(9, name="w", step=0, sender=0, phase="late")

@@ -1,4 +1,4 @@
-"""Compressors that only decide: they say which other one is used for a tensor at a step."""
+"""Base of compressors that choose another compressor for each tensor and step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reducti
 from tensorcomp.gradients.payload.decoded import Sent
 
 
-class Deciding(Compressor):
-    """Base of compressors that are never stepped themselves; subclasses implement `at`."""
+class Scheduler(Compressor):
+    """Choose the compressor of a tensor at a step; never stepped itself. Subclasses define `at`."""
 
     inner: Compressor
 

@@ -5,7 +5,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.recipes import parse_compressor
-from tensorcomp.gradients.wrappers.by_owners import ByOwners
+from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 SPEC = GradientSpec("w", (300, 7))
 
@@ -13,14 +13,14 @@ SPEC = GradientSpec("w", (300, 7))
 def test_the_recipe_reduces_by_owners_what_would_be_gathered() -> None:
     gathered = parse_compressor("topk(0.01)")
     owned = parse_compressor("owners(topk(0.01))")
-    assert (gathered.reduction, owned.reduction) == ("gather", "owners")
-    assert owned == ByOwners(gathered)
+    assert (gathered.reduction, owned.reduction) == ("gather", "reduce_scatter")
+    assert owned == ReduceScatter(gathered)
     assert owned.text() == f"owners({gathered.text()})"
 
 
 def test_payloads_and_states_are_those_of_what_is_inside() -> None:
     gathered = parse_compressor("topk(0.01)")
-    owned = ByOwners(gathered)
+    owned = ReduceScatter(gathered)
     gradient = np.random.default_rng(0).standard_normal(SPEC.shape).astype(np.float32)
     one, left = gathered.step(gradient, gathered.init(SPEC))
     other, other_left = owned.step(gradient, owned.init(SPEC))
@@ -30,7 +30,7 @@ def test_payloads_and_states_are_those_of_what_is_inside() -> None:
 
 
 def test_what_is_summed_is_summed_still() -> None:
-    assert ByOwners(Dense()).reduction == "sum"
+    assert ReduceScatter(Dense()).reduction == "sum"
     low_rank = parse_compressor("owners(powersgd(2))")
     assert low_rank.reduction == "sum"
     gradient = np.ones(SPEC.shape, np.float32)
@@ -44,7 +44,7 @@ def test_what_is_summed_is_summed_still() -> None:
 def test_what_decides_inside_still_decides() -> None:
     warm = parse_compressor("owners(warmup(topk(0.01), steps=5))")
     assert warm.at(StepInfo(0), SPEC).reduction == "sum"
-    assert warm.at(StepInfo(10**6), SPEC).reduction == "owners"
+    assert warm.at(StepInfo(10**6), SPEC).reduction == "reduce_scatter"
 
 
 def test_the_recipe_needs_something_inside() -> None:

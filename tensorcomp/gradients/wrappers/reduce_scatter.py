@@ -1,4 +1,4 @@
-"""Reduction by owners for what would be gathered: bytes that do not grow with the ranks."""
+"""Reduce-scatter what would be gathered: bytes that do not grow with the number of ranks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tensorcomp.gradients.payload.decoded import Sent
 
 
 @dataclass(frozen=True)
-class ByOwners(Wrapper):
-    """Let owners reduce what the inner compressor sends, whatever its own reduction is.
+class ReduceScatter(Wrapper):
+    """Reduce-scatter what the inner compressor sends, whatever its own reduction is.
 
-    Each rank owns a part of the gradient, is sent everybody's payload of that part, and sends their
-    mean, compressed again, to all. Of payloads of S bytes a rank sends 2 (W − 1) / W · S bytes
-    instead of the (W − 1) · S of an all-gather: it pays from three ranks on, where bandwidth counts
-    more than the latency of three exchanges instead of one. What the second compression leaves out
-    is in the owner's residual.
+    Each rank owns a shard of the gradient, is sent everybody's payload of that shard, and sends
+    their mean, compressed again, to all. Of payloads of S bytes a rank sends 2 (W − 1) / W · S
+    bytes instead of the (W − 1) · S of an all-gather: it pays from three ranks on, where bandwidth
+    counts more than the latency of three exchanges instead of one. What the second compression leaves out
+    is in the residual of the shard's owner.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class ByOwners(Wrapper):
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
-        """``"owners"`` for what would be gathered."""
+        """``"reduce_scatter"`` for what would be gathered."""
         inner = self.inner.reduction
-        return "owners" if inner == "gather" else inner
+        return "reduce_scatter" if inner == "gather" else inner
 
     def text(self) -> str:
         """Return ``owners(...)`` around the inner compressor's text."""
