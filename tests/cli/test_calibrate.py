@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorcomp_cli.main
 import torch
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
+import tensorcomp_cli.main
 from tensorcomp.pruning import Statistics, calibrate
 
 torch.set_num_threads(1)

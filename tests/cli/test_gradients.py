@@ -5,6 +5,7 @@ import json
 
 import click
 import pytest
+
 import tensorcomp_cli.gradients as verb
 
 ASKED = ("gradients", "estimate", "--parameters", "2e6", "--world", 8, "--bandwidth", "100mbit")

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import click
 import pytest
-import tensorcomp_cli.main
 from click.testing import CliRunner
-from tensorcomp_cli.main import app
-from tensorcomp_cli.verbs import VERBS
 
 import tensorcomp
+import tensorcomp_cli.main
 from tensorcomp.api import compress as files
+from tensorcomp_cli.main import app
+from tensorcomp_cli.verbs import VERBS
 
 RUN = "import sys; from tensorcomp_cli.entry import run; run()"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import ranks
 from given_gradients import EIGHT_BUCKETS, Case, check_invariant, check_ranks_equal, loaded, steps
+
 from tensorcomp_cli.main import main
 
 
