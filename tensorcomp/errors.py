@@ -24,6 +24,14 @@ class PlanError(TensorcompError):
     """No tree fits the tensor under the budget, or a tree's text cannot be understood."""
 
 
+class UnknownCodecError(CodecError, PlanError):
+    """A tree names a codec that neither tensorcomp nor an installed package has."""
+
+
+class InfeasibleBudgetError(PlanError):
+    """No choice of trees meets the budget, such as a size below what the codecs can reach."""
+
+
 class CheckpointError(TensorcompError):
     """A source checkpoint cannot be read, or an output cannot be written."""
 

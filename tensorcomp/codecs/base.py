@@ -68,6 +68,8 @@ class Codec(ABC):
     long_chunks : bool
         Whether a tensor's chunks should be as long as the format allows, because each pays for
         something that depends little on its length.
+    part_aliases : mapping of str to str
+        Other names of parts that a tree's text may use.
     is_transform, is_filter : bool
         What `isinstance` tells, which takes long for abstract classes.
     """
@@ -75,6 +77,7 @@ class Codec(ABC):
     id: ClassVar[str]
     lossless: ClassVar[bool] = True
     long_chunks: ClassVar[bool] = False
+    part_aliases: ClassVar[Mapping[str, str]] = {}
     is_transform: ClassVar[bool] = False
     is_filter: ClassVar[bool] = False
 
@@ -107,13 +110,10 @@ class Transform(Codec):
     ----------
     default_parts : mapping of str to str
         The text of the subtree that codes a part for which none is given.
-    part_aliases : mapping of str to str
-        Other names of parts that a tree's text may use.
     """
 
     is_transform: ClassVar[bool] = True
     default_parts: ClassVar[Mapping[str, str]]
-    part_aliases: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:

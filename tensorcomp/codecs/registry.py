@@ -10,8 +10,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from tensorcomp import codecs
+from tensorcomp._expressions import suggestion
 from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import PlanError, UnknownCodecError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -70,9 +71,11 @@ def codec_class(name: str) -> type[Codec]:
 
     Raises
     ------
+    UnknownCodecError
+        If neither tensorcomp nor an installed package has such a codec.
     PlanError
-        If neither tensorcomp nor an installed package has such a codec, several packages have, or
-        the package's object cannot be imported or is not a codec of that id.
+        If several packages have, or the package's object cannot be imported or is not a codec of
+        that id.
     """
     if name in _OWN:
         own: type[Codec] = getattr(codecs, _OWN[name])
@@ -83,9 +86,9 @@ def codec_class(name: str) -> type[Codec]:
         raise PlanError(f"several packages have a codec {name!r} ({homes}); keep one of them")
     if found:
         return _checked(name, _loaded(found[0]))
-    raise PlanError(
-        f"no codec is called {name[:60]!r}; known: {', '.join(codec_ids())}. "
-        f"A package adds one by the entry point group {GROUP!r}"
+    known = codec_ids()
+    raise UnknownCodecError(
+        f"no codec is called {name[:60]!r}; known: {', '.join(known)}{suggestion(name, known)}"
     )
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
 
+from tensorcomp._expressions import changed_fields, format_call
 from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Pieces, Serializer, Transform, spec_of
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
@@ -92,13 +92,8 @@ class Node:
     @functools.cached_property
     def text(self) -> str:
         """What `codecs.text.format_tree` gives."""
-        items = []
-        for field in fields(self.codec):  # type: ignore[arg-type]
-            value = getattr(self.codec, field.name)
-            if field.default is MISSING or value != field.default:
-                items.append(f"{field.name}={json.dumps(value)}")
-        items += [f"{name}={child.text}" for name, child in self.children]
-        return f"{self.codec.id}({', '.join(items)})" if items else self.codec.id
+        parts = (f"{name}={child.text}" for name, child in self.children)
+        return format_call(self.codec.id, [*changed_fields(self.codec), *parts])
 
     @functools.cached_property
     def shares_nothing(self) -> Shared:

@@ -57,32 +57,33 @@ def test_text_and_json_are_stable(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("", "expected a codec's name, found the end at character 0"),
-        ("   ", "expected a codec's name, found the end"),
-        ("7", "expected a codec's name, found '7' at character 0"),
-        ("true", "expected a codec's name, found 'true' at character 0"),
-        ("raw raw", "expected the end, found 'raw' at character 4"),
-        ("raw)", "expected the end, found ')' at character 3"),
-        ("huffman(", "found the end at character 8"),
-        ("huffman(8", "expected ',' or ')', found the end at character 9"),
-        ("huffman(8 2)", "expected ',' or ')', found '2' at character 10"),
-        ("huffman(8,)", "expected an argument, found ')' at character 10"),
-        ("huffman(,8)", "expected a number, true, false, null or a quoted string, found ','"),
-        ("huffman(contexts=)", "found ')' at character 17"),
-        ("huffman(contexts=raw)", "found 'raw' at character 17"),
-        ("fields(exponent=8)", "expected a codec's name, found '8' at character 16"),
-        ("fields(exponent=)", "expected a codec's name, found ')' at character 16"),
+        ("", "expected a codec's name, got the end at character 0"),
+        ("   ", "expected a codec's name, got the end"),
+        ("7", "expected a codec's name, got '7' at character 0"),
+        ("true", "expected a codec's name, got 'true' at character 0"),
+        ("raw raw", "expected the end, got 'raw' at character 4"),
+        ("raw)", "expected the end, got ')' at character 3"),
+        ("huffman(", "got the end at character 8"),
+        ("huffman(8", "expected ',' or ')', got the end at character 9"),
+        ("huffman(8 2)", "expected ',' or ')', got '2' at character 10"),
+        ("huffman(8,)", "expected an argument, got ')' at character 10"),
+        ("huffman(,8)", "expected an argument, got ',' at character 8"),
+        ("huffman(contexts=)", "expected an argument, got ')' at character 17"),
+        ("huffman(contexts=raw)", "null or a quoted string, got 'raw' at character 17"),
+        ("fields(exponent=8)", "expected a codec's name, got '8' at character 16"),
+        ("fields(exponent=)", "expected an argument, got ')' at character 16"),
         ("raw;raw", "cannot read ';raw' at character 3"),
         ("raw  §", "cannot read '§' at character 5"),
         ("raw(bytes=zstd('a'))", "cannot read \"'a'))\" at character 15"),
         ('huffman("a)', "cannot read '\"a)' at character 8"),
-        ('huffman("\\q")', "is no JSON string"),
-        ("huffman(8, 8)", "huffman takes 1 arguments at most"),
-        ("raw(8)", "raw takes 0 arguments at most"),
-        ("huffman(8, contexts=8)", "huffman is given 'contexts' twice"),
-        ("fields(exponent=raw, exponent=raw)", "fields is given 'exponent' twice"),
+        ('huffman("\\q")', "expected a JSON string, got"),
+        ("huffman(8, 8)", "huffman: expected at most 1 arguments (contexts), got 8 too"),
+        ("raw(8)", "raw: expected at most 0 arguments (none), got 8 too"),
+        ("huffman(8, contexts=8)", "huffman: got 'contexts' twice"),
+        ("fields(exponent=raw, exponent=raw)", "fields: got 'exponent' twice"),
         ("nonesuch", "no codec is called 'nonesuch'; known: "),
-        ("fields(exponent=nonesuch)", "no codec is called 'nonesuch'"),
+        ("fields(exponent=nonesuch)", "part 'exponent' of fields: no codec is called 'nonesuch'"),
+        ("hufman", "; did you mean 'huffman'?"),
         ("fields(sign=raw)", "fields has no argument or part 'sign'; its parts are"),
         ("huffman(contexts=3)", "huffman: contexts is a power of two"),
         ("fields(mantissa_bits=9)", "fields: mantissa_bits is a number from 0 to 4"),
@@ -118,9 +119,9 @@ def test_arguments_of_the_wrong_kind_are_refused(codec: type, value: str) -> Non
 def test_depth_and_length_are_limited() -> None:
     deep = "fields(exponent=" * 12 + "raw" + ")" * 12
     assert parse_tree(format_tree(parse_tree(deep))) == parse_tree(deep)
-    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+    with pytest.raises(PlanError, match="at most 16 levels deep"):
         parse_tree("fields(exponent=" * 17 + "raw" + ")" * 17)
-    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+    with pytest.raises(PlanError, match="at most 16 levels deep"):
         parse_tree("fields(exponent=" * 900)
     with pytest.raises(PlanError, match="at most 16384 characters"):
         parse_tree(" " * 20_000)
@@ -132,7 +133,7 @@ def test_deep_json_is_refused() -> None:
     value: dict[str, object] = {"id": "raw"}
     for _ in range(5000):
         value = {"id": "fields", "parts": {"exponent": value}}
-    with pytest.raises(PlanError, match="at most 16 codecs deep"):
+    with pytest.raises(PlanError, match="at most 16 levels deep"):
         tree_from_json(value)
 
 

@@ -1,0 +1,346 @@
+"""Parse and print ``name(argument, key=argument)``: codec trees, compressors, scores.
+
+One grammar for every text of the package; it is parsed, never evaluated::
+
+    call     = name [ "(" [ argument { "," argument } ] ")" ]
+    argument = [ name "=" ] ( number | "true" | "false" | "null" | string | tuple | call )
+    tuple    = "(" [ value { "," value } [ "," ] ] ")"
+
+Numbers are Python's, ``inf`` and ``nan`` among them; strings are JSON's. Not Python's own parser:
+that takes comments, operators and lambdas, refuses an argument without a name behind a named one,
+and says something else about a mistake in each version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from tensorcomp.errors import TensorcompError
+
+Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Call | None"
+_T = TypeVar("_T")
+
+MAX_CHARACTERS = 1 << 14
+_MAX_DIGITS = 640  # of an integer that Python reads whatever its settings
+_SHOWN = 200  # characters of a text in a message
+_LITERALS = {"true": True, "false": False, "null": None}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:inf|nan)\b))"
+    r'|(?P<name>[A-Za-z_]\w*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[(),=]))'
+)
+
+
+@dataclass(frozen=True)
+class Language:
+    """What texts of one kind describe, and how a wrong one is reported.
+
+    Parameters
+    ----------
+    noun : str
+        For example ``tree``.
+    name : str
+        What a name in it is, for example ``a codec's name``.
+    error : type
+        The exception to raise.
+    max_depth : int
+        Levels of calls and tuples within each other.
+    """
+
+    noun: str
+    name: str
+    error: type[TensorcompError]
+    max_depth: int = 16
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with arguments.
+
+    Parameters
+    ----------
+    name : str
+    arguments : tuple of Argument
+        In the order of the text.
+    text : str
+        The whole call, as it was written.
+    language : Language
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    text: str
+    language: Language
+
+    def bind(
+        self,
+        names: Sequence[str],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        others: bool = False,
+    ) -> dict[str, Argument]:
+        """Assign the arguments to names; those without a name get the first ones, in order.
+
+        Parameters
+        ----------
+        names : sequence of str
+        aliases : mapping of str to str, optional
+            Further names that stand for one of the others.
+        others : bool
+            Whether to return arguments of unknown names too.
+
+        Raises
+        ------
+        TensorcompError
+            The language's: if there are too many arguments, unknown ones, or one comes twice.
+        """
+        known = ", ".join(names) or "none"
+        free = iter(names)
+        found: dict[str, Argument] = {}
+        for argument in self.arguments:
+            name = argument.name or next(free, None)
+            if name is None:
+                raise self.error(
+                    f"expected at most {len(names)} arguments ({known}), got {argument.text} too"
+                )
+            name = (aliases or {}).get(name, name)
+            if name in found:
+                raise self.error(f"got {name!r} twice")
+            if name not in names and not others:
+                hint = suggestion(name, names)
+                raise self.error(f"expected arguments among {known}, got {name!r}{hint}")
+            found[name] = argument
+        return found
+
+    def construct(self, make: Callable[..., _T]) -> _T:
+        """Return an instance of a dataclass whose fields are the arguments.
+
+        Raises
+        ------
+        TensorcompError
+            The language's: if they do not fit the fields, or the class refuses them.
+        """
+        names = [field.name for field in fields(make) if field.init]  # type: ignore[arg-type]
+        values = {name: argument.plain for name, argument in self.bind(names).items()}
+        return self.made(make, **values)
+
+    def made(self, make: Callable[..., _T], **values: Any) -> _T:
+        """Call a class; report what it refuses with the call's name.
+
+        Raises
+        ------
+        TensorcompError
+            The language's.
+        """
+        try:
+            return make(**values)
+        except (TypeError, ValueError, TensorcompError) as error:
+            raise self.language.error(f"{self.name}: {error}") from error
+
+    def error(self, message: str) -> TensorcompError:
+        """Return the language's exception, with the call's name and text."""
+        return self.language.error(f"{self.name}: {message}, in {_shown(self.text)}")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a call: its name if it has one, its value, and where it stands in a text."""
+
+    name: str | None
+    value: Value
+    text: str
+    position: int
+    whole: str
+    language: Language
+
+    @property
+    def plain(self) -> Any:
+        """The number, truth value, null, string or tuple; raises where the argument is a call."""
+        if isinstance(self.value, Call):
+            raise self._wrong("a number, true, false, null or a quoted string")
+        return self.value
+
+    @property
+    def call(self) -> Call:
+        """The call; raises where the argument is something else."""
+        if not isinstance(self.value, Call):
+            raise self._wrong(self.language.name)
+        return self.value
+
+    @property
+    def expression(self) -> str:
+        """The text of an expression, which may stand in quotes."""
+        return self.value if isinstance(self.value, str) else self.text
+
+    def _wrong(self, wanted: str) -> TensorcompError:
+        return self.language.error(
+            f"expected {wanted}, got {_shown(self.text)} at character {self.position} of the "
+            f"{self.language.noun} {_shown(self.whole)}"
+        )
+
+
+def parse(text: str, language: Language) -> Call:
+    """Parse a text of a language.
+
+    Raises
+    ------
+    TensorcompError
+        The language's, with the position of the first mistake.
+    """
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        got = f"{len(text)}" if isinstance(text, str) else f"{text!r:.60}"
+        raise language.error(
+            f"a {language.noun} is a text of at most {MAX_CHARACTERS} characters; got {got}"
+        )
+    return _Parser(text, language).whole()
+
+
+def changed_fields(thing: object) -> Iterator[str]:
+    """Yield ``name=value`` for each field of a dataclass that differs from its default."""
+    for field in fields(thing):  # type: ignore[arg-type]
+        value = getattr(thing, field.name)
+        if field.default is MISSING or value != field.default:
+            yield f"{field.name}={json.dumps(value)}"
+
+
+def format_call(name: str, arguments: Iterable[str]) -> str:
+    """Return the text of a call of arguments that are texts themselves."""
+    inner = ", ".join(arguments)
+    return f"{name}({inner})" if inner else name
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known name that is most like one; else nothing."""
+    import difflib  # for messages only
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    position: int
+
+
+class _Parser:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, text: str, language: Language) -> None:
+        self.text = text
+        self.language = language
+        self.tokens = list(self._tokens())
+        self.at = 0
+
+    def whole(self) -> Call:
+        """Parse the whole text as a call."""
+        call = self._call(0)
+        if self._token.kind != "end":
+            raise self._unexpected("the end")
+        return call
+
+    def _tokens(self) -> Iterator[_Token]:
+        position, stop = 0, len(self.text.rstrip())
+        while position < stop:
+            match = _TOKEN.match(self.text, position)
+            if match is None or match.lastgroup is None:
+                position += len(self.text[position:]) - len(self.text[position:].lstrip())
+                raise self.language.error(
+                    f"cannot read {self.text[position:][:20]!r} at character {position} of the "
+                    f"{self.language.noun} {_shown(self.text)}"
+                )
+            kind = match.lastgroup
+            yield _Token(kind, match[kind], match.start(kind))
+            position = match.end()
+        yield _Token("end", "", position)
+
+    @property
+    def _token(self) -> _Token:
+        return self.tokens[self.at]
+
+    def _unexpected(self, wanted: str) -> TensorcompError:
+        found = _shown(self._token.text) if self._token.text else "the end"
+        return self.language.error(
+            f"expected {wanted}, got {found} at character {self._token.position} of the "
+            f"{self.language.noun} {_shown(self.text)}"
+        )
+
+    def _written(self, first: int) -> str:
+        """Return the text from a token to the last one that was taken."""
+        last = self.tokens[self.at - 1]
+        return self.text[self.tokens[first].position : last.position + len(last.text)]
+
+    def _call(self, depth: int) -> Call:
+        first, name = self.at, self._token.text
+        if self._token.kind != "name" or name in _LITERALS:
+            raise self._unexpected(self.language.name)
+        self.at += 1
+        arguments = self._items(depth, self._argument) if self._token.text == "(" else ()
+        return Call(name, arguments, self._written(first), self.language)
+
+    def _items(self, depth: int, item: Callable[[int], _T]) -> tuple[_T, ...]:
+        """Parse what stands in parentheses, between commas."""
+        if depth >= self.language.max_depth:
+            raise self.language.error(
+                f"a {self.language.noun} is at most {self.language.max_depth} levels deep; "
+                f"got {self.text[:60]!r} …"
+            )
+        self.at += 1
+        items: list[_T] = []
+        while self._token.text != ")":
+            items.append(item(depth + 1))
+            if self._token.text == ",":
+                self.at += 1
+                if self._token.text == ")" and item == self._argument:
+                    raise self._unexpected("an argument")
+            elif self._token.text != ")":
+                raise self._unexpected("',' or ')'")
+        self.at += 1
+        return tuple(items)
+
+    def _argument(self, depth: int) -> Argument:
+        name = None
+        if self._token.kind == "name" and self.tokens[self.at + 1].text == "=":
+            name = self._token.text
+            self.at += 2
+        first = self.at
+        value = self._value(depth)
+        position, written = self.tokens[first].position, self._written(first)
+        return Argument(name, value, written, position, self.text, self.language)
+
+    def _value(self, depth: int) -> Value:
+        kind, text, _ = self._token
+        if kind == "name" and text not in _LITERALS:
+            return self._call(depth)
+        if text == "(":
+            return self._items(depth, self._value)
+        if kind not in ("name", "number", "string"):
+            raise self._unexpected("an argument")
+        self.at += 1
+        if kind == "name":
+            return _LITERALS[text]
+        return self._string(text) if kind == "string" else self._number(text)
+
+    def _string(self, text: str) -> str:
+        try:
+            return str(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise self.language.error(
+                f"expected a JSON string, got {_shown(text)} in the {self.language.noun} "
+                f"{_shown(self.text)}"
+            ) from error
+
+    def _number(self, text: str) -> int | float:
+        if not text.lstrip("+-").isdecimal():
+            return float(text)
+        if len(text) > _MAX_DIGITS:
+            raise self.language.error(f"a number has at most {_MAX_DIGITS} digits; got {len(text)}")
+        return int(text)
+
+
+def _shown(text: str) -> str:
+    """Return a text as it stands in a message: one line that is not too long."""
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r} …"
