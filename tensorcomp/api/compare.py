@@ -23,10 +23,10 @@ from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.blob import CHUNK_ELEMENTS, chunk_grid
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.paths import compressed_files, is_compressed, restored_name
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.stored_tensors import OpenTensor
+from tensorcomp.container.tensor_blob import decode_rows
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
@@ -166,8 +166,14 @@ def _of_checkpoint(checkpoint: Checkpoint, file: PurePosixPath) -> Iterator[_Ent
 def _of_compressed(opened: CompressedFile, file: PurePosixPath) -> Iterator[_Entry]:
     def reader(name: str) -> _Reader:
         tensor = opened.open_tensor(name)
-        step = tensor.grid.chunk * tensor.grid.row_elements
-        return _Reader(functools.partial(_decode, tensor, step), max(step, 1))
+        row = max(tensor.grid.row_elements, 1)
+
+        def read(start: int, stop: int) -> np.ndarray:
+            begin = start // row
+            values = decode_rows(tensor, begin, -(-stop // row)).reshape(-1)
+            return values[start - begin * row : stop - begin * row]
+
+        return _Reader(read, max(tensor.grid.chunk * row, 1))
 
     infos = {info.name: info for info in opened.tensors}
     for name, info in infos.items():
@@ -176,16 +182,6 @@ def _of_compressed(opened: CompressedFile, file: PurePosixPath) -> Iterator[_Ent
     for name, target in opened.manifest.aliases.items():
         info = replace(infos[target], name=name)
         yield _Entry(file, info, 0, True, functools.partial(reader, target))
-
-
-def _decode(tensor: OpenTensor, step: int, start: int, stop: int) -> np.ndarray:
-    """Return elements of a tensor, decoding the chunks that hold them."""
-    if start == stop:
-        return np.empty(0, tensor.grid.dtype)
-    first = start // step
-    chunks = [tensor.decode_chunk(n).reshape(-1) for n in range(first, -(-stop // step))]
-    values = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-    return values[start - first * step : stop - first * step]
 
 
 def _pair(first: Sequence[_Entry], second: Sequence[_Entry]) -> list[_Pair]:

@@ -23,7 +23,7 @@ from tensorcomp.container.paths import (
     restored_path,
 )
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.stored_tensors import OpenTensor
+from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.atomic import atomic_file, atomic_folder, is_temporary, refuse_existing
 from tensorcomp.progress import Progress
@@ -114,7 +114,7 @@ class _Decoder:
         self._due = iter(file.tensors)
         self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
 
-    def _jobs(self) -> Iterator[tuple[OpenTensor, int]]:
+    def _jobs(self) -> Iterator[tuple[TensorBlob | BundleMember, int]]:
         for info in self.tensors:
             tensor = self._file.open_tensor(info.name)
             yield from ((tensor, index) for index in range(tensor.grid.count))
@@ -143,7 +143,7 @@ class _Decoder:
                 return
 
 
-def _decode_job(job: tuple[OpenTensor, int]) -> np.ndarray:
+def _decode_job(job: tuple[TensorBlob | BundleMember, int]) -> np.ndarray:
     tensor, index = job
     return tensor.decode_chunk(index)
 

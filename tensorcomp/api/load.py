@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,12 @@ from tensorcomp._threads import available_threads
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.decoding import Job, decode_all
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.stored_tensors import OpenTensor, StoredTensor
+from tensorcomp.container.tensor_blob import (
+    ChunkedTensor,
+    decode_jobs,
+    decode_rows,
+    decode_tensor,
+)
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.memory_pages import empty_in_large_pages
@@ -123,8 +128,8 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     The tensors are views of it, as those of a mapped safetensors file are views of the map.
     """
     manifest = file.manifest
-    opened = [file.open_blob(record) for record in manifest.blobs.values()]
-    sizes = [-(-tensor.record.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in opened]
+    blobs = manifest.blobs.values()
+    sizes = [-(-record.nbytes // _ALIGNMENT) * _ALIGNMENT for record in blobs]
     try:
         arena = empty_in_large_pages(sum(sizes))
     except MemoryError as error:
@@ -135,9 +140,10 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     starts: dict[str, int] = {}
     jobs: list[Job] = []
     start = 0
-    for tensor, size in zip(opened, sizes, strict=True):
-        starts[tensor.record.name] = start
-        jobs += _jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
+    for record, size in zip(blobs, sizes, strict=True):
+        tensor = file.open_blob(record)
+        starts[record.name] = start
+        jobs += decode_jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
         start += size
     decode_all(jobs, threads)
     tensors = {}
@@ -148,13 +154,6 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
         tensors[name] = convert(flat, record.dtype, record.shape)
     tied = {name: tensors[target] for name, target in manifest.aliases.items()}
     return tensors | tied
-
-
-def _jobs(tensor: StoredTensor, whole: np.ndarray) -> list[Job]:
-    grid = tensor.grid
-    if grid.count == 1:
-        return [(tensor, 0, whole)]
-    return [(tensor, index, whole[slice(*grid.bounds(index))]) for index in range(grid.count)]
 
 
 class safe_open:
@@ -220,9 +219,7 @@ class safe_open:
         record = self._file.record(name)
         tensor = self._file.open_tensor(name)
         flat = np.empty(tensor.grid.nbytes, np.uint8)
-        whole = flat.view(tensor.grid.dtype).reshape(tensor.grid.shape)
-        for index in range(tensor.grid.count):
-            tensor.decode_chunk(index, whole[slice(*tensor.grid.bounds(index))])
+        decode_tensor(tensor, flat.view(tensor.grid.dtype).reshape(tensor.grid.shape))
         return self._convert(flat, record.dtype, record.shape)
 
     def get_slice(self, name: str) -> TensorSlice:
@@ -239,7 +236,7 @@ class TensorSlice:
     by any for the other axes.
     """
 
-    def __init__(self, info: TensorInfo, tensor: OpenTensor, convert: Converter) -> None:
+    def __init__(self, info: TensorInfo, tensor: ChunkedTensor, convert: Converter) -> None:
         self._info = info
         self._tensor = tensor
         self._convert = convert
@@ -278,7 +275,7 @@ class TensorSlice:
         return picked[(slice(None), *others)]
 
     def _take_all(self) -> Any:
-        flat = _flat(self._decode(0, self._tensor.grid.shape[0]))
+        flat = _flat(decode_tensor(self._tensor))
         return self._convert(flat, self._info.dtype, self._info.shape)
 
     def _take(self, low: int, high: int) -> Any:
@@ -289,29 +286,10 @@ class TensorSlice:
         elements = math.prod(grid.shape) // shape[0] if shape[0] else 0
         per_row = max(grid.row_elements, 1)
         begin, end = low * elements // per_row, -(-high * elements // per_row)
-        decoded = self._decode(begin, end).reshape(-1)
+        decoded = decode_rows(self._tensor, begin, end).reshape(-1)
         rows = decoded[low * elements - begin * per_row : high * elements - begin * per_row]
         return self._convert(_flat(rows), self._info.dtype, (high - low, *shape[1:]))
-
-    def _decode(self, begin: int, end: int) -> np.ndarray:
-        """Return rows `begin` to `end` of the grid."""
-        grid = self._tensor.grid
-        out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
-        for number, first, last in _chunks_between(grid.chunk, begin, end):
-            start, _ = grid.bounds(number)
-            chunk = self._tensor.decode_chunk(number)
-            out[first - begin : last - begin] = chunk[first - start : last - start]
-        return out
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
-
-
-def _chunks_between(chunk: int, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (chunk number, first, last) of each chunk that holds steps `begin` to `end`."""
-    while begin < end:
-        number = begin // chunk
-        last = min((number + 1) * chunk, end)
-        yield number, begin, last
-        begin = last

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.folder import scan_folder
-from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.paths import open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PruningError

@@ -20,7 +20,7 @@ from tensorcomp.benchmark.samples import Piece, Stored, take_pieces
 from tensorcomp.benchmark.spreads import Weights, join_classes, look_at
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.codecs.rounding import is_float
-from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.paths import open_original
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 
 _LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
 

@@ -12,14 +12,14 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp._threads import Workers
-from tensorcomp.container.stored_tensors import StoredTensor
+from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import FormatError
 from tensorcomp.io.memory_pages import populate
 
 _LARGE = 1 << 18  # bytes of a chunk that takes longer than Python takes to hand it over
 _AHEAD = 8  # large chunks that have memory before they are decoded
 
-Job: TypeAlias = tuple[StoredTensor, int, np.ndarray]  # a chunk, and what it is decoded into
+Job: TypeAlias = tuple[ChunkedTensor, int, np.ndarray]  # a chunk, and what it is decoded into
 
 
 def decode_all(jobs: Sequence[Job], threads: int) -> None:
@@ -27,7 +27,7 @@ def decode_all(jobs: Sequence[Job], threads: int) -> None:
 
     Parameters
     ----------
-    jobs : sequence of (StoredTensor, int, numpy.ndarray)
+    jobs : sequence of (ChunkedTensor, int, numpy.ndarray)
         A tensor, the number of its chunk, and an array of the chunk's shape and dtype.
     threads : int
         The caller's own among them.

@@ -18,15 +18,16 @@ from tensorcomp.checkpoints.detect import sniff
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import Blob, chunk_grid
+from tensorcomp.container.blob import Blob
 from tensorcomp.container.bundles import Span
-from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.stored_tensors import (
-    BundledTensor,
-    OpenTensor,
-    StoredTensor,
+from tensorcomp.container.tensor_blob import (
+    BundleMember,
+    TensorBlob,
+    iter_chunks,
     raise_located,
 )
 from tensorcomp.errors import FormatError, PlanError, TensorcompError
@@ -140,14 +141,14 @@ class CompressedFile:
         begin, end = self._header.offsets[record.blob]
         return self.manifest.layout.share(record, end - begin)
 
-    def open_tensor(self, name: str) -> OpenTensor:
+    def open_tensor(self, name: str) -> TensorBlob | BundleMember:
         """Return a tensor ready to be decoded chunk by chunk."""
         record = self.record(name)
         if record.same_as is not None:
             record = self.manifest.tensors[record.same_as]
         return self.open_blob(record) if record.bundle is None else self._open_bundled(record)
 
-    def open_blob(self, record: TensorRecord) -> StoredTensor:
+    def open_blob(self, record: TensorRecord) -> TensorBlob:
         """Return what a blob holds, a tensor or a bundle, ready to be decoded chunk by chunk."""
         elements = record.chunk_elements or self.manifest.chunk_elements
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
@@ -156,25 +157,25 @@ class CompressedFile:
         try:
             data = self._data[start + begin : start + end]
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
-            return StoredTensor(self.where, record, grid, blob, self._coder(record, blob))
+            return TensorBlob(grid, blob, self._coder(record, blob), record, self.where)
         except TensorcompError as error:
             raise_located(error, self.where, record.name)
 
-    def _open_bundled(self, record: TensorRecord) -> BundledTensor:
+    def _open_bundled(self, record: TensorRecord) -> BundleMember:
         assert record.bundle is not None
         bundle = self.open_blob(self.manifest.bundles[record.bundle])
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, record.nbytes + 1)
         span = self.manifest.layout.spans[record.name]
-        take = functools.partial(self._take, bundle, span)
-        return BundledTensor(record, grid, take, lossless=bundle.lossless)
+        take = functools.partial(self._take, record.bundle, bundle, span)
+        return BundleMember(record, grid, take, lossless=bundle.lossless)
 
-    def _take(self, bundle: StoredTensor, span: Span) -> np.ndarray:
+    def _take(self, name: str, bundle: TensorBlob, span: Span) -> np.ndarray:
         """Return a part of a bundle, from one of those that were asked for last."""
-        name, decoded = bundle.record.name, self._decoded_bundles
+        decoded = self._decoded_bundles
         with self._decoding_bundle:  # other threads want the same one
             whole = decoded.pop(name, None)
             if whole is None:
-                whole = self._decode_bundle(bundle)
+                whole = self._decode_bundle(name, bundle)
                 while decoded and sum(map(_size, decoded.values())) + _size(whole) > _BUNDLES_KEPT:
                     del decoded[next(iter(decoded))]
             decoded[name] = whole
@@ -182,15 +183,14 @@ class CompressedFile:
             raise type(whole)(*whole.args)  # anew, since a traceback grows whenever it is raised
         return whole[slice(*span)]
 
-    def _decode_bundle(self, bundle: StoredTensor) -> np.ndarray | TensorcompError:
+    def _decode_bundle(self, name: str, bundle: TensorBlob) -> np.ndarray | TensorcompError:
         """Return a bundle's bytes, or why there are none: each of its tensors asks for them."""
         try:
             whole = bundle.decode_checked()
         except TensorcompError as error:
             return error
-        if whole[self.manifest.layout.filled[bundle.record.name] :].any():
-            name = shown(bundle.record.name)
-            return FormatError(f"{self.where}: {name} holds more than its tensors")
+        if whole[self.manifest.layout.filled[name] :].any():
+            return FormatError(f"{self.where}: {shown(name)} holds more than its tensors")
         return whole
 
     def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
@@ -218,8 +218,8 @@ class CompressedFile:
         """
         tensor = self.open_tensor(name)
         digest = xxhash.xxh3_128()
-        for index in range(tensor.grid.count):
-            data = tensor.decode_chunk(index).reshape(-1).view(np.uint8)
+        for chunk in iter_chunks(tensor):
+            data = chunk.reshape(-1).view(np.uint8)
             digest.update(data)
             yield data
         tensor.check_digest(digest.hexdigest())

@@ -19,8 +19,9 @@ from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node, join, readable
-from tensorcomp.container.blob import CHUNK_ELEMENTS, ChunkGrid
-from tensorcomp.container.chunks import CODED, FALLBACK, ChunkCoder
+from tensorcomp.container.chunk_coder import CODED, FALLBACK, ChunkCoder
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid
+from tensorcomp.container.tensor_blob import chunk_roots
 from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -49,7 +50,7 @@ class Encoded(NamedTuple):
     decoded : numpy.ndarray or None
         That, if its tree may lose something: flat uint8.
     mark : int
-        The payload's first byte: how it is coded (see `container.chunks`).
+        The payload's first byte: how it is coded (see `container.chunk_coder`).
     from_original : ErrorSums
         As `errors`, but against the chunk before it was pruned (see `compared`); all zeros if
         `decoded` is None.
@@ -184,15 +185,13 @@ def _coder_of(
 ) -> TensorCoder:
     trees = (tree, any_tree(array.dtype, effort))
     try:
-        bounds = [grid.bounds(index) for index in range(grid.count)]
-        roots = tree.codec.per_chunk(array, bounds)
+        roots = chunk_roots(tree, array, grid)
         coder = _learn(trees, array, grid, _large_sample)
     except NotRepresentable as error:
         return lossless_coder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
         return TensorCoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    own = tuple(Node(codec, tree.children) for codec in roots)
-    return TensorCoder(coder, why, own if any(node != tree for node in own) else (), bound)
+    return TensorCoder(coder, why, roots, bound)
 
 
 def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:

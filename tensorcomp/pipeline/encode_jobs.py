@@ -15,7 +15,7 @@ import xxhash
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Source, TensorInfo
-from tensorcomp.container.blob import ChunkGrid
+from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
 from tensorcomp.pipeline.batches import runs

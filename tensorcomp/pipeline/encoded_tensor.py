@@ -9,8 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp.benchmark.peers import Peer
-from tensorcomp.codecs.tree import join
-from tensorcomp.container.blob import ChunkGrid, index_bytes
+from tensorcomp.container.chunk_coder import CODED
+from tensorcomp.container.chunk_grid import ChunkGrid
+from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.pipeline.encode import planned_coder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
@@ -19,7 +20,6 @@ from tensorcomp.planning.strategies import Strategy
 Method: TypeAlias = "Strategy | Peer"
 
 LOSSLESS = Strategy("lossless")
-_BY_FIRST_TREE = 1  # what the payload of a chunk begins with; see `container.chunks`
 
 
 @dataclass(frozen=True)
@@ -67,22 +67,12 @@ def _by_tree(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: floa
     tree = strategy.tree(scale)
     plan = None if tree is None else TensorPlan(tree)
     found, _ = planned_coder(array, grid, plan, strategy.effort)
-    coder = found.coder
-    payloads = []
-    for index in range(grid.count):
-        start, stop = grid.bounds(index)
-        pieces = coder.encode(array[start:stop], found.roots[index] if found.roots else None)
-        payloads.append(np.frombuffer(join(pieces), np.uint8))
-    shared = len(coder.pack()) if grid.count > 1 else 0
-    nbytes = shared + sum(payload.size for payload in payloads) + index_bytes(grid.count)
+    encoded = encode_tensor(array, found.coder, grid, found.roots)
+    data = np.frombuffer(encoded.to_bytes(), np.uint8)
 
     def decode() -> np.ndarray:
-        out = np.empty(array.shape, array.dtype)
-        for index, payload in enumerate(payloads):
-            start, stop = grid.bounds(index)
-            coder.decode(payload, grid.spec(index), out[start:stop])
-        return out
+        return decode_tensor(TensorBlob.open(data, found.coder.trees, grid, ""))
 
     lossy = tree is not None and not tree.lossless
-    by_other = found.lossless or any(payload[0] != _BY_FIRST_TREE for payload in payloads)
-    return Coded(nbytes, decode, lossy and by_other)
+    by_other = found.lossless or any(payload[0] != CODED for payload in encoded.payloads)
+    return Coded(data.size, decode, lossy and by_other)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Source
-from tensorcomp.container.blob import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.container.writer import Output, SizeOnly, header_bytes
 from tensorcomp.errors import PruningError
 from tensorcomp.pipeline.bundle import bundled

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.chunks import CODED
+from tensorcomp.container.chunk_coder import CODED
+from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.writer import CompressedWriter, Output
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import again

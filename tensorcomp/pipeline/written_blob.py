@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xxhash
 
-from tensorcomp.container.blob import ChunkGrid
+from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.container.writer import CompressedWriter
 from tensorcomp.metrics.distortion import ErrorSums

@@ -10,7 +10,7 @@ import numpy as np
 from tensorcomp.codecs.bit_views import as_words, word_dtype
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import byte_count, encode, readable
-from tensorcomp.container.blob import ChunkGrid, chunk_grid
+from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline.encoded_tensor import code
 from tensorcomp.planning.lossless import any_tree, sparse_sample

@@ -17,7 +17,7 @@ from tensorcomp.benchmark.samples import Stored, take_pieces
 from tensorcomp.benchmark.spreads import join_classes, look_at
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.errors import CheckpointError, NotRepresentable, PlanError
 from tensorcomp.pipeline.encoded_tensor import LOSSLESS, code
 from tensorcomp.planning.strategies import STRATEGIES, Strategy

@@ -20,7 +20,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.stored_tensors import StoredTensor
+from tensorcomp.container.tensor_blob import TensorBlob
 from tensorcomp.errors import FormatError, VerificationError
 from tensorcomp.io.memory_file import MemoryFile
 from tensorcomp.pipeline.job import Pipeline
@@ -248,9 +248,9 @@ def test_a_bundle_that_fails_is_decoded_once(monkeypatch: pytest.MonkeyPatch) ->
     (name,) = manifest_of(data).bundles
     bad = with_blob(data, name, lambda blob: blob[:50] + bytes([blob[50] ^ 4]) + blob[51:])
     decoded = []
-    decode = StoredTensor.decode_checked
+    decode = TensorBlob.decode_checked
     monkeypatch.setattr(
-        StoredTensor, "decode_checked", lambda self: (decoded.append(1), decode(self))[1]
+        TensorBlob, "decode_checked", lambda self: (decoded.append(1), decode(self))[1]
     )
     with CompressedFile(bad) as file:
         for vector in vectors(20):

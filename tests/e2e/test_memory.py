@@ -81,7 +81,8 @@ def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
 
     from tensorcomp.checkpoints.base import Recipe, TensorInfo
     from tensorcomp.checkpoints.safetensors.header import build_header
-    from tensorcomp.container.blob import MAX_CHUNK_ELEMENTS, blob_index
+    from tensorcomp.container.blob import blob_index
+    from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
     from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
     from tensorcomp.container.records import PlannedTree, TensorRecord
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import tensorcomp
 from tensorcomp.api.save import MemorySource
-from tensorcomp.container.stored_tensors import StoredTensor
+from tensorcomp.container.tensor_blob import TensorBlob
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline.job import Pipeline
 
@@ -92,13 +92,13 @@ def test_a_slice_decodes_only_the_chunks_that_it_needs(
     files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
-    decode = StoredTensor.decode_chunk
+    decode = TensorBlob.decode_chunk
 
-    def counted(self: StoredTensor, index: int, out: np.ndarray | None = None) -> np.ndarray:
+    def counted(self: TensorBlob, index: int, out: np.ndarray | None = None) -> np.ndarray:
         decoded.append(index)
         return decode(self, index, out)
 
-    monkeypatch.setattr(StoredTensor, "decode_chunk", counted)
+    monkeypatch.setattr(TensorBlob, "decode_chunk", counted)
     with tensorcomp.safe_open(files[16]) as file:
         part = file.get_slice("F32 (9, 4)")  # 3 chunks of 4, 4 and 1 rows
         for index, wanted in (

@@ -20,7 +20,7 @@ from chunk_sources import (
 )
 from golden_cases import Case
 
-from tensorcomp.container.blob import CHUNK_ELEMENTS
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
 
 _FILES: dict[str, tuple[str, Source]] = {
     "groupfloats": ("groupfloats(2, groups=4)", partial(layer, 1100, 1000, FP8)),

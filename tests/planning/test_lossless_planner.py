@@ -6,7 +6,7 @@ import pytest
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import byte_count, join, readable
-from tensorcomp.container.blob import chunk_grid
+from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning.lossless import EFFORTS, plan_lossless, sample_rows

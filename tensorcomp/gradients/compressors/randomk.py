@@ -24,7 +24,7 @@ from tensorcomp.codecs.tree import (
     raw_payload,
 )
 from tensorcomp.container.blob import Blob
-from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.errors import CodecError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, shared_key

@@ -27,8 +27,9 @@ from tensorcomp.codecs.tree import (
     raw_payload,
     readable,
 )
-from tensorcomp.container.blob import CHUNK_ELEMENTS, Blob, ChunkGrid
-from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.blob import Blob
+from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.cuda.decoded import DenseTensor, SparseTensor, sent_on

@@ -15,8 +15,9 @@ import xxhash
 from tensorcomp.codecs.base import Codec, Transform
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, join
-from tensorcomp.container.blob import CHUNK_ELEMENTS, Blob, ChunkGrid, blob_index, chunk_grid
-from tensorcomp.container.chunks import ChunkCoder
+from tensorcomp.container.blob import Blob, blob_index
+from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse

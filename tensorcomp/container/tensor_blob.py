@@ -1,0 +1,337 @@
+"""Encode a tensor chunk by chunk into a blob, and decode it, whole or by rows.
+
+Files, slices, comparisons, benchmarks and gradients all go through the loops of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import numpy as np
+import xxhash
+
+from tensorcomp._names import shown
+from tensorcomp.codecs.base import Codec
+from tensorcomp.codecs.tree import Node, join
+from tensorcomp.container.blob import Blob, blob_index
+from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.chunk_grid import ChunkGrid
+from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
+from tensorcomp.errors import CodecError, FormatError, TensorcompError, VerificationError
+
+
+class ChunkedTensor(Protocol):
+    """A tensor of which single chunks can be decoded."""
+
+    grid: ChunkGrid
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return a chunk, decoded into `out` if given."""
+        ...
+
+
+def decode_tensor(tensor: ChunkedTensor, out: np.ndarray | None = None) -> np.ndarray:
+    """Decode a whole tensor.
+
+    Parameters
+    ----------
+    tensor : ChunkedTensor
+    out : numpy.ndarray, optional
+        Filled and returned: of the grid's shape and dtype.
+
+    Raises
+    ------
+    FormatError, CodecError
+        If a chunk is damaged.
+    """
+    return decode_rows(tensor, 0, tensor.grid.shape[0], out)
+
+
+def decode_rows(
+    tensor: ChunkedTensor, begin: int, end: int, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Decode rows `begin` to `end` of a tensor's grid; only the chunks that hold them.
+
+    Parameters
+    ----------
+    tensor : ChunkedTensor
+    begin, end : int
+        Along the first axis of ``tensor.grid``.
+    out : numpy.ndarray, optional
+        Filled and returned: (end − begin, …) of the grid's dtype.
+
+    Raises
+    ------
+    FormatError, CodecError
+        If a chunk is damaged.
+    """
+    grid = tensor.grid
+    if out is None:
+        out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
+    if begin == end == grid.shape[0] == 0:  # its one chunk, without elements, is checked as well
+        return tensor.decode_chunk(0, out)
+    for index, start, stop in grid.chunks_between(begin, end):
+        first, last = grid.bounds(index)
+        rows = out[start - begin : stop - begin]
+        if (start, stop) == (first, last):
+            tensor.decode_chunk(index, rows)
+        else:
+            rows[...] = tensor.decode_chunk(index)[start - first : stop - first]
+    return out
+
+
+def iter_chunks(tensor: ChunkedTensor) -> Iterator[np.ndarray]:
+    """Decode a tensor's chunks one after the other, each into memory of its own."""
+    for index, _, _ in tensor.grid.chunks():
+        yield tensor.decode_chunk(index)
+
+
+def decode_jobs(
+    tensor: ChunkedTensor, out: np.ndarray
+) -> list[tuple[ChunkedTensor, int, np.ndarray]]:
+    """Return the decoding of a tensor as independent jobs for threads.
+
+    Parameters
+    ----------
+    tensor : ChunkedTensor
+    out : numpy.ndarray
+        Of the grid's shape and dtype.
+
+    Returns
+    -------
+    list of (ChunkedTensor, int, numpy.ndarray)
+        A tensor, the number of a chunk, and the part of `out` that it fills.
+    """
+    if tensor.grid.count == 1:
+        return [(tensor, 0, out)]
+    return [(tensor, index, out[start:stop]) for index, start, stop in tensor.grid.chunks()]
+
+
+@dataclass(frozen=True)
+class EncodedTensor:
+    """A tensor encoded in memory.
+
+    Parameters
+    ----------
+    shared : bytes
+        What its chunks share.
+    payloads : sequence of bytes
+        One a chunk.
+    """
+
+    shared: bytes
+    payloads: Sequence[bytes]
+
+    def to_bytes(self) -> bytes:
+        """Return the blob: what chunks share, payloads and index."""
+        sums = [(len(data), xxhash.xxh3_64_intdigest(data)) for data in self.payloads]
+        return b"".join([self.shared, *self.payloads, blob_index(self.shared, sums)])
+
+
+def encode_tensor(
+    array: np.ndarray, coder: ChunkCoder, grid: ChunkGrid, roots: Sequence[Node] = ()
+) -> EncodedTensor:
+    """Encode a tensor in memory.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of the grid's shape and dtype.
+    coder : ChunkCoder
+    grid : ChunkGrid
+    roots : sequence of Node, optional
+        The tree that encodes each chunk, in place of the coder's first.
+    """
+    payloads = [
+        join(coder.encode(array[start:stop], roots[index] if roots else None))
+        for index, start, stop in grid.chunks()
+    ]
+    return EncodedTensor(coder.pack() if grid.count > 1 else b"", payloads)
+
+
+def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, ...]:
+    """Return the tree by which each chunk is encoded; nothing if it is the same for all.
+
+    A codec that must see the whole tensor, to select its largest elements say, gives each chunk
+    a codec of its own.
+    """
+    bounds = [(start, stop) for _, start, stop in grid.chunks()]
+    codecs: Sequence[Codec] = tree.codec.per_chunk(array, bounds)
+    roots = tuple(Node(codec, tree.children) for codec in codecs)
+    return roots if any(root != tree for root in roots) else ()
+
+
+class TensorBlob:
+    """A blob opened for decoding; where a file holds it, with its record and place for errors.
+
+    Parameters
+    ----------
+    grid : ChunkGrid
+    blob : Blob
+    coder : ChunkCoder
+    record : TensorRecord, optional
+    where : str
+        The file.
+
+    Attributes
+    ----------
+    grid, record
+        As given.
+    """
+
+    def __init__(
+        self,
+        grid: ChunkGrid,
+        blob: Blob,
+        coder: ChunkCoder,
+        record: TensorRecord | None = None,
+        where: str = "",
+    ) -> None:
+        self.grid = grid
+        self.record = record
+        self._blob = blob
+        self._coder = coder
+        self._where = where
+
+    @classmethod
+    def open(
+        cls, data: np.ndarray, trees: tuple[Node, ...], grid: ChunkGrid, name: str
+    ) -> TensorBlob:
+        """Open a blob that no file holds, such as a gradient's payload.
+
+        Parameters
+        ----------
+        data : numpy.ndarray
+            The blob (n,), uint8.
+        trees : tuple of Node
+            One, or two with the fallback.
+        grid : ChunkGrid
+        name : str
+            For error messages.
+
+        Raises
+        ------
+        CodecError
+            If its sizes do not add up, or what its chunks share is damaged.
+        """
+        try:
+            blob = Blob.open(data, grid.count, name)
+            shared = blob.shared()
+        except FormatError as error:
+            raise CodecError(str(error)) from error
+        coder = ChunkCoder.unpack(trees, shared) if shared else ChunkCoder.alone(trees)
+        return cls(grid, blob, coder)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the trees keep every bit."""
+        return all(tree.lossless for tree in self._coder.trees)
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return chunk `index`, decoded into `out` if given.
+
+        Raises
+        ------
+        FormatError
+            If the chunk is damaged.
+        CodecError
+            If it is, and no file holds it.
+        """
+        try:
+            payload = self._blob.payload(index)
+            if out is None:
+                return self._coder.decode(payload, self.grid.spec(index), None)
+            self._coder.decode_into(payload, out)
+        except TensorcompError as error:
+            if self.record is None:
+                raise CodecError(str(error)) from error
+            raise_located(error, self._where, self.record.name, index)
+        return out
+
+    def decode_checked(self) -> np.ndarray:
+        """Return all bytes, flat uint8, whose digest is the manifest's.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the tensor is damaged.
+        """
+        flat: np.ndarray = decode_tensor(self).reshape(-1).view(np.uint8)
+        self.check_digest(xxhash.xxh3_128_hexdigest(flat))
+        return flat
+
+    def check_digest(self, found: str) -> None:
+        """Compare the digest of all decoded bytes with the manifest's.
+
+        Raises
+        ------
+        VerificationError
+            If they differ.
+        """
+        assert self.record is not None
+        if found[:DIGEST_DIGITS] != self.record.digest:
+            raise VerificationError(
+                f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
+                "compressed"
+            )
+
+
+class BundleMember:
+    """One tensor of a bundle; as a `TensorBlob` of one chunk.
+
+    Its digest is the bundle's, which is checked whenever that is decoded.
+
+    Parameters
+    ----------
+    record : TensorRecord
+    grid : ChunkGrid
+    take : callable
+        Returns the tensor's bytes, flat uint8, not to be changed.
+    lossless : bool
+        Whether the bundle's trees keep every bit.
+    """
+
+    def __init__(
+        self,
+        record: TensorRecord,
+        grid: ChunkGrid,
+        take: Callable[[], np.ndarray],
+        *,
+        lossless: bool,
+    ) -> None:
+        self.record = record
+        self.grid = grid
+        self.lossless = lossless
+        self._take = take
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the tensor, its only chunk, decoded into `out` if given.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the bundle is damaged.
+        """
+        assert index == 0
+        decoded = self._take().view(self.grid.dtype).reshape(self.grid.shape)
+        if out is None:
+            return decoded.copy()
+        out[...] = decoded
+        return out
+
+    def check_digest(self, found: str) -> None:
+        """Do nothing: the bundle's digest was right."""
+
+
+def raise_located(
+    error: TensorcompError, where: str, name: str, chunk: int | None = None
+) -> NoReturn:
+    """Raise an error that says in which file, and for a CodecError in which tensor and chunk."""
+    place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
+    if isinstance(error, CodecError):
+        raise FormatError(f"{place}: {error}") from error
+    if isinstance(error, FormatError) and not str(error).startswith(where):
+        raise FormatError(f"{where}: {error}") from error
+    raise error
