@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
     from tensorcomp.pruning.adapted import prune_to_error, prune_to_size
     from tensorcomp.pruning.calibration import GradientHistory, calibrate
-    from tensorcomp.pruning.connectivity import effective_masks
     from tensorcomp.pruning.lottery_ticket.lottery import (
         Round,
         Ticket,
@@ -62,7 +61,6 @@ _HOMES = {
     "Ticket": "tensorcomp.pruning.lottery_ticket.lottery",
     "calibrate": "tensorcomp.pruning.calibration",
     "cubic": "tensorcomp.selection.schedules",
-    "effective_masks": "tensorcomp.pruning.connectivity",
     "exponential": "tensorcomp.selection.schedules",
     "find_ticket": "tensorcomp.pruning.lottery_ticket.lottery",
     "hold": "tensorcomp.pruning.mask_hooks",
@@ -99,7 +97,6 @@ __all__ = [
     "Ticket",
     "calibrate",
     "cubic",
-    "effective_masks",
     "exponential",
     "find_ticket",
     "hold",

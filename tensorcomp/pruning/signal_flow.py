@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from tensorcomp.pruning.targets import require_values, unwrapped
 def synaptic_flow(
     model: nn.Module, example: Any, names: Iterable[str], masks: Masks | None = None
 ) -> dict[str, np.ndarray]:
-    """Return |w| · ∂R/∂|w|, R the sum of outputs of the network of magnitudes for an input of ones.
+    """Compute the synaptic flow |w| · ∂R/∂|w| of each weight.
 
-    Parameters, biases too, and buffers are taken by magnitude, in float64. The model infers, and is
-    left as it was.
+    R is the sum of the outputs of the network of magnitudes for an input of ones. Parameters,
+    biases too, and buffers are taken by magnitude, in float64. The model runs in evaluation mode,
+    and is left as it was.
 
     Parameters
     ----------
@@ -57,26 +58,22 @@ def synaptic_flow(
     inner = unwrapped(model)
     require_values(inner)
     kept = kept_places(inner, masks or {})
-    wanted = first_names(inner, names)
-
-    def magnitude(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        # A buffer of −∞ closes the attention to what is ahead, and stays.
-        found = torch.where(tensor.isinf(), tensor, tensor.abs())
-        return found.masked_fill_(~kept[name], 0) if name in kept else found
-
-    with untouched(inner, weights=False), torch.inference_mode(mode=False):
+    wanted = _first_names(inner, names)
+    with untouched(inner, weights=False), torch.inference_mode(mode=False), torch.enable_grad():
         inner.eval()
-        values = doubled(inner, magnitude)
-        gradients = flow_gradients(inner, example, values, set(wanted.values()))
-    scores: dict[str, np.ndarray] = {}
-    for name, first in wanted.items():
-        score = (values[first].detach() * gradients[first]).cpu().numpy()
+        values = _magnitudes(inner, kept)
+        weights = {first: values[first].requires_grad_() for first in wanted.values()}
+        flows = dict(zip(weights, _gradients(inner, example, values, weights), strict=True))
+    scores = {
+        name: (weights[first].detach() * flows[first]).cpu().numpy()
+        for name, first in wanted.items()
+    }
+    for name, score in scores.items():
         if not np.isfinite(score).all():
             raise PruningError(
                 f"the synaptic flow of {name!r} is not finite: the network is too deep or wide for "
                 "float64, or divides by zero"
             )
-        scores[name] = score
     if not any(score.any() for score in scores.values()):
         raise PruningError(
             "no signal reaches the output: the masks cut it off, or the network is too deep for "
@@ -85,94 +82,54 @@ def synaptic_flow(
     return scores
 
 
-def first_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """Return for names of parameters those under which they come first: tied ones have several.
-
-    Raises
-    ------
-    PruningError
-        If there is no such parameter.
-    """
+def _first_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
+    """Return for names of parameters those under which they come first: tied ones have several."""
     firsts = {id(parameter): name for name, parameter in model.named_parameters()}
     every = dict(model.named_parameters(remove_duplicate=False))
-    found = {}
+    names = list(names)
     for name in names:
         if name not in every:
             raise PruningError(f"the model has no parameter {name!r}")
-        found[name] = firsts[id(every[name])]
-    return found
+    return {name: firsts[id(every[name])] for name in names}
 
 
-def doubled(
-    model: nn.Module, value: Callable[[str, torch.Tensor], torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Return float64 stand-ins for a model's parameters and buffers; parameters are leaves.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    value : callable
-        Given the name and a float64 copy; returns what stands in. Buffers of integers are copied.
-    """
+def _magnitudes(model: nn.Module, kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return float64 magnitudes of a model's parameters and buffers; copies of its integers."""
     found: dict[str, torch.Tensor] = {}
-    for name, tensor in _named_tensors(model):
-        if not tensor.is_floating_point():
-            found[name] = tensor.detach().clone()
-            continue
-        found[name] = value(name, tensor.detach().to(torch.float64, copy=True))
-        if isinstance(tensor, nn.Parameter):
-            found[name].requires_grad_()
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        value = tensor.detach()
+        if value.is_floating_point():
+            value = value.double()
+            # A buffer of −∞ masks attention to later positions, and stays.
+            value = torch.where(value.isinf(), value, value.abs())
+            if name in kept:
+                value.masked_fill_(~kept[name], 0)
+        found[name] = value.clone()
     return found
 
 
-def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
-
-
-def flow_gradients(
+def _gradients(
     model: nn.Module,
     example: Any,
     values: Mapping[str, torch.Tensor],
-    names: Iterable[str],
-    running: contextlib.AbstractContextManager[Any] | None = None,
-) -> dict[str, torch.Tensor]:
-    """Return ∂R/∂w for some parameters, R the sum of the outputs for an input of ones.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    example
-        As for `synaptic_flow`.
-    values : mapping of str to torch.Tensor
-        What stands in for all parameters and buffers, from `doubled`.
-    names : iterable of str
-    running : context manager, optional
-        Around the run of the model.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        Zero for parameters that outputs do not depend on.
-    """
+    weights: Mapping[str, torch.Tensor],
+) -> list[torch.Tensor]:
+    """Return ∂R/∂w of some weights; zero where outputs do not depend on them."""
     device = next(model.parameters()).device
-    inputs = to_device(example, device)
-    arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    inputs: Any = to_device(example, device)
     named: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
-        arguments, named = (), {key: _ones(value) for key, value in inputs.items()}
-    ordered = sorted(names)
-    with running or contextlib.nullcontext(), torch.inference_mode(mode=False), torch.enable_grad():
-        gradients = torch.func.functional_call(
-            _Differentiated(model, [values[name] for name in ordered], device),
-            {f"model.{name}": value for name, value in values.items()},
-            tuple(map(_ones, arguments)),
-            named,
-        )
-    return {
-        name: torch.zeros_like(values[name]) if gradient is None else gradient
-        for name, gradient in zip(ordered, gradients, strict=True)
-    }
+        named = {key: _ones(value) for key, value in inputs.items()}
+        inputs = ()
+    arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    found = torch.func.functional_call(
+        _Differentiated(model, list(weights.values()), device),
+        {f"model.{name}": value for name, value in values.items()},
+        tuple(map(_ones, arguments)),
+        named,
+    )
+    pairs = zip(weights.values(), found, strict=True)
+    return [torch.zeros_like(weight) if flow is None else flow for weight, flow in pairs]
 
 
 class _Differentiated(nn.Module):

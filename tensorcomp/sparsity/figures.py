@@ -36,8 +36,6 @@ class SparsityRow:
         The storage of the fewest bytes.
     pattern : tuple of int or None
         (n, m) if no group of m neighbours has more than n elements but zeros.
-    effective_zeros : int or None
-        Zeros, and weights that no path joins to the input and the output; None if not known.
     """
 
     name: str
@@ -51,7 +49,6 @@ class SparsityRow:
     sizes: Mapping[str, int] = field(default_factory=dict)
     best: str = ""
     pattern: tuple[int, int] | None = None
-    effective_zeros: int | None = None
 
     @property
     def elements(self) -> int:
@@ -67,13 +64,6 @@ class SparsityRow:
     def density(self) -> float:
         """The part of the elements that is not zero; 1 without elements."""
         return (self.elements - self.zeros) / self.elements if self.elements else 1.0
-
-    @property
-    def effective_sparsity(self) -> float | None:
-        """The part of the elements that does nothing; None if not known."""
-        if self.effective_zeros is None:
-            return None
-        return self.effective_zeros / self.elements if self.elements else 0.0
 
     @property
     def dead_rows(self) -> int | None:
@@ -96,8 +86,6 @@ class SparsityReport:
         Of the tensors that are listed.
     elements, zeros : int
         Of all float tensors together, listed or not.
-    effective : tuple of int or None
-        Elements and effective zeros of the tensors of which these are known; None if of none.
     kept : mapping of str to KeptSlices
         Of all float tensors of two axes or more, by name; of tensors with the same name in several
         files of a folder, by ``file:name``.
@@ -106,7 +94,6 @@ class SparsityReport:
     rows: tuple[SparsityRow, ...]
     elements: int
     zeros: int
-    effective: tuple[int, int] | None = None
     kept: Mapping[str, KeptSlices] = field(default_factory=dict, repr=False)
 
     @property
@@ -118,13 +105,6 @@ class SparsityReport:
     def density(self) -> float:
         """The part of all float weights that is not zero; 1 without weights."""
         return (self.elements - self.zeros) / self.elements if self.elements else 1.0
-
-    @property
-    def effective_sparsity(self) -> float | None:
-        """The part of the weights that does nothing, of those of which it is known."""
-        if self.effective is None:
-            return None
-        return self.effective[1] / self.effective[0] if self.effective[0] else 0.0
 
     @property
     def negative_zeros(self) -> int:

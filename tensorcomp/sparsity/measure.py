@@ -1,8 +1,4 @@
-"""The zeros of a checkpoint: how many, where, what they save, and which weights do nothing.
-
-Tensors are read one at a time; only masks are held together, where a model is to tell which
-weights are cut off.
-"""
+"""Count the zeros of a checkpoint, and measure what they save; one tensor at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +28,6 @@ from tensorcomp.selection.mask_checks import require_mask
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
 from tensorcomp.sparsity.storage import storage_bytes
 
-if TYPE_CHECKING:
-    import torch
-
 _PIECE = 1 << 20  # elements looked at together
 _ROOM = 1 << 26  # bytes of tensors that a thread holds
 
@@ -54,18 +47,11 @@ class _Entry:
         dtype = numpy_dtype(self.info.dtype)
         return dtype is not None and is_real(dtype)
 
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it holds floats and has rows and columns."""
-        return self.is_weight and len(self.info.shape) > 1
-
 
 def sparsity_report(
     tensors: Mapping[str, Any] | str | os.PathLike[str],
     *,
     masks: Mapping[str, np.ndarray] | None = None,
-    model: torch.nn.Module | None = None,
-    example: Any = None,
     every: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -78,11 +64,6 @@ def sparsity_report(
         NumPy arrays or torch tensors by name; or a checkpoint file or folder, compressed or not.
     masks : mapping of str to numpy.ndarray, optional
         Bool, true where a weight is kept: tensors are taken as if these had been applied.
-    model : torch.nn.Module, optional
-        To tell effective sparsity: weights that no path of others joins to the input and to the
-        output do nothing. Its parameters have the tensors' names; their values do not matter.
-    example : optional
-        An input of the model: a tensor, or a tuple or mapping of arguments.
     every : bool, optional
         List all tensors; by default those of floats and two axes or more that have zeros.
     threads : int, optional
@@ -94,55 +75,31 @@ def sparsity_report(
     CheckpointError, FormatError
         If a file cannot be read, or is damaged.
     PruningError
-        If a mask fits no tensor, or the model none of them.
+        If a mask fits no tensor.
     """
-    if (model is None) != (example is None):
-        raise PruningError("effective sparsity needs both a model and an example of its input")
     given = dict(masks or {})
-    wanted = {} if model is None else _parameters(model)
-    rows: list[SparsityRow] = []
-    followed: dict[str, np.ndarray] = {}
     progress = progress or Progress()
     with contextlib.ExitStack() as stack:
         entries = list(_entries(tensors, stack))
         _check_masks(given, entries)
         progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
         workers = stack.enter_context(Workers(threads or available_threads()))
-
-        def measure(entry: _Entry) -> tuple[SparsityRow, np.ndarray | None]:
-            array = _masked(entry, given)
-            row = _counted(entry, array)
-            if every or (row.zeros and entry.is_matrix):
-                row = _with_storages(row, array)
-            follow = entry.is_matrix and row.name in wanted
-            return row, _nonzero(array) if follow else None
-
-        pairs = workers.in_order(
-            measure, entries, size=lambda entry: 2 * entry.info.nbytes, room=_ROOM
-        )
-        for entry, (row, mask) in pairs:
+        rows = []
+        for entry, row in workers.in_order(
+            lambda entry: _row(entry, _masked(entry, given), every=every),
+            entries,
+            size=lambda entry: 2 * entry.info.nbytes,
+            room=_ROOM,
+        ):
             progress.advance(row.name, entry.info.nbytes)
             rows.append(row)
-            if mask is not None:
-                followed[row.name] = mask
-        if model is not None:
-            rows = _with_effective(rows, model, followed, example)
-            for number, entry in enumerate(entries):  # dense, but cut off
-                if rows[number].effective_zeros and not rows[number].sizes:
-                    rows[number] = _with_storages(rows[number], _masked(entry, given))
     weights = [row for row, entry in zip(rows, entries, strict=True) if entry.is_weight]
     return SparsityReport(
         rows=tuple(row for row in rows if row.sizes),
         elements=sum(row.elements for row in weights),
         zeros=sum(row.zeros for row in weights),
-        effective=_effective(weights),
         kept=_kept(weights),
     )
-
-
-def _effective(rows: Iterable[SparsityRow]) -> tuple[int, int] | None:
-    known = [(row.elements, row.effective_zeros) for row in rows if row.effective_zeros is not None]
-    return (sum(n for n, _ in known), sum(zeros for _, zeros in known)) if known else None
 
 
 def _kept(rows: Iterable[SparsityRow]) -> dict[str, KeptSlices]:
@@ -153,15 +110,10 @@ def _kept(rows: Iterable[SparsityRow]) -> dict[str, KeptSlices]:
     return found
 
 
-def _nonzero(array: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        return np.asarray(array != 0, np.bool_)
-
-
-def _counted(entry: _Entry, array: np.ndarray) -> SparsityRow:
-    """Return a tensor's row without sizes."""
+def _row(entry: _Entry, array: np.ndarray, *, every: bool) -> SparsityRow:
+    """Count the zeros of a tensor, and measure its storages if it is to be listed."""
     zeros, negative = _count_zeros(array, signed=entry.is_weight)
-    return SparsityRow(
+    row = SparsityRow(
         name=entry.info.name,
         file=entry.file,
         dtype=entry.info.dtype,
@@ -171,9 +123,8 @@ def _counted(entry: _Entry, array: np.ndarray) -> SparsityRow:
         kept=kept_slices(array) if array.ndim > 1 else None,
         stored=entry.stored,
     )
-
-
-def _with_storages(row: SparsityRow, array: np.ndarray) -> SparsityRow:
+    if not (every or (zeros and entry.is_weight and array.ndim > 1)):
+        return row
     found = storage_bytes(array)
     return replace(row, sizes=found.sizes, best=found.best, pattern=found.pattern)
 
@@ -189,30 +140,6 @@ def _count_zeros(array: np.ndarray, *, signed: bool) -> tuple[int, int]:
         values += int(np.count_nonzero(piece << shift))
     zeros = words.size - values
     return zeros, zeros - nothing
-
-
-def _with_effective(
-    rows: Iterable[SparsityRow],
-    model: torch.nn.Module,
-    masks: Mapping[str, np.ndarray],
-    example: Any,
-) -> list[SparsityRow]:
-    from tensorcomp.pruning.connectivity import effective_masks
-
-    if not masks:
-        raise PruningError("no tensor has the name of a parameter of the model")
-    found = effective_masks(model, masks, example)
-    left = {name: int(np.count_nonzero(mask)) for name, mask in found.items()}
-    return [
-        replace(row, effective_zeros=row.elements - left[row.name]) if row.name in left else row
-        for row in rows
-    ]
-
-
-def _parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    from tensorcomp.pruning.targets import unwrapped
-
-    return dict(unwrapped(model).named_parameters(remove_duplicate=False))
 
 
 def _check_masks(masks: Mapping[str, np.ndarray], entries: Iterable[_Entry]) -> None:

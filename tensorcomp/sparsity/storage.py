@@ -1,4 +1,4 @@
-"""What a tensor's zeros save: its bytes under each way to store where they are."""
+"""Measure what a tensor's zeros save: its bytes under each sparse layout."""
 
 from __future__ import annotations
 
@@ -7,24 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.codecs.bit_views import as_words, word_dtype
+from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import byte_count, encode, readable
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline.encoded_tensor import code
 from tensorcomp.planning.lossless import any_tree, sparse_sample
-from tensorcomp.planning.sparse_forms import (
-    VALUES,
-    cheapest_mask,
-    group_pattern,
-    live_columns,
-    signs_of_zeros,
-)
+from tensorcomp.planning.sparse_forms import VALUES, sparse_forms
 from tensorcomp.planning.strategies import Strategy
 
 STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
 _EFFORT = "balanced"
+_BITMAP = f"sparse(mask=bitpack, values={VALUES})"
+_GAPS = f"sparse(mask=gaps, values={VALUES})"
 _FEW = 256  # values that may have a table
 _CODES = ("ans(states=12)", "huffman", "bitpack")
 
@@ -67,10 +63,11 @@ class StorageBytes:
 
 
 def storage_bytes(array: np.ndarray) -> StorageBytes:
-    """Return what a tensor takes under each storage.
+    """Measure a tensor's bytes under each storage.
 
-    Where weights were multiplied by a mask there are zeros of both signs: to restore them all
-    storages take a bit a zero more.
+    Rows and columns are dropped, and groups packed, where the planner would do so. Where weights
+    were multiplied by a mask there are zeros of both signs: to restore them all storages take a bit
+    a zero more.
 
     Parameters
     ----------
@@ -92,50 +89,38 @@ def storage_bytes(array: np.ndarray) -> StorageBytes:
     grid = chunk_grid(dtype_name(array.dtype), array.shape, array.nbytes)
     seen = readable(array).reshape(-1).view(np.uint8).view(grid.dtype).reshape(grid.shape)
     sample = sparse_sample(seen, _EFFORT) if seen.ndim else seen
-    kept = int(np.iinfo(word_dtype(seen.dtype)).max)  # the bits that tell a value from a zero
-    whole = VALUES
-    if seen.dtype.kind in "fV":
-        signs = signs_of_zeros(as_words(readable(sample)), kept // 2)
-        if signs is not None:
-            kept //= 2
-            whole = f"zeros(signs={cheapest_mask(signs, _EFFORT)}, values={VALUES})"
-    pattern = group_pattern(seen, kept) if seen.ndim > 1 and seen.size else None
-    values = _values_tree(sample, kept)
-    sizes = {}
-    for name, forms in _forms(as_words(seen), kept, pattern).items():
-        trees = [whole.replace(VALUES, form.replace(VALUES, values)) for form in forms]
-        sizes[name] = min(_bytes(tree, seen, grid) for tree in trees)
+    layouts: dict[str, tuple[str, ...]] = {
+        "dense": (VALUES,),
+        "bitmap": (_BITMAP,),
+        "gaps": (_GAPS,),
+    }
+    signs = pattern = None
+    if seen.size:
+        forms = sparse_forms(seen, sample, _EFFORT)
+        signs = forms.signs
+        if forms.packed and seen.ndim > 1:
+            packed = parse_tree(forms.packed[0].replace(VALUES, "raw")).codec.config()
+            pattern = packed["keep"], packed["group"]
+            layouts["packed"] = forms.packed[:1]
+        for live in forms.whole[1:]:
+            layouts["live"] = live, live.replace(VALUES, _BITMAP)
+    values = _values_tree(sample)
+    outer = VALUES if signs is None else f"zeros(signs={signs}, values={VALUES})"
+    sizes = {
+        name: min(
+            _bytes(outer.replace(VALUES, layout).replace(VALUES, values), seen, grid)
+            for layout in several
+        )
+        for name, several in layouts.items()
+    }
     sizes["entropy"] = _bytes("", seen, grid)
     return StorageBytes(sizes, values, pattern)
 
 
-def _forms(
-    words: np.ndarray, kept: int, pattern: tuple[int, int] | None
-) -> dict[str, tuple[str, ...]]:
-    """Return the forms of each storage; of several the smallest counts."""
-    bitmap = f"sparse(mask=bitpack, values={VALUES})"
-    forms: dict[str, tuple[str, ...]] = {
-        "dense": (VALUES,),
-        "bitmap": (bitmap,),
-        "gaps": (f"sparse(mask=gaps, values={VALUES})",),
-    }
-    if pattern is not None:
-        forms["packed"] = (f"packed({pattern[0]}, {pattern[1]}, values={VALUES})",)
-    if words.ndim > 1 and words.size:
-        live = VALUES
-        if not live_columns(words.swapaxes(0, 1), kept).all():
-            live = f"live(values={VALUES})"
-        if not live_columns(words, kept).all():
-            live = live.replace(VALUES, f"live(1, values={VALUES})")
-        if live != VALUES:
-            forms["live"] = live, live.replace(VALUES, bitmap)
-    return forms
-
-
-def _values_tree(sample: np.ndarray, kept: int) -> str:
+def _values_tree(sample: np.ndarray) -> str:
     """Return the tree that makes the fewest bytes of the elements that are not zero."""
-    words = as_words(readable(sample))
-    left = words[(words & words.dtype.type(kept)) != 0].view(sample.dtype)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        left = np.asarray(sample[sample != 0])
     trees = [format_tree(any_tree(sample.dtype, _EFFORT))]
     if sample.dtype.kind in "iu" and sample.itemsize <= 2:
         trees += _CODES

@@ -24,7 +24,7 @@ _BEST = "*"
 _TOTAL = "all listed"
 _CSV = (
     *("file", "name", "dtype", "shape", "elements", "zeros", "negative_zeros", "density"),
-    *("dead_rows", "dead_columns", "effective_sparsity", "bytes", *_STORAGES, "pattern", "best"),
+    *("dead_rows", "dead_columns", "bytes", *_STORAGES, "pattern", "best"),
 )
 SPEED = (
     "zeros alone do not make a matrix product faster: n of m patterns do, on hardware that skips "
@@ -62,7 +62,7 @@ def sparsity_csv(report: SparsityReport) -> list[str]:
     """Return a line of comma-separated values for each listed tensor, and one for all floats.
 
     What a tensor has not is empty: bytes under a storage that does not suit it, dead rows of a
-    vector, effective sparsity without a model.
+    vector.
     """
     lines: list[list[Cell]] = [
         [
@@ -76,7 +76,6 @@ def sparsity_csv(report: SparsityReport) -> list[str]:
             row.density,
             row.dead_rows,
             row.dead_columns,
-            row.effective_sparsity,
             row.stored,
             *(row.sizes.get(storage) for storage in _STORAGES),
             None if row.pattern is None else f"{row.pattern[0]}:{row.pattern[1]}",
@@ -85,7 +84,7 @@ def sparsity_csv(report: SparsityReport) -> list[str]:
         for row in report.rows
     ]
     total: list[Cell] = [None, "all floats", None, None, report.elements, report.zeros, None]
-    total += [report.density, None, None, report.effective_sparsity, None]
+    total += [report.density, None, None, None]
     total += [report.total(storage) for storage in _STORAGES]
     return csv_lines(_CSV, [*lines, [*total, None, None]])
 
@@ -93,8 +92,7 @@ def sparsity_csv(report: SparsityReport) -> list[str]:
 def sparsity_totals(report: SparsityReport) -> list[str]:
     """Return what there is to say of all floats together, a line each.
 
-    Sparsity, then the listed tensors' bytes; effective sparsity, or how it is told; what zeros do
-    not do.
+    Sparsity, then the listed tensors' bytes; negative zeros; what zeros do not do.
     """
     lines = [
         f"{report.elements:,} float weights, {report.zeros:,} of them zero: sparsity "
@@ -107,13 +105,6 @@ def sparsity_totals(report: SparsityReport) -> list[str]:
         lines.append(
             f"{report.negative_zeros:,} zeros are −0.0 and take a bit more each; 0.0 added to a "
             "tensor makes them +0.0"
-        )
-    if report.effective_sparsity is None:
-        lines.append("effective sparsity: not known; --model and --input tell it")
-    else:
-        lines.append(
-            f"effective sparsity {report.effective_sparsity:.6g}: weights that no path joins to "
-            "the input and the output do nothing"
         )
     return [*lines, SPEED]
 
@@ -130,16 +121,15 @@ def sparsity_json(report: SparsityReport, seconds: float) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``elements``, ``zeros`` and ``sparsity`` are those of all float tensors,
-        ``effective_sparsity`` is null if not known, ``storages`` has the bytes of all listed
-        tensors under each storage, null where some do not have it. Each of ``tensors`` has its
-        bytes under each storage that suits it; ``pattern`` is [n, m] or null.
+        ``elements``, ``zeros`` and ``sparsity`` are those of all float tensors; ``storages`` has
+        the bytes of all listed tensors under each storage, null where some do not have it. Each
+        of ``tensors`` has its bytes under each storage that suits it; ``pattern`` is [n, m] or
+        null.
     """
     return {
         "elements": report.elements,
         "zeros": report.zeros,
         "sparsity": report.sparsity,
-        "effective_sparsity": report.effective_sparsity,
         "storages": {storage: report.total(storage) for storage in _STORAGES},
         "best_bytes": report.best_bytes,
         "seconds": round(seconds, 6),
@@ -158,7 +148,6 @@ def _json_row(row: SparsityRow) -> dict[str, Any]:
         "density": row.density,
         "dead_rows": row.dead_rows,
         "dead_columns": row.dead_columns,
-        "effective_sparsity": row.effective_sparsity,
         "bytes": row.stored,
         "storages": dict(row.sizes),
         "best": row.best,
@@ -174,21 +163,16 @@ def _right(head: Sequence[str]) -> list[int]:
 def _text_rows(report: SparsityReport) -> list[list[str]]:
     """Return the cells of all tensors, under every storage that any of them has."""
     shown = [name for name in _STORAGES if any(name in row.sizes for row in report.rows)]
-    effective = any(row.effective_zeros is not None for row in report.rows)
     with_file = any(row.file is not None for row in report.rows)
-    head = ["Tensor", "Shape", "Type", *_FIGURES, *(["Effective sparsity"] if effective else [])]
+    head = ["Tensor", "Shape", "Type", *_FIGURES]
     rows = [[*head, *(_STORAGES[name] for name in shown)]]
     for row in report.rows:
         cells_of = [printable(row.name), shape_text(row.shape), printable(row.dtype)]
         cells_of += _figures(row)
-        if effective:
-            cells_of.append(_sparsity_text(row.effective_sparsity))
         rows.append([*cells_of, *(_size_text(row, name) for name in shown)])
     elements = sum(row.elements for row in report.rows)
     zeros = sum(row.zeros for row in report.rows)
     last = [_TOTAL, "", "", f"{zeros:,}", _density_text(zeros, elements), "", ""]
-    if effective:
-        last.append(_sparsity_text(report.effective_sparsity))
     totals = (report.total(name) for name in shown)
     rows.append([*last, *("-" if size is None else bytes_text(size) for size in totals)])
     if not with_file:
@@ -214,10 +198,6 @@ def _figures(row: SparsityRow) -> list[str]:
 
 def _density_text(zeros: int, elements: int) -> str:
     return f"{(elements - zeros) / elements:.4f}" if elements else "-"
-
-
-def _sparsity_text(sparsity: float | None) -> str:
-    return "-" if sparsity is None else f"{sparsity:.4f}"
 
 
 def _storage_text(row: SparsityRow, storage: str) -> str:

@@ -50,9 +50,8 @@ def test_the_table(call, pruned):
     assert lines[3].split()[:4] == ["all", "listed", "3,712", "0.4821"]
     weights, zeros = 64 * 80 + 64 + 32 * 64, 2560 + 64 + 1152
     assert f"{pruned}: {weights:,} float weights, {zeros:,} of them zero" in lines[5]
-    assert "--model and --input" in lines[6]
-    assert "do not make a matrix product faster" in lines[7]
-    assert len(lines) == 8
+    assert "do not make a matrix product faster" in lines[6]
+    assert len(lines) == 7
 
 
 def test_raw_and_compressed_say_the_same(call, pruned, compressed_pruned):
@@ -64,10 +63,9 @@ def test_json(call, compressed_pruned):
     done = call("sparsity", compressed_pruned, "--json", "--threads", 2)
     value = json.loads(done.stdout)
     assert set(value) == {
-        *("elements", "zeros", "sparsity", "effective_sparsity", "storages", "best_bytes"),
+        *("elements", "zeros", "sparsity", "storages", "best_bytes"),
         *("seconds", "tensors"),
     }
-    assert value["effective_sparsity"] is None
     assert list(value["storages"]) == STORAGES
     assert value["storages"]["packed"] is None
     first, second = value["tensors"]
@@ -77,7 +75,7 @@ def test_json(call, compressed_pruned):
     for tensor in (first, second):
         assert set(tensor) == {
             *("name", "dtype", "shape", "zeros", "negative_zeros", "sparsity", "density"),
-            *("dead_rows", "dead_columns", "effective_sparsity", "bytes", "storages", "best"),
+            *("dead_rows", "dead_columns", "bytes", "storages", "best"),
             "pattern",
         }
         assert tensor["storages"][tensor["best"]] == min(tensor["storages"].values())
@@ -126,62 +124,7 @@ def test_keep_indices(call, pruned, tmp_path):
     assert call("sparsity", pruned, "--keep-indices", out, "--force").status == 0
 
 
-@pytest.fixture
-def net(tmp_path, monkeypatch):
-    """Return the file of a module in the current folder."""
-    path = tmp_path / "net_of_sparsity.py"
-    path.write_text(
-        "import torch\n"
-        "def make():\n"
-        "    return torch.nn.Sequential(torch.nn.Linear(80, 64), torch.nn.Linear(64, 32))\n"
-        "model = make()\n"
-        "def loader():\n"
-        "    yield torch.zeros(2, 80), torch.zeros(2)\n"
-        "example = torch.zeros(1, 80)\n"
-        "wrong = torch.zeros(1, 7)\n"
-        "number = 7\n"
-        "empty = []\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    return "net_of_sparsity"
-
-
-@pytest.mark.parametrize(("model", "example"), [("make", "loader"), ("model", "example")])
-def test_effective_sparsity(call, pruned, net, model, example):
-    pytest.importorskip("torch")
-    options = ("--model", f"{net}:{model}", "--input", f"{net}:{example}")
-    done = call("sparsity", pruned, *options, "--json")
-    assert (done.status, done.stderr) == (0, "")
-    first, second = json.loads(done.stdout)["tensors"]
-    # The second layer reads no unit of the first 8.
-    assert first["effective_sparsity"] == (2560 + 8 * 40) / 5120
-    assert second["effective_sparsity"] == second["sparsity"]
-    lines = call("sparsity", pruned, *options).stdout.splitlines()
-    assert "Effective" in lines[0]
-    assert "0.5625" in lines[1]
-    assert "effective sparsity 0.5625" in lines[6]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--model", "{}:make"), "--model and --input go together"),
-        (("--model", "{}:make", "--input", "{}:nothing"), "has no 'nothing'"),
-        (("--model", "{}:number", "--input", "{}:example"), "gives int, not a torch.nn.Module"),
-        (("--model", "{}:make", "--input", "{}:number"), "not an input or minibatches"),
-        (("--model", "{}:make", "--input", "{}:empty"), "holds no minibatch"),
-        (("--model", "{}:make", "--input", "{}:wrong"), "{}:make failed"),
-        (("--model", "make", "--input", "{}:wrong"), "is not MODULE:NAME"),
-    ],
-)
-def test_refusals(call, pruned, net, options, words):
-    pytest.importorskip("torch")
-    done = call("sparsity", pruned, *(option.format(net) for option in options))
-    assert done.status == 2
-    assert words.format(net) in done.line
-
-
-def test_no_torch_is_imported_without_a_model(python, pruned):
+def test_no_torch_is_imported(python, pruned):
     done = python(
         "import sys\n"
         "from tensorcomp_cli.main import main\n"

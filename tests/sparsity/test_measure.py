@@ -46,7 +46,6 @@ def test_by_hand() -> None:
     assert row.sparsity == 330 / 1200
     assert row.density == 870 / 1200
     assert row.stored is None
-    assert row.effective_sparsity is None
     assert (report.elements, report.zeros) == (1200 + 3 + 72 + 6, 330 + 2 + 0 + 6)
     assert report.sparsity == 338 / 1281
     assert report.negative_zeros == 40
@@ -130,48 +129,11 @@ def test_masks_that_do_not_fit(masks: dict[str, np.ndarray], words: str) -> None
         sparsity_report(tensors(), masks=masks)
 
 
-def test_what_is_cut_off_does_nothing() -> None:
-    torch = pytest.importorskip("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
-    weights = {
-        "0.weight": np.array([[1, 1, 0], [1, 0, 1]], np.float32),
-        "2.weight": np.array([[1, 0], [1, 0]], np.float32),
-    }
-    report = sparsity_report(weights, model=model, example=torch.zeros(1, 3))
-    zeros = {row.name: (row.zeros, row.effective_zeros) for row in report.rows}
-    # Nothing reads the second unit: its two weights do nothing.
-    assert zeros == {"0.weight": (2, 4), "2.weight": (2, 2)}
-    assert report.effective_sparsity == 6 / 10
-
-
-def test_a_dense_tensor_that_is_cut_off_is_listed() -> None:
-    torch = pytest.importorskip("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
-    weights = {"0.weight": np.ones((2, 3), "f4"), "1.weight": np.array([[0, 2], [0, 1]], "f4")}
-    report = sparsity_report(weights, model=model, example=torch.zeros(1, 3))
-    assert [(row.name, row.zeros, row.effective_zeros) for row in report.rows] == [
-        ("0.weight", 0, 3),
-        ("1.weight", 2, 2),
-    ]
-    assert all(row.best for row in report.rows)
-
-
 def test_torch_tensors_are_taken() -> None:
     torch = pytest.importorskip("torch")
     report = sparsity_report({"w": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.bfloat16)})
     assert report.rows[0].dtype == "BF16"
     assert report.rows[0].zeros == 3
-
-
-def test_a_model_needs_an_input_and_the_names() -> None:
-    torch = pytest.importorskip("torch")
-    model = torch.nn.Linear(3, 2)
-    with pytest.raises(PruningError, match="both a model and an example"):
-        sparsity_report(tensors(), model=model)
-    with pytest.raises(PruningError, match="both a model and an example"):
-        sparsity_report(tensors(), example=torch.zeros(3))
-    with pytest.raises(PruningError, match="name of a parameter"):
-        sparsity_report(tensors(), model=model, example=torch.zeros(3))
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:
