@@ -15,7 +15,7 @@ from benchmarks.gradients_tasks import WORKERS, Network, Rule, Task
 from tensorcomp.gradients import Compressor, GradientSpec, Payload, StepInfo
 from tensorcomp.gradients.base import State
 from tensorcomp.gradients.ddp.shard_means import compressor_of_means
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry
 
 CHECKED_EVERY = 100  # steps
@@ -79,7 +79,7 @@ class Unit:
         running = [concrete.phases(gradient, state) for gradient, state in pairs]
         arrays = [next(phases) for phases in running]
         self.nbytes = 0
-        ends: list[tuple[np.ndarray, Sent, State]] = []
+        ends: list[tuple[np.ndarray, DecodedGradient, State]] = []
         while not ends:
             self.nbytes += arrays[0].nbytes
             mean = arrays[0].copy()
@@ -97,15 +97,15 @@ class Unit:
         return result
 
 
-def decoded(compressor: Compressor, payload: Payload, info: StepInfo) -> Sent:
+def decoded(compressor: Compressor, payload: Payload, info: StepInfo) -> DecodedGradient:
     """Return what a payload decodes to, as its maker says; every so often check that it is so."""
-    if payload.sent is None or info.step % CHECKED_EVERY:
-        return payload.sent or compressor.receive(payload)
+    if payload.decoded is None or info.step % CHECKED_EVERY:
+        return payload.decoded or compressor.receive(payload)
     told = np.zeros(payload.spec.shape, payload.spec.dtype)
-    payload.sent.add_to(told.reshape(-1), 1.0)
+    payload.decoded.add_to(told.reshape(-1), 1.0)
     if not np.array_equal(told, compressor.decode(payload)):
         raise SystemExit(f"{compressor.text()}: what is sent and what is received differ")
-    return payload.sent
+    return payload.decoded
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.payload.decoded import Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
 # What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
 # and at last returns the mean gradient, what this rank has sent, and its next state.
-Phases: TypeAlias = "Generator[np.ndarray, np.ndarray, tuple[np.ndarray, Sent, State]]"
+Phases: TypeAlias = "Generator[np.ndarray, np.ndarray, tuple[np.ndarray, DecodedGradient, State]]"
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ class Payload:
         The bytes on the wire: the blob that a compressed checkpoint holds for such a tensor
         (`container.blob`). None at all stand for zeros.
     spec : GradientSpec
-    sent : Sent or None
+    decoded : DecodedGradient or None
         What it decodes to, as its maker knows it; None where it was received.
     """
 
     data: bytes
     spec: GradientSpec
-    sent: Sent | None = field(default=None, compare=False, repr=False)
+    decoded: DecodedGradient | None = field(default=None, compare=False, repr=False)
 
 
 class Compressor(ABC):
@@ -161,12 +161,12 @@ class Compressor(ABC):
         Returns
         -------
         Payload
-            With `Payload.sent`.
+            With `Payload.decoded`.
         State
         """
 
     @abstractmethod
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what a payload decodes to, sparse where it is.
 
         Raises
@@ -218,14 +218,14 @@ class Wrapper(Compressor):
         """Return what the inner compressor is given: an array that this wrapper owns."""
 
     @abstractmethod
-    def after(self, given: np.ndarray, sent: Sent, state: Any, inner: State) -> State:
+    def after(self, given: np.ndarray, sent: DecodedGradient, state: Any, inner: State) -> State:
         """Return the next state; `given` may be changed and kept."""
 
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, State]:
         """Compress what `before` gives by the inner compressor."""
         given = self.before(gradient, state)
         payload, inner = self.inner.step(given, state.inner)
-        return payload, self.after(given, payload.sent or Nothing(), state, inner)
+        return payload, self.after(given, payload.decoded or EmptyGradient(), state, inner)
 
     def phases(self, gradient: np.ndarray, state: Any) -> Phases:
         """Do the same by sums."""
@@ -233,7 +233,7 @@ class Wrapper(Compressor):
         mean, sent, inner = yield from self.inner.phases(given, state.inner)
         return mean, sent, self.after(given, sent, state, inner)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what the inner compressor reads."""
         return self.inner.receive(payload)
 

@@ -112,8 +112,8 @@ def test_a_payload_that_is_not_what_its_maker_says_is_found(training):
     spec = training.GradientSpec("w", (3,))
     one, _ = compressor.step(np.float32([1, 5, 2]), compressor.init(spec))
     other, _ = compressor.step(np.float32([1, 4, 2]), compressor.init(spec))
-    assert training.decoded(compressor, one, StepInfo(0)) is one.sent
-    wrong = replace(one, sent=other.sent)
+    assert training.decoded(compressor, one, StepInfo(0)) is one.decoded
+    wrong = replace(one, decoded=other.decoded)
     with pytest.raises(SystemExit, match="differ"):
         training.decoded(compressor, wrong, StepInfo(0))
 

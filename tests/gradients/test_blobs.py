@@ -15,7 +15,7 @@ from tensorcomp.container.blob import Blob
 from tensorcomp.errors import TensorcompError
 from tensorcomp.gradients import GradientSpec, Payload, TreeCompressor
 from tensorcomp.gradients.payload.blobs import grid_of, receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Dense, Sparse
+from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 
 TREES = [
     "topk(0.01, values=affine(8))",
@@ -49,8 +49,8 @@ def test_payload_of_one_chunk_is_the_trees_bytes_and_their_checksum(text, shape)
     compressor = TreeCompressor(tree)
     np.testing.assert_array_equal(compressor.decode(payload), expected)
     sent = np.zeros(array.size, np.float32)
-    assert payload.sent is not None
-    payload.sent.add_to(sent, 1.0)
+    assert payload.decoded is not None
+    payload.decoded.add_to(sent, 1.0)
     np.testing.assert_array_equal(sent.reshape(shape), expected)
 
 
@@ -71,9 +71,9 @@ def test_tensor_of_several_chunks(text):
     received = receive_blob(tree, Payload(payload.data, spec))
     ours, theirs = np.zeros(array.size, np.float32), np.zeros(array.size, np.float32)
     received.add_to(ours, 1.0)
-    payload.sent.add_to(theirs, 1.0)
+    payload.decoded.add_to(theirs, 1.0)
     np.testing.assert_array_equal(ours, theirs)
-    assert isinstance(received, Dense if text == "affine(8)" else Sparse)
+    assert isinstance(received, DenseGradient if text == "affine(8)" else SparseGradient)
     if text.startswith("topk"):
         assert received.count == round(0.01 * array.size)
 

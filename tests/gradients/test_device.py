@@ -68,7 +68,7 @@ def same_step(text_or_compressor, gradient, *, spec=None):
     assert found.data == payload.data
     expected = plain.decode(payload)
     out = torch.zeros(spec.size, dtype=torch.from_numpy(expected.reshape(-1)).dtype)
-    found.sent.add_to(out, 1.0)
+    found.decoded.add_to(out, 1.0)
     assert out.numpy().tobytes() == expected.tobytes()
     received = device.decode(Payload(payload.data, spec))
     assert received.shape == expected.shape

@@ -21,7 +21,7 @@ def step(compressor, array, state=None):
     payload, after = compressor.step(array, state or compressor.init(spec))
     decoded = compressor.decode(Payload(payload.data, spec))
     known = np.zeros(array.size, array.dtype)
-    payload.sent.add_to(known, 1.0)
+    payload.decoded.add_to(known, 1.0)
     np.testing.assert_array_equal(decoded.reshape(-1), known)
     off = decoded.astype(np.float64) - array
     norm = np.linalg.norm(array.astype(np.float64))

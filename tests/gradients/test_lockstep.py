@@ -5,7 +5,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import GradientSpec, Phases, State
 from tensorcomp.gradients.ddp.lockstep import Ended, in_lockstep
-from tensorcomp.gradients.payload.decoded import Nothing
+from tensorcomp.gradients.payload.decoded import EmptyGradient
 
 STATE = State(GradientSpec("w", (1,)))
 
@@ -20,7 +20,7 @@ def phases(*arrays: np.ndarray, seen: list[np.ndarray] | None = None) -> Phases:
         if seen is not None:
             seen.append(mean.copy())
         total += float(mean.sum())
-    return np.array([total]), Nothing(), STATE
+    return np.array([total]), EmptyGradient(), STATE
 
 
 def on_ranks(

@@ -15,7 +15,7 @@ from tensorcomp.gradients.monitoring.metrics import (
     tensor_metrics,
 )
 from tensorcomp.gradients.monitoring.tables import gradient_csv, gradient_table
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sparse
+from tensorcomp.gradients.payload.decoded import DenseGradient, EmptyGradient, SparseGradient
 
 F32 = np.float32
 
@@ -43,7 +43,7 @@ def spec(*shape, name="w", dtype=F32):
 
 
 def sparse(positions, values):
-    return Sparse(np.array(positions, np.int64), np.array(values, F32))
+    return SparseGradient(np.array(positions, np.int64), np.array(values, F32))
 
 
 def metrics_of(gradient, sent, **options):
@@ -70,7 +70,7 @@ def test_figures_by_hand():
 
 
 def test_what_is_not_observed_is_not_known():
-    found = tensor_metrics(spec(4), "c", 3, Dense(np.ones(4, F32)))
+    found = tensor_metrics(spec(4), "c", 3, DenseGradient(np.ones(4, F32)))
     assert (found.sent, found.density, found.bits) == (4, 1.0, 6.0)
     assert (found.error, found.cosine, found.residual_ratio, found.achieved) == (None,) * 4
 
@@ -78,7 +78,7 @@ def test_what_is_not_observed_is_not_known():
 @pytest.mark.parametrize("dtype", [F32, ml_dtypes.bfloat16, np.float64])
 def test_the_residual_is_found_in_the_state(dtype):
     state = Kept(spec(2), np.array([6.0, 8.0], dtype))
-    found = metrics_of([3.0, 4.0], Nothing(), state=state)
+    found = metrics_of([3.0, 4.0], EmptyGradient(), state=state)
     assert found.residual_norm == 10
     assert found.residual_ratio == 2
     assert found.cosine is None
@@ -88,7 +88,7 @@ def test_the_residual_is_found_in_the_state(dtype):
 def test_a_wrapped_state_is_searched():
     inner = Bounded(spec(2), 0.125)
     state = Wrapped(spec(2), Wrapped(spec(2), inner))
-    found = metrics_of([1.0, 1.0], Dense(np.ones(2, F32)), state=state)
+    found = metrics_of([1.0, 1.0], DenseGradient(np.ones(2, F32)), state=state)
     assert found.achieved == 0.125
     assert found.residual_norm is None
     assert found.cosine == pytest.approx(1)
@@ -97,16 +97,16 @@ def test_a_wrapped_state_is_searched():
 
 def test_zero_and_empty_gradients_have_no_ratios():
     state = Kept(spec(2), np.array([1.0, 0.0], F32))
-    zero = metrics_of([0.0, 0.0], Nothing(), state=state)
+    zero = metrics_of([0.0, 0.0], EmptyGradient(), state=state)
     assert (zero.residual_norm, zero.residual_ratio, zero.cosine) == (1.0, None, None)
-    empty = metrics_of(np.zeros((0, 3)), Nothing())
+    empty = metrics_of(np.zeros((0, 3)), EmptyGradient())
     assert (empty.density, empty.bits, empty.cosine, empty.raw_bytes) == (None, None, None, 0)
-    scalar = metrics_of(2.0, Dense(np.array([2.0], F32)))
+    scalar = metrics_of(2.0, DenseGradient(np.array([2.0], F32)))
     assert (scalar.elements, scalar.density) == (1, 1.0)
 
 
 def test_values_that_are_not_finite_are_counted():
-    found = metrics_of([1.0, math.inf, math.nan, -math.inf], Nothing())
+    found = metrics_of([1.0, math.inf, math.nan, -math.inf], EmptyGradient())
     assert found.nonfinite == 3
     assert found.cosine is None
 
@@ -120,7 +120,7 @@ def step_of(number, *tensors, **options):
 
 def test_a_step_sums_its_tensors_as_one_vector():
     first = metrics_of([3.0, 0.0], sparse([0], [3.0]), state=Kept(spec(2), np.array([0, 9.0], F32)))
-    second = metrics_of([[4.0]], Nothing(), state=Kept(spec(1), np.array([12.0], F32)))
+    second = metrics_of([[4.0]], EmptyGradient(), state=Kept(spec(1), np.array([12.0], F32)))
     step = step_of(7, first, second)
     assert (step.elements, step.raw_bytes, step.payload_bytes) == (3, 12, 20)
     assert step.density == pytest.approx(1 / 3)
@@ -129,14 +129,14 @@ def test_a_step_sums_its_tensors_as_one_vector():
 
 
 def test_the_residual_ratio_leaves_out_tensors_without_one():
-    with_one = metrics_of([3.0], Nothing(), state=Kept(spec(1), np.array([6.0], F32)))
-    without = metrics_of([400.0], Dense(np.array([400.0], F32)))
+    with_one = metrics_of([3.0], EmptyGradient(), state=Kept(spec(1), np.array([6.0], F32)))
+    without = metrics_of([400.0], DenseGradient(np.array([400.0], F32)))
     assert step_of(0, with_one, without).residual_ratio == 2
     assert step_of(0, without).residual_ratio is None
 
 
 def test_scalars_are_what_is_known():
-    found = metrics_of([3.0, 4.0], Nothing())
+    found = metrics_of([3.0, 4.0], EmptyGradient())
     step = step_of(0, found, wire_bytes=30, communicate_seconds=0.25)
     figures = step.scalars()
     assert figures["bytes/raw"] == 8

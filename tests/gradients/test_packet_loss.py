@@ -4,11 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import (
+    DecodedGradient,
+    DenseGradient,
+    EmptyGradient,
+    SparseGradient,
+)
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss, divide
 
 
-def as_array(sent: Sent, size: int) -> np.ndarray:
+def as_array(sent: DecodedGradient, size: int) -> np.ndarray:
     out = np.zeros(size, np.float32)
     sent.add_to(out, 1.0)
     return out
@@ -66,12 +71,12 @@ def test_the_mean_is_over_what_arrived(form: str) -> None:
     rng = np.random.default_rng(0)
     size, chunk, world = 1000, 64, 3
     gradients = rng.standard_normal((world, size)).astype(np.float32)
-    sent: list[Sent] = [Dense(gradient.copy()) for gradient in gradients]
+    sent: list[DecodedGradient] = [DenseGradient(gradient.copy()) for gradient in gradients]
     if form == "sparse":
         sent = []
         for gradient in gradients:
             positions = np.sort(rng.choice(size, 200, replace=False)).astype(np.int64)
-            sent.append(Sparse(positions, gradient[positions]))
+            sent.append(SparseGradient(positions, gradient[positions]))
         gradients = np.stack([as_array(one, size) for one in sent])
     packet_loss = PacketLoss(0.4, 1.0, chunk, seed=7)
     mean, dropped = packet_loss.mean(sent, size, name="w", step=5, owner=1)
@@ -87,21 +92,23 @@ def test_the_mean_is_over_what_arrived(form: str) -> None:
     assert lost.any()
     for sender, one in enumerate(dropped):
         assert np.array_equal(as_array(one, size), np.where(lost[sender], gradients[sender], 0))
-    assert isinstance(dropped[1], Nothing)
+    assert isinstance(dropped[1], EmptyGradient)
 
 
 def test_where_nothing_arrives_the_mean_is_zero() -> None:
-    mean, dropped = PacketLoss(1.0, 1.0).mean([Dense(np.ones(9, np.float32))], 9, name="w", step=0)
+    mean, dropped = PacketLoss(1.0, 1.0).mean(
+        [DenseGradient(np.ones(9, np.float32))], 9, name="w", step=0
+    )
     assert not mean.any()
     assert np.array_equal(as_array(dropped[0], 9), np.ones(9))
 
 
 def test_without_loss_the_mean_is_the_mean() -> None:
-    sent = [Dense(np.full(5, 2.0)), Dense(np.full(5, 4.0)), Nothing()]
+    sent = [DenseGradient(np.full(5, 2.0)), DenseGradient(np.full(5, 4.0)), EmptyGradient()]
     mean, dropped = PacketLoss(0.0).mean(sent, 5, name="w", step=0, dtype=np.float64)
     assert mean.dtype == np.float64
     assert np.array_equal(mean, np.full(5, 2.0))
-    assert all(isinstance(one, Nothing) for one in dropped)
+    assert all(isinstance(one, EmptyGradient) for one in dropped)
 
 
 @settings(deadline=None, max_examples=60)
@@ -111,7 +118,11 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
     lost = rng.random(-(-size // chunk)) < 0.5
     values = rng.standard_normal(size).astype(np.float32)
     positions = np.flatnonzero(rng.random(size) < 0.3)
-    for sent in (Dense(values), Sparse(positions, values[positions]), Nothing()):
+    for sent in (
+        DenseGradient(values),
+        SparseGradient(positions, values[positions]),
+        EmptyGradient(),
+    ):
         arrived, gone = (as_array(one, size) for one in divide(sent, lost, chunk))
         assert np.array_equal(arrived + gone, as_array(sent, size))
         assert not gone[~np.repeat(lost, chunk)[:size]].any()

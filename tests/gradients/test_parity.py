@@ -69,7 +69,7 @@ def sent(array, text):
     payload, _ = compressor.step(array, compressor.init(spec))
     again = compressor.decode(Payload(payload.data, spec))
     known = np.zeros(array.size, array.dtype)
-    payload.sent.add_to(known, 1.0)
+    payload.decoded.add_to(known, 1.0)
     np.testing.assert_array_equal(again.reshape(-1), known)
     assert again.shape == array.shape
     assert again.dtype == array.dtype
@@ -124,7 +124,7 @@ def test_random_elements_are_those_of_the_codec(shape, keep):
     spec = GradientSpec("g", shape)
     compressor = parse_compressor(f"randomk({keep}, scale=false)", feedback=False)
     payload, _ = compressor.step(array, compressor.init(spec))
-    count = payload.sent.count
+    count = payload.decoded.count
     assert count == min(max(round(keep * array.size) if keep < 1 else keep, 1), array.size)
     seed = int(shared_key(spec, 0, 0))
     masked = compressor.decode(payload)
@@ -139,6 +139,6 @@ def test_random_elements_are_those_of_the_codec(shape, keep):
             np.testing.assert_array_equal(ours.payload(index), theirs.payload(index))
     received = compressor.receive(Payload(payload.data, spec))
     known, found = np.zeros((2, array.size), np.float32)
-    payload.sent.add_to(known, 1.0)
+    payload.decoded.add_to(known, 1.0)
     received.add_to(found, 1.0)
     np.testing.assert_array_equal(known, found)

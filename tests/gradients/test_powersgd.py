@@ -152,7 +152,7 @@ def test_payload_of_many_chunks():
     payload, _ = compressor.step(array, compressor.init(spec))
     decoded = compressor.decode(Payload(payload.data, spec))
     np.testing.assert_allclose(decoded, array, atol=1e-3)
-    np.testing.assert_array_equal(payload.sent.values, decoded.reshape(-1))
+    np.testing.assert_array_equal(payload.decoded.values, decoded.reshape(-1))
     assert len(payload.data) < 4 * 2 * (1100 + 2 * 1000) + 200
 
 

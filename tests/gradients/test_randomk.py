@@ -119,7 +119,7 @@ def test_steps_names_and_seeds_draw_anew_but_not_workers():
         state = compressor.init(GradientSpec(name, array.shape, worker=worker))
         for _ in range(steps):
             payload, state = compressor.step(array, state)
-        return tuple(payload.sent.positions)
+        return tuple(payload.decoded.positions)
 
     assert places() == places(worker=3)
     assert len({places(), places("v"), places(steps=2), places(seed=1)}) == 4
@@ -162,7 +162,7 @@ def test_ratios():
     for keep, count in ((0.25, 250), (1.0, 1000)):
         compressor = RandomK(0.01).with_keep(keep)
         payload, _ = compressor.step(array, compressor.init(GradientSpec("w", array.shape)))
-        assert payload.sent.count == count
+        assert payload.decoded.count == count
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def run(compressor, gradients, shape=None):
     state, counts = compressor.init(spec), []
     for gradient in gradients:
         payload, state = compressor.step(gradient, state)
-        counts.append(payload.sent.count)
+        counts.append(payload.decoded.count)
     return counts, state
 
 
@@ -42,8 +42,8 @@ def test_absolute_by_hand():
     array[1, 2] = -9
     compressor = Threshold(0.5)
     payload, _ = compressor.step(array, compressor.init(GradientSpec("w", array.shape)))
-    np.testing.assert_array_equal(payload.sent.positions, [3, 7, 52])
-    np.testing.assert_array_equal(payload.sent.values, np.float32([0.5, -0.5, -9]))
+    np.testing.assert_array_equal(payload.decoded.positions, [3, 7, 52])
+    np.testing.assert_array_equal(payload.decoded.values, np.float32([0.5, -0.5, -9]))
     expected = np.where(np.abs(array) >= 0.5, array, 0)
     np.testing.assert_array_equal(compressor.decode(payload), expected)
 
@@ -159,7 +159,7 @@ def test_zeros_and_next_to_nothing(compressor):
     assert not compressor.decode(payload).any()
     array = heavy((30, 40))
     payload, _ = compressor.step(array, state)  # what follows is not lost
-    assert payload.sent.count > 0
+    assert payload.decoded.count > 0
     for shape in [(), (1,), (0,), (3, 0)]:
         spec, array = GradientSpec("w", shape), np.full(shape, -2, np.float32)
         payload, _ = compressor.step(array, compressor.init(spec))
@@ -172,10 +172,10 @@ def test_lossy_values_in_chunks():
     spec = GradientSpec("w", array.shape)
     payload, _ = compressor.step(array, compressor.init(spec))
     decoded = compressor.decode(Payload(payload.data, spec))
-    places = payload.sent.positions
+    places = payload.decoded.positions
     np.testing.assert_array_equal(np.flatnonzero(decoded), places)
     assert np.abs(decoded[places] / array[places] - 1).max() < 0.3
-    assert 8 * len(payload.data) < 17 * payload.sent.count
+    assert 8 * len(payload.data) < 17 * payload.decoded.count
 
 
 def test_payloads_are_read_without_the_threshold():

@@ -9,8 +9,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Dense as AllSent
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 
 _TREE = "raw"
 
@@ -34,11 +33,11 @@ class Dense(Compressor):
         """Return a payload with the gradient's own bytes."""
         return tree_blob(_TREE, gradient, state.spec), state
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return all elements."""
         return receive_blob(_TREE, payload)
 
     def phases(self, gradient: np.ndarray, state: State) -> Phases:
         """Yield the gradient."""
         mean = yield gradient
-        return mean, AllSent(gradient.reshape(-1)), state
+        return mean, DenseGradient(gradient.reshape(-1)), state

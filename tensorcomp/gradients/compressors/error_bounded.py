@@ -15,7 +15,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError, PlanError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import has_free_step, rounded, scale_steps
@@ -144,7 +144,7 @@ class ErrorBounded(Compressor):
         unit = self._unit(gradient)
         following = replace(state, rel_l2=0.0, max_abs=0.0, lossless=0)
         if unit == 0:
-            return Payload(b"", state.spec, Nothing()), following
+            return Payload(b"", state.spec, EmptyGradient()), following
         is_lossy = 0 not in (self.max_rel_l2, self.max_abs)
         found = self._search(gradient, state, unit) if is_lossy else None
         if found is None:
@@ -208,10 +208,10 @@ class ErrorBounded(Compressor):
         )
         return factor if fitted is None else _first_step(fitted) / _first_step(self._node)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what the tree of the payload's head decodes."""
         if not payload.data:
-            return Nothing()
+            return EmptyGradient()
         if len(payload.data) <= _HEAD.size:
             raise CodecError(f"gradient {payload.spec.name!r}: its head is cut short")
         factor = _HEAD.unpack_from(payload.data)[0]
@@ -238,8 +238,8 @@ def _tried(tree: Node, sample: np.ndarray) -> ErrorSums | None:
 
 
 def _decoded(payload: Payload, gradient: np.ndarray) -> np.ndarray:
-    sent = payload.sent
-    if isinstance(sent, Dense):
+    sent = payload.decoded
+    if isinstance(sent, DenseGradient):
         return sent.values
     decoded = np.zeros(gradient.size, gradient.dtype)
     if sent is not None:

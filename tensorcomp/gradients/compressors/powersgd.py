@@ -26,7 +26,7 @@ from tensorcomp.gradients.base import (
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.draws import check_seed, drawn_numbers, shared_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.kernels import native
 
 _ATTEMPTS = 8
@@ -51,7 +51,7 @@ class PowerSgdState(State):
 
 
 @dataclass(frozen=True)
-class LowRank(Sent):
+class LowRank(DecodedGradient):
     """The product of two factors, computed when it is asked for.
 
     Parameters
@@ -203,7 +203,7 @@ class PowerSgd(Compressor):
         payload = tree_blob(Node(factors, tree.children), gradient, state.spec)
         return payload, self.following(state, right.T)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return the product of the factors."""
         return receive_blob(_tree(self._rank(payload.spec.shape) or 1), payload)
 

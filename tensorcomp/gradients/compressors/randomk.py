@@ -29,7 +29,7 @@ from tensorcomp.errors import CodecError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, shared_key
 from tensorcomp.gradients.payload.blobs import grid_of, pack_blob
-from tensorcomp.gradients.payload.decoded import Nothing, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient, SparseGradient
 from tensorcomp.kernels import native
 
 _TREE = "randomk(values=raw)"
@@ -132,7 +132,7 @@ class RandomK(Compressor):
         """Return the drawn elements, scaled if asked for."""
         draw, values = self._drawn(gradient, state)
         data = _blob(draw, values, state.spec)
-        sent = Sparse(draw.positions, values)
+        sent = SparseGradient(draw.positions, values)
         return Payload(data, state.spec, sent), replace(state, count=state.count + 1)
 
     def _drawn(self, gradient: np.ndarray, state: RandomKState) -> tuple[Draw, np.ndarray]:
@@ -144,9 +144,9 @@ class RandomK(Compressor):
             values *= values.dtype.type(self._factor(size))
         return draw, values
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return the drawn elements."""
-        return _received(payload) if payload.data else Nothing()
+        return _received(payload) if payload.data else EmptyGradient()
 
     def phases(self, gradient: np.ndarray, state: Any) -> Phases:
         """Yield the values of the drawn elements (k,)."""
@@ -154,7 +154,7 @@ class RandomK(Compressor):
         averaged = yield values.copy()
         mean = np.zeros(gradient.shape, gradient.dtype)
         mean.reshape(-1)[draw.positions] = averaged
-        return mean, Sparse(draw.positions, values), replace(state, count=state.count + 1)
+        return mean, SparseGradient(draw.positions, values), replace(state, count=state.count + 1)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _blob(draw: Draw, values: np.ndarray, spec: GradientSpec) -> bytes:
     return pack_blob(ChunkCoder.alone((tree,)), payloads)
 
 
-def _received(payload: Payload) -> Sent:
+def _received(payload: Payload) -> DecodedGradient:
     spec = payload.spec
     grid, (tree, _) = grid_of(spec.shape, spec.dtype), _parts(spec)
     blob = Blob.open(np.frombuffer(payload.data, np.uint8), grid.count, spec.name)
@@ -234,7 +234,7 @@ def _received(payload: Payload) -> Sent:
         positions, values = _received_chunk(tree, blob.payload(index), grid.spec(index))
         places.append(positions + start)
         found.append(values)
-    return Sparse(np.concatenate(places), np.concatenate(found))
+    return SparseGradient(np.concatenate(places), np.concatenate(found))
 
 
 def _received_chunk(tree: Node, data: np.ndarray, spec: ArraySpec) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.kernels import native
 
 _SCALE_BITS = 11
@@ -107,7 +107,7 @@ class Qsgd(Compressor):
         payload = tree_blob(Node(drawn, tree.children), gradient, state.spec)
         return payload, replace(state, count=state.count + 1)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return all elements."""
         return receive_blob(self.tree, payload)
 

@@ -22,7 +22,7 @@ from tensorcomp.gradients.compressors.densities import (
 )
 from tensorcomp.gradients.compressors.draws import check_seed, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, sparse_blob
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 _T = TypeVar("_T", bound="_ByDensity")
 
@@ -56,7 +56,7 @@ class _Sparsifier(Compressor):
         """Return the text of the tree for a threshold of 0: a payload is read without it."""
         return format_tree(self._tree(0.0))
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return the elements above the threshold."""
         return receive_blob(self._tree(0.0), payload)
 

@@ -12,7 +12,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 
@@ -77,6 +77,6 @@ class TreeCompressor(Compressor):
         """Compress a gradient."""
         return tree_blob(self.tree, gradient, state.spec), state
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what a payload decodes to."""
         return receive_blob(self.tree, payload)

@@ -42,7 +42,7 @@ from tensorcomp.gradients.cuda.parts import (
 )
 from tensorcomp.gradients.cuda.transforms import host
 from tensorcomp.gradients.payload.blobs import grid_of, learned, pack_blob, receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.sparse_blobs import encode_mask, is_sparse
 from tensorcomp.planning.lossless import sample_rows
 
@@ -63,13 +63,15 @@ def device_blob(node: Node, gradient: torch.Tensor, spec: GradientSpec) -> Paylo
     Returns
     -------
     Payload
-        With the bytes of `blobs.tree_blob`, and `Payload.sent` on the gradient's device.
+        With the bytes of `blobs.tree_blob`, and `Payload.decoded` on the gradient's device.
     """
     grid = grid_of(spec.shape, spec.dtype)
     flat = gradient.detach().reshape(-1)
     if not flat.numel():
         payload = tree_blob(node, np.zeros(spec.shape, spec.dtype), spec)
-        return Payload(payload.data, spec, sent_on(cast(Sent, payload.sent), flat.device))
+        return Payload(
+            payload.data, spec, sent_on(cast(DecodedGradient, payload.decoded), flat.device)
+        )
     if is_sparse(node):
         return _sparse_blob(node, flat, positions_of(node.codec, flat), spec)
     array = flat.reshape(grid.shape)
@@ -81,7 +83,7 @@ def device_blob(node: Node, gradient: torch.Tensor, spec: GradientSpec) -> Paylo
     return Payload(pack_blob(coder, payloads), spec, DenseTensor(decoded.reshape(-1)))
 
 
-def receive_on(node: Node, payload: Payload, device: torch.device) -> Sent:
+def receive_on(node: Node, payload: Payload, device: torch.device) -> DecodedGradient:
     """Return on a device what a payload decodes to.
 
     Raises

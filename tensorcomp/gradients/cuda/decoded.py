@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from tensorcomp.gradients.payload.decoded import Dense, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, SparseGradient
 
 
 @dataclass(frozen=True, eq=False)
-class DenseTensor(Sent):
+class DenseTensor(DecodedGradient):
     """Every element, on a device.
 
     Parameters
@@ -41,7 +41,7 @@ class DenseTensor(Sent):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseTensor(Sent):
+class SparseTensor(DecodedGradient):
     """Some elements, on a device.
 
     Parameters
@@ -73,11 +73,11 @@ class SparseTensor(Sent):
         values[self.positions] = 0
 
 
-def sent_on(sent: Sent, device: torch.device) -> Sent:
+def sent_on(sent: DecodedGradient, device: torch.device) -> DecodedGradient:
     """Return on a device what a payload decodes to on the host."""
-    if isinstance(sent, Sparse):
+    if isinstance(sent, SparseGradient):
         places, values = (torch.from_numpy(a).to(device) for a in (sent.positions, sent.values))
         return SparseTensor(places, values)
-    if isinstance(sent, Dense):
+    if isinstance(sent, DenseGradient):
         return DenseTensor(torch.from_numpy(sent.values).to(device))
     return sent

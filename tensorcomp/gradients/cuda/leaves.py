@@ -14,7 +14,7 @@ from tensorcomp.gradients.cuda.blobs import device_blob, receive_on
 from tensorcomp.gradients.cuda.decoded import DenseTensor, SparseTensor, sent_on
 from tensorcomp.gradients.cuda.states import to_device, to_host
 from tensorcomp.gradients.cuda.transforms import drawn_positions, host
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class OnDevice(Compressor):
     def step(self, gradient: Any, state: Any) -> tuple[Payload, State]:
         """Compress on the host, which is where the plain compressor works."""
         payload, following = self.plain.step(host(gradient), to_host(state))
-        sent = None if payload.sent is None else sent_on(payload.sent, self.device)
-        return replace(payload, sent=sent), to_device(following, self.device)
+        sent = None if payload.decoded is None else sent_on(payload.decoded, self.device)
+        return replace(payload, decoded=sent), to_device(following, self.device)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what a payload decodes to, on the device."""
         return sent_on(self.plain.receive(payload), self.device)
 
@@ -79,7 +79,7 @@ class DeviceTree(OnDevice):
         """Compress a tensor where it is."""
         return device_blob(self.plain.tree, gradient, state.spec), state
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Return what a payload decodes to, on the device."""
         return receive_on(self.plain.tree, payload, self.device)
 

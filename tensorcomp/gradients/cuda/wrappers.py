@@ -10,7 +10,7 @@ import torch
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, Wrapper
 from tensorcomp.gradients.cuda.states import to_device
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import FeedbackState
 from tensorcomp.gradients.wrappers.momentum import MomentumState
 
@@ -49,7 +49,7 @@ class DeviceFeedback(_DeviceWrapper):
         torch.add(gradient.reshape(-1), residual, out=state.spare)
         return state.spare.reshape(state.spec.shape)
 
-    def after(self, given: Any, sent: Sent, state: Any, inner: State) -> FeedbackState:
+    def after(self, given: Any, sent: DecodedGradient, state: Any, inner: State) -> FeedbackState:
         """Keep what was given but not sent."""
         left = given.reshape(-1)
         sent.subtract_from(left)
@@ -83,7 +83,7 @@ class DeviceMomentum(_DeviceWrapper):
         limit: float = self.plain.clip / math.sqrt(self.plain.workers)
         return min(1.0, limit / norm)
 
-    def after(self, given: Any, sent: Sent, state: Any, inner: State) -> MomentumState:
+    def after(self, given: Any, sent: DecodedGradient, state: Any, inner: State) -> MomentumState:
         """Keep the velocity where nothing was sent."""
         velocity = given.reshape(-1)
         still = velocity.numel() > 0 and not bool(velocity.any()) and bool(velocity[0].signbit())

@@ -18,7 +18,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, State
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.frames import schema_hash
 from tensorcomp.gradients.labels import label
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
@@ -195,7 +195,7 @@ class UnitWork:
         Whether nothing is sent and the state stays as it is: the parameter was not used here.
     new_state : State or None
         What the step leaves; None for no change.
-    sent : Sent or None
+    sent : DecodedGradient or None
         What this rank's payload decodes to.
     payload_bytes : int
         Of this rank's payload.
@@ -209,7 +209,7 @@ class UnitWork:
     state: State
     silent: bool = False
     new_state: State | None = None
-    sent: Sent | None = None
+    sent: DecodedGradient | None = None
     payload_bytes: int = 0
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0

@@ -13,7 +13,7 @@ from tensorcomp.gradients.base import Payload
 from tensorcomp.gradients.ddp import frames
 from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
 from tensorcomp.gradients.ddp.communicator import Link
-from tensorcomp.gradients.payload.decoded import Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 
 def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
@@ -79,7 +79,7 @@ def _encode(works: Sequence[UnitWork], context: Context) -> tuple[int, list[byte
     payloads = []
     for work in works:
         if work.silent:
-            work.sent = Nothing()
+            work.sent = EmptyGradient()
             payloads.append(b"")
             continue
         started = time.perf_counter()
@@ -89,7 +89,7 @@ def _encode(works: Sequence[UnitWork], context: Context) -> tuple[int, list[byte
             message = f"{work.unit.spec.name}: {type(error).__name__}: {error}"
             return frames.FAILED, [message.encode()]
         work.encode_seconds = time.perf_counter() - started
-        work.sent = payload.sent
+        work.sent = payload.decoded
         work.payload_bytes = len(payload.data)
         payloads.append(payload.data)
     return 0, payloads
@@ -98,7 +98,7 @@ def _encode(works: Sequence[UnitWork], context: Context) -> tuple[int, list[byte
 def _average(work: UnitWork, payloads: Sequence[np.ndarray], rank: int) -> None:
     started = time.perf_counter()
     unit = work.unit
-    parts: list[Sent] = []
+    parts: list[DecodedGradient] = []
     for sender, data in enumerate(payloads):
         if sender == rank and work.sent is not None:
             parts.append(work.sent)

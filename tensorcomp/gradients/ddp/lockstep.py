@@ -9,10 +9,10 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp.gradients.base import Phases, State
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 Average: TypeAlias = Callable[[np.ndarray], np.ndarray]
-Ended: TypeAlias = "tuple[np.ndarray, Sent, State]"
+Ended: TypeAlias = "tuple[np.ndarray, DecodedGradient, State]"
 
 
 def in_lockstep(

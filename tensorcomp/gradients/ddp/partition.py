@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.ddp.coding_groups import Piece, Unit
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 ALIGNMENT = 128
 WHOLE = 4096
@@ -175,15 +175,15 @@ def cut(unit: Unit, ownership: Ownership, world: int, mean: Compressor) -> tuple
 
 
 @dataclass(frozen=True)
-class Pieced(Sent):
+class ShardedGradient(DecodedGradient):
     """What was sent of a unit, part by part.
 
     Parameters
     ----------
-    parts : tuple of (Part, Sent)
+    parts : tuple of (Part, DecodedGradient)
     """
 
-    parts: tuple[tuple[Part, Sent], ...]
+    parts: tuple[tuple[Part, DecodedGradient], ...]
 
     @property
     def count(self) -> int:
@@ -202,7 +202,9 @@ class Pieced(Sent):
         """Set to zero what was sent of all parts."""
         self._change(values, lambda sent, part: sent.clear(part))
 
-    def _change(self, values: np.ndarray, change: Callable[[Sent, np.ndarray], None]) -> None:
+    def _change(
+        self, values: np.ndarray, change: Callable[[DecodedGradient, np.ndarray], None]
+    ) -> None:
         for part, sent in self.parts:
             taken = part.take(values)
             change(sent, taken)

@@ -16,7 +16,7 @@ from tensorcomp.gradients.monitoring.metrics import (
     TensorMetrics,
     tensor_metrics,
 )
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 
 
 class Recorder(Attendant):
@@ -70,7 +70,7 @@ class Recorder(Attendant):
                     work.unit.spec,
                     work.unit.label,
                     work.payload_bytes,
-                    self._sent(index, work) if observed else work.sent or Nothing(),
+                    self._sent(index, work) if observed else work.sent or EmptyGradient(),
                     gradient=self._gradients.get(index) if observed else None,
                     state=(work.new_state or work.state) if observed else None,
                     encode_seconds=work.encode_seconds,
@@ -79,11 +79,13 @@ class Recorder(Attendant):
             )
         self._gradients, self._nonfinite = {}, {}
 
-    def _sent(self, index: int, work: UnitWork) -> Sent:
+    def _sent(self, index: int, work: UnitWork) -> DecodedGradient:
         """Return what was sent, also where its memory holds the mean by now."""
-        if isinstance(work.sent, Dense) and np.may_share_memory(work.sent.values, work.mean):
-            return Dense(self._gradients[index])
-        return work.sent or Nothing()
+        if isinstance(work.sent, DenseGradient) and np.may_share_memory(
+            work.sent.values, work.mean
+        ):
+            return DenseGradient(self._gradients[index])
+        return work.sent or EmptyGradient()
 
     def ended(self, step: Step) -> None:
         """Add the step to the history."""

@@ -24,9 +24,9 @@ from tensorcomp.gradients.ddp import frames
 from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.gathering import check
-from tensorcomp.gradients.ddp.partition import Part, Pieced
+from tensorcomp.gradients.ddp.partition import Part, ShardedGradient
 from tensorcomp.gradients.ddp.shard_means import part_of, parts_of
-from tensorcomp.gradients.payload.decoded import Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.payload.states import join, split
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
@@ -90,7 +90,7 @@ class _Cut(Compressor):
 
     leaf: Compressor
     parts: tuple[Part, ...]
-    arrived: Callable[[Part, Sent], Sent]
+    arrived: Callable[[Part, DecodedGradient], DecodedGradient]
 
     def text(self) -> str:
         return self.leaf.text()
@@ -104,11 +104,11 @@ class _Cut(Compressor):
             payloads.append(payload)
             left.append(after)
         pairs = zip(self.parts, payloads, strict=True)
-        sent = Pieced(tuple((part, self.arrived(part, _sent(one))) for part, one in pairs))
+        sent = ShardedGradient(tuple((part, self.arrived(part, _sent(one))) for part, one in pairs))
         data = b""  # what is sent is in the parts
         return _InParts(data, state.spec, sent, tuple(payloads)), join(left, state.spec)
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         return self.leaf.receive(payload)
 
 
@@ -143,11 +143,11 @@ def _compress(
     work: UnitWork, parts: tuple[Part, ...], rank: int, context: Context
 ) -> Sequence[Payload]:
     if work.silent or not parts:
-        work.sent = Nothing()
-        return [Payload(b"", part.spec, Nothing()) for part in parts]
+        work.sent = EmptyGradient()
+        return [Payload(b"", part.spec, EmptyGradient()) for part in parts]
     loss = context.loss
 
-    def arrived(part: Part, sent: Sent) -> Sent:
+    def arrived(part: Part, sent: DecodedGradient) -> DecodedGradient:
         """Return what the sender is told of."""
         if loss is None or not loss.acknowledged or part.owner == rank:
             return sent
@@ -165,7 +165,7 @@ def _compress(
     payload, work.new_state = compressor.step(work.gradient, work.state)
     work.encode_seconds += time.perf_counter() - started
     assert isinstance(payload, _InParts)
-    work.sent = payload.sent
+    work.sent = payload.decoded
     work.payload_bytes = sum(len(one.data) for one in payload.parts)
     return payload.parts
 
@@ -204,13 +204,13 @@ def _mean(
 ) -> Payload:
     """Return the payload of a part's mean."""
     if not any(payload.data for payload in payloads):
-        return Payload(b"", part.owned.spec, Nothing())
+        return Payload(b"", part.owned.spec, EmptyGradient())
     started = time.perf_counter()
     leaf = leaf_of(work.unit.compressor)
     sent = [
-        payload.sent
-        if payload.sent is not None
-        else (leaf.receive(payload) if payload.data else Nothing())
+        payload.decoded
+        if payload.decoded is not None
+        else (leaf.receive(payload) if payload.data else EmptyGradient())
         for payload in payloads
     ]
     size, dtype = part.spec.size, part.spec.dtype
@@ -259,7 +259,7 @@ def _from_owners(
             if payload.data:
                 found.append((part, part.owned.compressor.receive(payload)))
         work.mean[:] = 0
-        Pieced(tuple(found)).add_to(work.mean, 1.0)
+        ShardedGradient(tuple(found)).add_to(work.mean, 1.0)
         work.decode_seconds += time.perf_counter() - started
 
 
@@ -267,8 +267,8 @@ def _payload(data: np.ndarray, spec: GradientSpec) -> Payload:
     return Payload(data.tobytes(), spec)
 
 
-def _sent(payload: Payload) -> Sent:
-    return payload.sent or Nothing()
+def _sent(payload: Payload) -> DecodedGradient:
+    return payload.decoded or EmptyGradient()
 
 
 def _message(work: UnitWork, error: Exception) -> bytes:

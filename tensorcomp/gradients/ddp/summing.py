@@ -12,7 +12,7 @@ from tensorcomp.gradients.base import Phases, State, leaf_of
 from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.lockstep import in_lockstep
-from tensorcomp.gradients.payload.decoded import Nothing, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 
 def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
@@ -38,7 +38,7 @@ def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
     for work, (mean, sent, state) in zip(works, ended, strict=True):
         work.mean[:] = mean.reshape(-1)
         if work.silent:
-            work.sent = Nothing()
+            work.sent = EmptyGradient()
             work.new_state = _with_leaf(work.state, state)
         else:
             work.sent, work.new_state = sent, state
@@ -62,7 +62,7 @@ def _counted(phases: Phases, work: UnitWork) -> Phases:
         try:
             array = next(phases) if given is None else phases.send(given)
         except StopIteration as end:
-            ended: tuple[np.ndarray, Sent, State] = end.value
+            ended: tuple[np.ndarray, DecodedGradient, State] = end.value
             return ended
         finally:
             work.encode_seconds += time.perf_counter() - started

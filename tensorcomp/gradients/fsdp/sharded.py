@@ -17,7 +17,7 @@ from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.state_check import VERSION, check_parts
 from tensorcomp.gradients.ddp.state_store import Saved
-from tensorcomp.gradients.payload.decoded import Nothing
+from tensorcomp.gradients.payload.decoded import EmptyGradient
 from tensorcomp.gradients.payload.states import carry, flatten
 
 
@@ -167,7 +167,7 @@ class FsdpCompression:
         total = np.zeros(parts.shape[1], parts.dtype)
         for frame in received:
             payload = Payload(frame.payloads[0].tobytes(), specs[link.rank])
-            sent = concrete[link.rank].receive(payload) if payload.data else Nothing()
+            sent = concrete[link.rank].receive(payload) if payload.data else EmptyGradient()
             sent.add_to(total, 1.0)
         return total
 

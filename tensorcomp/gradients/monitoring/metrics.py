@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.metrics.distortion import ErrorSums, measure
 
 
@@ -85,7 +85,7 @@ def tensor_metrics(
     spec: GradientSpec,
     compressor: str,
     payload_bytes: int,
-    sent: Sent,
+    sent: DecodedGradient,
     *,
     gradient: np.ndarray | None = None,
     state: State | None = None,
@@ -100,7 +100,7 @@ def tensor_metrics(
     compressor : str
         Its text, without defaults and without error feedback (`labels.label`).
     payload_bytes : int
-    sent : Sent
+    sent : DecodedGradient
         What this worker's payload decodes to.
     gradient : numpy.ndarray, optional
         Before the residual is added, of any shape; with it, error and non-finite values are

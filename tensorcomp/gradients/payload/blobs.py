@@ -20,7 +20,12 @@ from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import (
+    DecodedGradient,
+    DenseGradient,
+    EmptyGradient,
+    SparseGradient,
+)
 from tensorcomp.gradients.payload.sparse_blobs import encode_sparse, is_sparse, receive_sparse
 from tensorcomp.planning.lossless import sample_rows
 
@@ -40,7 +45,7 @@ def tree_blob(tree: Node | str, gradient: np.ndarray, spec: GradientSpec) -> Pay
     Returns
     -------
     Payload
-        With `Payload.sent`.
+        With `Payload.decoded`.
     """
     node = parse_tree(tree) if isinstance(tree, str) else tree
     grid = grid_of(spec.shape, spec.dtype)
@@ -58,7 +63,7 @@ def tree_blob(tree: Node | str, gradient: np.ndarray, spec: GradientSpec) -> Pay
         payload = join(coder.encode(array[start:stop], root))
         coder.decode(np.frombuffer(payload, np.uint8), grid.spec(index), decoded[start:stop])
         payloads.append(payload)
-    return Payload(pack_blob(coder, payloads), spec, Dense(decoded.reshape(-1)))
+    return Payload(pack_blob(coder, payloads), spec, DenseGradient(decoded.reshape(-1)))
 
 
 def sparse_blob(
@@ -89,11 +94,11 @@ def sparse_blob(
         payloads.append(coded)
         places.append(sent.positions + start)
         values.append(sent.values)
-    sent = Sparse(_joined(places), _joined(values))
+    sent = SparseGradient(_joined(places), _joined(values))
     return Payload(pack_blob(ChunkCoder.alone((node,)), payloads), spec, sent)
 
 
-def receive_blob(tree: Node | str, payload: Payload) -> Sent:
+def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
     """Return what a payload decodes to.
 
     Raises
@@ -102,7 +107,7 @@ def receive_blob(tree: Node | str, payload: Payload) -> Sent:
         If it is damaged.
     """
     if not payload.data:
-        return Nothing()
+        return EmptyGradient()
     node = parse_tree(tree) if isinstance(tree, str) else tree
     grid = grid_of(payload.spec.shape, payload.spec.dtype)
     data = np.frombuffer(payload.data, np.uint8)
@@ -117,7 +122,7 @@ def receive_blob(tree: Node | str, payload: Payload) -> Sent:
             receive_sparse(node, chunk, grid.spec(index)) for index, chunk in enumerate(chunks)
         ]
         rows = [grid.bounds(index)[0] * grid.row_elements for index in range(grid.count)]
-        return Sparse(
+        return SparseGradient(
             _joined([sent.positions + start for sent, start in zip(found, rows, strict=True)]),
             _joined([sent.values for sent in found]),
         )
@@ -126,7 +131,7 @@ def receive_blob(tree: Node | str, payload: Payload) -> Sent:
     for index, chunk in enumerate(chunks):
         start, stop = grid.bounds(index)
         coder.decode(chunk, grid.spec(index), out[start:stop])
-    return Dense(out.reshape(-1))
+    return DenseGradient(out.reshape(-1))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ import numpy as np
 from tensorcomp.kernels import native
 
 
-class Sent(ABC):
+class DecodedGradient(ABC):
     """What a payload decodes to: a vector of the gradient's elements in row-major order."""
 
     @property
@@ -32,7 +32,7 @@ class Sent(ABC):
 
 
 @dataclass(frozen=True)
-class Nothing(Sent):
+class EmptyGradient(DecodedGradient):
     """No element at all."""
 
     count = 0
@@ -48,7 +48,7 @@ class Nothing(Sent):
 
 
 @dataclass(frozen=True)
-class Dense(Sent):
+class DenseGradient(DecodedGradient):
     """Every element.
 
     Parameters
@@ -78,7 +78,7 @@ class Dense(Sent):
 
 
 @dataclass(frozen=True)
-class Sparse(Sent):
+class SparseGradient(DecodedGradient):
     """Some elements.
 
     Parameters

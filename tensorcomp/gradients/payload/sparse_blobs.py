@@ -23,7 +23,7 @@ from tensorcomp.codecs.tree import (
     readable,
 )
 from tensorcomp.errors import CodecError
-from tensorcomp.gradients.payload.decoded import Sparse
+from tensorcomp.gradients.payload.decoded import SparseGradient
 
 _RAW, _CODED = 0, 1  # marks, see `codecs.tree`
 _PARTS = ("mask", "values")
@@ -36,7 +36,7 @@ def is_sparse(node: Node) -> bool:
 
 def encode_sparse(
     node: Node, chunk: np.ndarray, positions: np.ndarray, spec: ArraySpec
-) -> tuple[bytes, Sparse]:
+) -> tuple[bytes, SparseGradient]:
     """Return a chunk's payload, and what it decodes to.
 
     Parameters
@@ -61,10 +61,10 @@ def encode_sparse(
     if byte_count(pieces) - 1 > spec.nbytes:
         # A payload within its input and a byte: few elements, of which many are kept.
         everything = np.arange(chunk.size)
-        return join(raw_payload(readable(chunk))), Sparse(everything, chunk.copy())
+        return join(raw_payload(readable(chunk))), SparseGradient(everything, chunk.copy())
     if not values_node.lossless:
         values = decode(values_node, join(coded_values), ArraySpec(values.shape, values.dtype))
-    return join(pieces), Sparse(positions, values)
+    return join(pieces), SparseGradient(positions, values)
 
 
 def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
@@ -92,7 +92,7 @@ def _takes_positions(node: Node) -> bool:
     return isinstance(node.codec, Gaps) and not node.children
 
 
-def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> Sparse:
+def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> SparseGradient:
     """Return what a chunk's payload decodes to.
 
     Raises
@@ -102,14 +102,14 @@ def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> Sparse:
     """
     if payload.size == 0 or payload[0] != _CODED:
         values = decode(node, payload, spec).reshape(-1)
-        return Sparse(np.arange(values.size), values)
+        return SparseGradient(np.arange(values.size), values)
     (_, mask_node), (_, values_node) = node.children
     parts = framed_parts(node, spec, payload[1:])
     positions = _receive_mask(mask_node, *parts["mask"])
     values = decode(values_node, parts["values"][1], parts["values"][0])
     if values.size != positions.size:
         raise CodecError(f"{node.codec.id}: {values.size} values for {positions.size} places")
-    return Sparse(positions, values)
+    return SparseGradient(positions, values)
 
 
 def _receive_mask(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import CodecError, FormatError, GradientError, TensorcompError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 LIMIT = 1 << 32  # bytes of gradients that a message may decode to, unless its reader says otherwise
 _MAGIC = b"TCGM"
@@ -135,7 +135,7 @@ class Message:
         except _UNREADABLE as error:
             raise CodecError(f"a message's header is damaged ({error})") from error
 
-    def received(self) -> dict[str, Sent]:
+    def received(self) -> dict[str, DecodedGradient]:
         """Return what each payload decodes to, sparse where it is.
 
         Raises
@@ -155,7 +155,7 @@ class Message:
             self._received(name).add_to(arrays[name].reshape(-1), 1.0)
         return arrays
 
-    def _received(self, name: str) -> Sent:
+    def _received(self, name: str) -> DecodedGradient:
         payload = self.payloads[name]
         compressor = reader_of(self.texts[name])
         try:

@@ -13,7 +13,7 @@ from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry, flatten, unflatten
 from tensorcomp.gradients.server.message_format import LIMIT, Message
 from tensorcomp.gradients.wrappers.feedback import FeedbackState
@@ -129,7 +129,7 @@ class WorkerCompression:
             array = _floats(name, values)
             now = self._at(name, array, info)
             payload, state = now.compressor.step(array, now.state)
-            payloads[name] = replace(payload, sent=None)
+            payloads[name] = replace(payload, decoded=None)
             held[name] = replace(now, state=state)
         texts = {name: one.compressor.text() for name, one in held.items()}
         data = Message(info.step, self.worker, weight, payloads, texts).to_bytes()
@@ -276,7 +276,7 @@ def _floats(name: str, values: Any) -> np.ndarray:
     return array
 
 
-def _with_residual(state: State, sent: Sent) -> State:
+def _with_residual(state: State, sent: DecodedGradient) -> State:
     """Return a state with what was sent added to its residual."""
     if isinstance(state, FeedbackState):
         wide = state.residual.astype(state.spec.dtype)

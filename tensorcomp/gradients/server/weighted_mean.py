@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.server.message_format import Message
 
 
@@ -21,7 +21,7 @@ class Arrived:
     message : Message
     data : bytes
         It as it came.
-    sent : mapping of str to Sent
+    sent : mapping of str to DecodedGradient
         What it decodes to.
     weight : float
         What it counts for.
@@ -29,7 +29,7 @@ class Arrived:
 
     message: Message
     data: bytes
-    sent: Mapping[str, Sent]
+    sent: Mapping[str, DecodedGradient]
     weight: float
 
 
@@ -52,12 +52,12 @@ def weighted_mean(arrived: Sequence[Arrived]) -> dict[str, np.ndarray]:
     return means
 
 
-def check_values(sent: Sent, what: str) -> None:
+def check_values(sent: DecodedGradient, what: str) -> None:
     """Refuse values that would make a mean, and residuals for ever after, infinite or NaN.
 
     Parameters
     ----------
-    sent : Sent
+    sent : DecodedGradient
     what : str
         For the message.
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
-from tensorcomp.gradients.payload.decoded import Dense, Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 from tensorcomp.kernels import native
 
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -86,11 +86,11 @@ class ErrorFeedback(Wrapper):
         return state.spare.reshape(state.spec.shape)
 
     def after(
-        self, given: np.ndarray, sent: Sent, state: FeedbackState, inner: State
+        self, given: np.ndarray, sent: DecodedGradient, state: FeedbackState, inner: State
     ) -> FeedbackState:
         """Keep what was given but not sent."""
         left = given.reshape(-1)
-        if isinstance(sent, Dense) and np.may_share_memory(sent.values, left):
+        if isinstance(sent, DenseGradient) and np.may_share_memory(sent.values, left):
             left = np.zeros_like(left)  # all was sent, and what was sent must stay
         else:
             sent.subtract_from(left)

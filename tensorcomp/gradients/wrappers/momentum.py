@@ -18,7 +18,7 @@ from tensorcomp.gradients.base import (
     chain,
     with_inner,
 )
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.kernels import native
 
@@ -136,7 +136,7 @@ class MomentumCorrection(Wrapper):
         return min(1.0, self.clip / math.sqrt(self.workers or 1) / norm)
 
     def after(
-        self, given: np.ndarray, sent: Sent, state: MomentumState, inner: State
+        self, given: np.ndarray, sent: DecodedGradient, state: MomentumState, inner: State
     ) -> MomentumState:
         """Keep the velocity where nothing was sent."""
         velocity = given.reshape(-1)

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.payload.decoded import Dense, Nothing, Sent, Sparse
+from tensorcomp.gradients.payload.decoded import (
+    DecodedGradient,
+    DenseGradient,
+    EmptyGradient,
+    SparseGradient,
+)
 
 _TOLERANCE = {"beginning": 0.1, "middle": 0.05, "final": 0.01}
 
@@ -116,7 +121,7 @@ class PacketLoss:
 
     def mean(
         self,
-        sent: Sequence[Sent],
+        sent: Sequence[DecodedGradient],
         size: int,
         *,
         name: str,
@@ -124,12 +129,12 @@ class PacketLoss:
         phase: str = "beginning",
         owner: int | None = None,
         dtype: Any = np.float32,
-    ) -> tuple[np.ndarray, list[Sent]]:
+    ) -> tuple[np.ndarray, list[DecodedGradient]]:
         """Return the mean of what arrives, and what did not.
 
         Parameters
         ----------
-        sent : sequence of Sent
+        sent : sequence of DecodedGradient
             One for each sender, in the order of their numbers.
         size : int
             Elements of the tensor.
@@ -145,12 +150,12 @@ class PacketLoss:
         -------
         numpy.ndarray
             (size,)
-        list of Sent
+        list of DecodedGradient
             What each sender has to take back.
         """
         total = np.zeros(size, dtype)
         arrived = np.zeros(-(-size // self.chunk), np.int64)
-        dropped: list[Sent] = []
+        dropped: list[DecodedGradient] = []
         for sender, one in enumerate(sent):
             lost = np.zeros(arrived.size, bool)
             if sender != owner:
@@ -173,12 +178,14 @@ class PacketLoss:
         return self.tolerance[phase]
 
 
-def divide(sent: Sent, lost: np.ndarray, chunk: int) -> tuple[Sent, Sent]:
+def divide(
+    sent: DecodedGradient, lost: np.ndarray, chunk: int
+) -> tuple[DecodedGradient, DecodedGradient]:
     """Divide what was sent into what arrived and what was lost.
 
     Parameters
     ----------
-    sent : Sent
+    sent : DecodedGradient
     lost : numpy.ndarray
         (c,) bool, one for each chunk.
     chunk : int
@@ -186,19 +193,21 @@ def divide(sent: Sent, lost: np.ndarray, chunk: int) -> tuple[Sent, Sent]:
 
     Returns
     -------
-    tuple of Sent
+    tuple of DecodedGradient
         Arrived, lost; their sum is `sent`.
     """
-    if isinstance(sent, Nothing) or not lost.any():
-        return sent, Nothing()
-    if isinstance(sent, Sparse):
+    if isinstance(sent, EmptyGradient) or not lost.any():
+        return sent, EmptyGradient()
+    if isinstance(sent, SparseGradient):
         gone = lost[sent.positions // chunk]
         return (
-            Sparse(sent.positions[~gone], sent.values[~gone]),
-            Sparse(sent.positions[gone], sent.values[gone]),
+            SparseGradient(sent.positions[~gone], sent.values[~gone]),
+            SparseGradient(sent.positions[gone], sent.values[gone]),
         )
-    if not isinstance(sent, Dense):
+    if not isinstance(sent, DenseGradient):
         raise TypeError(f"a {type(sent).__name__} cannot be divided into chunks")
     gone = np.repeat(lost, chunk)[: sent.values.size]
     zero = sent.values.dtype.type(0)
-    return Dense(np.where(gone, zero, sent.values)), Dense(np.where(gone, sent.values, zero))
+    return DenseGradient(np.where(gone, zero, sent.values)), DenseGradient(
+        np.where(gone, sent.values, zero)
+    )

@@ -16,7 +16,7 @@ from tensorcomp.gradients.base import (
     State,
     Wrapper,
 )
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ReduceScatter(Wrapper):
     Each rank owns a shard of the gradient, is sent everybody's payload of that shard, and sends
     their mean, compressed again, to all. Of payloads of S bytes a rank sends 2 (W − 1) / W · S
     bytes instead of the (W − 1) · S of an all-gather: it pays from three ranks on, where bandwidth
-    counts more than the latency of three exchanges instead of one. What the second compression leaves out
-    is in the residual of the shard's owner.
+    counts more than the latency of three exchanges instead of one. What the second compression
+    leaves out is in the residual of the shard's owner.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ReduceScatter(Wrapper):
         """Return a copy of the gradient."""
         return gradient.copy()
 
-    def after(self, given: np.ndarray, sent: Sent, state: Any, inner: State) -> State:
+    def after(self, given: np.ndarray, sent: DecodedGradient, state: Any, inner: State) -> State:
         """Return the inner compressor's state."""
         return inner
 

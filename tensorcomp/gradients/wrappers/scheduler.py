@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State, StepInfo
-from tensorcomp.gradients.payload.decoded import Sent
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 
 class Scheduler(Compressor):
@@ -34,7 +34,7 @@ class Scheduler(Compressor):
         """Refuse: what is stepped is what `at` returns."""
         self._refuse()
 
-    def receive(self, payload: Payload) -> Sent:
+    def receive(self, payload: Payload) -> DecodedGradient:
         """Refuse: what reads a payload is what `at` returns."""
         self._refuse()
 

@@ -7,9 +7,15 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.coding_groups import Piece, Unit
-from tensorcomp.gradients.ddp.partition import ALIGNMENT, OWNED, Part, Pieced, cut, share_out
-from tensorcomp.gradients.payload.decoded import Dense as AllSent
-from tensorcomp.gradients.payload.decoded import Sparse
+from tensorcomp.gradients.ddp.partition import (
+    ALIGNMENT,
+    OWNED,
+    Part,
+    ShardedGradient,
+    cut,
+    share_out,
+)
+from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 
 
 def test_a_small_case_by_hand() -> None:
@@ -83,8 +89,8 @@ def test_what_is_sent_in_parts_is_where_the_parts_are() -> None:
     _, (first, second) = joined_unit()
     values = np.arange(12, dtype=np.float32)
     assert second.take(values).tolist() == [5, 6, 7, 8, 9, 10, 11]
-    sparse = Sparse(np.array([1, 6]), np.array([10, 20], np.float32))
-    sent = Pieced(((first, AllSent(np.ones(5, np.float32))), (second, sparse)))
+    sparse = SparseGradient(np.array([1, 6]), np.array([10, 20], np.float32))
+    sent = ShardedGradient(((first, DenseGradient(np.ones(5, np.float32))), (second, sparse)))
     assert sent.count == 7
     out = np.zeros(12, np.float32)
     sent.add_to(out, 2.0)
