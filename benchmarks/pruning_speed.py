@@ -20,7 +20,7 @@ import torch
 from benchmarks.large import anonymous_bytes
 from benchmarks.reporting import Limit
 from benchmarks.tables import Sheet
-from tensorcomp.pruning import Scores, parse_score, select
+from tensorcomp.pruning import StreamingScores, parse_score, select
 
 WEIGHTS = 100_000_000
 QUICK_WEIGHTS = 20_000_000
@@ -77,7 +77,9 @@ def inputs(count: int) -> Input:
 def selected(weights: Arrays) -> tuple[float, float]:
     """Select among weights by magnitude; return the seconds of choosing, and those with masks."""
     start = time.perf_counter()
-    selection = select(Scores(weights, parse_score("magnitude")), SPARSITY, threads=THREADS)
+    selection = select(
+        StreamingScores(weights, parse_score("magnitude")), SPARSITY, threads=THREADS
+    )
     chosen = time.perf_counter()
     for name in selection.names:  # one at a time, as masks are used when a model is pruned
         selection.mask(name)

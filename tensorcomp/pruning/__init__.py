@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         find_ticket,
         train_reinitialised,
     )
-    from tensorcomp.pruning.mask_hooks import Hold, hold, release
+    from tensorcomp.pruning.mask_hooks import MaskHooks, hold, release
     from tensorcomp.pruning.prune import prune
     from tensorcomp.pruning.result import PruningResult
     from tensorcomp.pruning.search import prune_to_loss
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tensorcomp.selection.schedules import cubic, exponential, one_shot
     from tensorcomp.selection.scores import parse_score
     from tensorcomp.selection.select import Selection, select
-    from tensorcomp.selection.streaming_scores import Scores
+    from tensorcomp.selection.streaming_scores import StreamingScores
     from tensorcomp.sparsity.measure import sparsity_report
     from tensorcomp.sparsity.storage import storage_bytes
 
@@ -49,13 +49,13 @@ _HOMES = {
     "Element": "tensorcomp.selection.granularity",
     "Filter": "tensorcomp.selection.granularity",
     "GradientHistory": "tensorcomp.pruning.calibration",
-    "Hold": "tensorcomp.pruning.mask_hooks",
+    "MaskHooks": "tensorcomp.pruning.mask_hooks",
     "ModelWeights": "tensorcomp.pruning.weights",
     "Pruning": "tensorcomp.selection.request",
     "PruningResult": "tensorcomp.pruning.result",
     "Round": "tensorcomp.pruning.lottery_ticket.lottery",
     "Row": "tensorcomp.selection.granularity",
-    "Scores": "tensorcomp.selection.streaming_scores",
+    "StreamingScores": "tensorcomp.selection.streaming_scores",
     "Selection": "tensorcomp.selection.select",
     "Statistics": "tensorcomp.planning.statistics",
     "Ticket": "tensorcomp.pruning.lottery_ticket.lottery",
@@ -85,15 +85,15 @@ __all__ = [
     "Element",
     "Filter",
     "GradientHistory",
-    "Hold",
+    "MaskHooks",
     "ModelWeights",
     "Pruning",
     "PruningResult",
     "Round",
     "Row",
-    "Scores",
     "Selection",
     "Statistics",
+    "StreamingScores",
     "Ticket",
     "calibrate",
     "cubic",

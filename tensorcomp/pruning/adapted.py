@@ -17,8 +17,8 @@ from tensorcomp.selection.granularity import Element, Granularity
 from tensorcomp.selection.mask_checks import pruned
 from tensorcomp.selection.scores import Score, parse_score
 from tensorcomp.selection.select import USUAL_FLOOR, Selection
-from tensorcomp.selection.stored.tensors import ChosenWeights, choose, twins
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.stored.tensors import ChosenWeights, choose, duplicates
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,7 @@ def prune_to_error(
     {'linear.weight': 1}
     """
     found = _Found.among(tensors, where)
-    scores = Scores(found.weights, parse_score(score), statistics)
+    scores = StreamingScores(found.weights, parse_score(score), statistics)
     selection = select_within_error(
         scores, max_rel_l2, granularity=granularity, floor=floor, threads=threads
     )
@@ -111,7 +111,7 @@ def prune_to_size(
         If nothing is selected, the size cannot be reached, or a tensor holds NaN or infinity.
     """
     found = _Found.among(tensors, where)
-    scores = Scores(found.weights, parse_score(score), statistics)
+    scores = StreamingScores(found.weights, parse_score(score), statistics)
 
     def file_size(selection: Selection) -> int:
         return len(save(found.pruned(selection), effort=effort, threads=threads))
@@ -161,7 +161,7 @@ class _Found:
         source = MemorySource(tensors)
         selectors = (where,) if isinstance(where, str) else where
         chosen = choose([source], [{name: name for name in tensors}], selectors)
-        copies = twins(chosen)
+        copies = duplicates(chosen)
         weights = ChosenWeights([item for item in chosen if item.key not in copies])
         return cls(tensors, weights, {**{name: name for name in weights}, **copies})
 

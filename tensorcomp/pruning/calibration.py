@@ -40,7 +40,7 @@ from tensorcomp.pruning.losses import (
     tempered,
 )
 from tensorcomp.pruning.masking import mask_parameters
-from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.targets import Where, prunable_parameters, require_values, unwrapped
 
@@ -125,7 +125,7 @@ def calibrate(
     if asked == {"synflow"}:
         batches = 1  # of which it takes the shape
     with contextlib.ExitStack() as stack:
-        stack.enter_context(untouched(model))
+        stack.enter_context(preserve_state(model))
         stack.enter_context(torch.inference_mode(mode=False))
         model.train(train_mode)
         for weight in weights.values():

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.masked_parameter import Guard, find_parameter
+from tensorcomp.pruning.masked_parameter import ModelMasks, find_parameter
 from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.targets import unwrapped
 
 
-class Hold:
+class MaskHooks:
     """Masks that a model and its optimizer keep, until they are let go; made by `hold`.
 
     In a ``with`` block, the masks are let go at its end. A copy of (model, optimizer, hold) made in
@@ -24,14 +24,16 @@ class Hold:
     ----------
     model : torch.nn.Module
     optimizer : torch.optim.Optimizer
-    guard : Guard
+    guard : ModelMasks
         Attached to the model.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, guard: Guard) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, guard: ModelMasks
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
-        self._guard: Guard | None = guard
+        self._guard: ModelMasks | None = guard
         guard.follow(model, optimizer)
 
     def release(self) -> None:
@@ -40,7 +42,7 @@ class Hold:
             self._guard.detach(self._model)
         self._guard = None
 
-    def __enter__(self) -> Hold:
+    def __enter__(self) -> MaskHooks:
         return self
 
     def __exit__(
@@ -61,7 +63,7 @@ def hold(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     masks: Masks,
-) -> Hold:
+) -> MaskHooks:
     """Set pruned weights to zero, and keep them exactly there while the model trains.
 
     Gradients are masked as they are accumulated, so that clipping by their norm does not count
@@ -86,7 +88,7 @@ def hold(
 
     Returns
     -------
-    Hold
+    MaskHooks
         Whose `release`, or the end of a ``with`` block, lets go without a trace.
 
     Raises
@@ -119,10 +121,10 @@ def hold(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PruningError(f"hold needs a torch optimizer; got a {type(optimizer).__name__}")
     inner = unwrapped(model)
-    if any(Guard.of(module) is not None for module in inner.modules()):
+    if any(ModelMasks.of(module) is not None for module in inner.modules()):
         raise PruningError("the model is held already; release it first")
     kept = _kept_places(inner, masks)
-    if held := [name for name in kept if Guard.watches(inner.get_parameter(name))]:
+    if held := [name for name in kept if ModelMasks.watches(inner.get_parameter(name))]:
         raise PruningError(
             f"{held[0]!r} is held already, as part of another model; release that first"
         )
@@ -131,9 +133,9 @@ def hold(
         raise PruningError(
             "the optimizer trains none of the masked weights; make it from this model's parameters"
         )
-    guard = Guard(kept)
+    guard = ModelMasks(kept)
     guard.attach(inner)
-    return Hold(inner, optimizer, guard)
+    return MaskHooks(inner, optimizer, guard)
 
 
 def release(model: nn.Module) -> None:
@@ -149,7 +151,7 @@ def release(model: nn.Module) -> None:
         If it is not held.
     """
     inner = unwrapped(model)
-    guard = Guard.of(inner)
+    guard = ModelMasks.of(inner)
     if guard is None:
         raise PruningError(f"this {type(inner).__name__} holds no masks; nothing to release")
     guard.detach(inner)

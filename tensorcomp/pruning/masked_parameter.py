@@ -17,7 +17,7 @@ from tensorcomp.errors import PruningError
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
-class Places:
+class MaskedParameter:
     """The places of a tensor that are held at zero: all but those that are kept.
 
     Takes a byte a weight for the mask, and as many bytes as the weight has for its bits.
@@ -62,7 +62,7 @@ class Places:
         parameter.grad = gradient
 
 
-class Guard:
+class ModelMasks:
     """Masks that a model holds.
 
     Parameters
@@ -72,16 +72,16 @@ class Guard:
     """
 
     def __init__(self, kept: Mapping[str, torch.Tensor]) -> None:
-        self._places = {name: Places(tensor) for name, tensor in kept.items()}
+        self._places = {name: MaskedParameter(tensor) for name, tensor in kept.items()}
         self._watched: dict[str, tuple[nn.Parameter, Any]] = {}
         self._optimizer_handles: list[Any] = []
 
     @staticmethod
-    def of(module: nn.Module) -> Guard | None:
+    def of(module: nn.Module) -> ModelMasks | None:
         """Return the guard that stands in a module's hooks, if there is one."""
         for hook in module._forward_pre_hooks.values():
             owner = getattr(hook, "__self__", None)
-            if isinstance(owner, Guard):
+            if isinstance(owner, ModelMasks):
                 return owner
         return None
 
@@ -89,7 +89,9 @@ class Guard:
     def watches(parameter: nn.Parameter) -> bool:
         """Return whether some guard masks the gradients of a parameter."""
         hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
-        return any(isinstance(getattr(hook, "__self__", None), Places) for hook in hooks.values())
+        return any(
+            isinstance(getattr(hook, "__self__", None), MaskedParameter) for hook in hooks.values()
+        )
 
     def attach(self, module: nn.Module) -> None:
         """Take a place in the hooks of a module, and hold its weights from now on."""

@@ -12,7 +12,7 @@ from tensorcomp.pruning.generators import generators, set_generators
 
 
 @contextlib.contextmanager
-def untouched(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
+def preserve_state(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     """Restore a model and the generators of random numbers when the block ends, or fails.
 
     What is restored: the values, storages and ``requires_grad`` of parameters; buffers; which
@@ -34,7 +34,7 @@ def untouched(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     --------
     >>> model = torch.nn.Linear(2, 2)
     >>> before = model.weight.clone()
-    >>> with untouched(model):
+    >>> with preserve_state(model):
     ...     _ = torch.nn.init.zeros_(model.weight)
     >>> torch.equal(model.weight, before)
     True

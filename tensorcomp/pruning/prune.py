@@ -14,7 +14,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.calibration import calibrate
 from tensorcomp.pruning.losses import example_of
-from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.targets import Where, prunable_parameters
@@ -23,7 +23,7 @@ from tensorcomp.selection.granularity import Element, Granularity, parse_granula
 from tensorcomp.selection.schedules import exponential
 from tensorcomp.selection.scores import Score, parse_score
 from tensorcomp.selection.select import USUAL_FLOOR, Scope, select
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def prune(
         rounds = 1 if statistics else parsed.rounds
     size = sum(parameter.numel() for parameter in parameters.values())
     for part in _parts(sparsity, rounds, size, masks):
-        scores = Scores(weights, parsed, measure.statistics(masks))
+        scores = StreamingScores(weights, parsed, measure.statistics(masks))
         selection = select(
             scores,
             part,
@@ -173,7 +173,7 @@ class _Measuring:
     def _example(self) -> torch.Tensor:
         if self.example is not None:
             return self.example
-        with untouched(self.model, weights=False):
+        with preserve_state(self.model, weights=False):
             for batch in self.data or ():
                 example: torch.Tensor = example_of(batch)
                 return example

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from tensorcomp.pruning.keep_indices import KeptSlices
-    from tensorcomp.pruning.mask_hooks import Hold
+    from tensorcomp.pruning.mask_hooks import MaskHooks
 
 _KEY = "tensorcomp.masks"
 
@@ -76,12 +76,12 @@ class PruningResult:
 
         mask_parameters(unwrapped(model), self.masks)
 
-    def hold(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Hold:
+    def hold(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> MaskHooks:
         """Set the pruned weights to zero and keep them there through training.
 
         Returns
         -------
-        Hold
+        MaskHooks
             A context manager; its end, or `release`, lets go of the model without a trace.
         """
         from tensorcomp.pruning.mask_hooks import hold

@@ -15,7 +15,7 @@ from torch import nn
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.masking import mask_parameters
-from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import Where, prunable_parameters, unwrapped
 from tensorcomp.pruning.weights import ModelWeights
@@ -25,7 +25,7 @@ from tensorcomp.selection.granularity import Element, Granularity, parse_granula
 from tensorcomp.selection.schedules import check_schedule
 from tensorcomp.selection.scores import Score, parse_score
 from tensorcomp.selection.select import USUAL_FLOOR
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 GRID = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
 HARMS = ("loss", "rel_l2")
@@ -96,11 +96,11 @@ def prune_to_loss(
     if isinstance(max_loss, bool) or not isinstance(max_loss, Real):
         raise PruningError(f"the largest loss to accept is a number; got {max_loss!r}")
     parsed, unit = parse_score(score), parse_granularity(granularity)
-    with untouched(model):
+    with preserve_state(model):
         weights = ModelWeights(prunable_parameters(model, where))
         rooms = {}
         for name in weights:
-            scores = Scores({name: weights[name]}, parsed, statistics)
+            scores = StreamingScores({name: weights[name]}, parsed, statistics)
             rooms[name] = Room.of(scores, unit, floor, 1.0)
         trial = _Trial(model, evaluate, rooms, threads)
         before = trial.loss({})
@@ -155,7 +155,7 @@ class _Trial:
         """Return the loss of the model where that many units are pruned; NaN counts as infinite."""
         inner = unwrapped(self.model)
         masks = self.masks(units)
-        with untouched(self.model, weights=False):
+        with preserve_state(self.model, weights=False):
             kept = {name: inner.get_parameter(name).detach().clone() for name in masks}
             try:
                 mask_parameters(inner, masks)

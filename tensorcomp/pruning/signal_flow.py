@@ -14,7 +14,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.pruning.batches import to_device
 from tensorcomp.pruning.losses import logits_of
 from tensorcomp.pruning.masking import Masks, kept_places
-from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.targets import require_values, unwrapped
 
 
@@ -59,7 +59,11 @@ def synaptic_flow(
     require_values(inner)
     kept = kept_places(inner, masks or {})
     wanted = _first_names(inner, names)
-    with untouched(inner, weights=False), torch.inference_mode(mode=False), torch.enable_grad():
+    with (
+        preserve_state(inner, weights=False),
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),
+    ):
         inner.eval()
         values = _magnitudes(inner, kept)
         weights = {first: values[first].requires_grad_() for first in wanted.values()}

@@ -20,7 +20,7 @@ from tensorcomp.selection.granularity import NM, Element, Granularity, parse_gra
 from tensorcomp.selection.groups import Limits, limits_of
 from tensorcomp.selection.mask_checks import pruned
 from tensorcomp.selection.select import USUAL_FLOOR, Selection, select
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 _ROUNDING = 1e-10  # relative; far more than sums of squares in float64 differ by
 _EVALUATIONS = 16
@@ -28,7 +28,7 @@ _CLOSE = 0.995  # of a size: enough of it is used
 
 
 def select_within_error(
-    scores: Scores,
+    scores: StreamingScores,
     max_rel_l2: float,
     *,
     granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
@@ -44,7 +44,7 @@ def select_within_error(
 
     Parameters
     ----------
-    scores : Scores
+    scores : StreamingScores
         With the weights that the error is of.
     max_rel_l2 : float
         From 0, where only zeros are pruned, to 1.
@@ -93,7 +93,7 @@ def select_within_error(
 
 
 def select_within_size(
-    scores: Scores,
+    scores: StreamingScores,
     max_bytes: int,
     file_size: Callable[[Selection], int],
     *,
@@ -109,7 +109,7 @@ def select_within_size(
 
     Parameters
     ----------
-    scores : Scores
+    scores : StreamingScores
         With the weights that errors are of.
     max_bytes : int
     file_size : callable
@@ -171,7 +171,7 @@ class Room:
 
     Parameters
     ----------
-    scores : Scores
+    scores : StreamingScores
     unit : Granularity
     floor, ceiling : float
         The least and the greatest density of each tensor.
@@ -181,7 +181,7 @@ class Room:
         How many a unit of each tensor has.
     """
 
-    scores: Scores
+    scores: StreamingScores
     unit: Granularity
     floor: float
     ceiling: float
@@ -190,7 +190,7 @@ class Room:
 
     @classmethod
     def of(
-        cls, scores: Scores, granularity: str | Granularity, floor: float, ceiling: float
+        cls, scores: StreamingScores, granularity: str | Granularity, floor: float, ceiling: float
     ) -> Room:
         """Return the room that a floor and a ceiling of each tensor's density leave.
 
@@ -239,6 +239,6 @@ class Room:
         )
 
 
-def _measured(scores: Scores, selection: Selection, name: str) -> float:
+def _measured(scores: StreamingScores, selection: Selection, name: str) -> float:
     weights = np.ascontiguousarray(scores.weights[name])
     return measure(weights, pruned(weights, selection.mask(name))).rel_l2

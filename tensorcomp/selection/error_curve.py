@@ -11,7 +11,7 @@ from tensorcomp.selection.granularity import Element, Granularity
 from tensorcomp.selection.groups import unit_scores
 from tensorcomp.selection.scores import Magnitude
 from tensorcomp.selection.scores.base import widened
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 _BLOCK = 1 << 14  # units whose squares are added up at a time
 _POINTS = 2048
@@ -40,7 +40,7 @@ class ErrorCurve:
         self._sums = np.concatenate([[0.0], np.cumsum(sums)])
 
     @classmethod
-    def of(cls, scores: Scores, name: str, unit: Granularity) -> ErrorCurve:
+    def of(cls, scores: StreamingScores, name: str, unit: Granularity) -> ErrorCurve:
         """Return the curve of a tensor: units in the order of their score, then of their index.
 
         Raises
@@ -50,7 +50,11 @@ class ErrorCurve:
         """
         whole = scores[name]
         flat = widened(scores.weights[name]).reshape(-1)
-        if isinstance(unit, Element) and type(scores) is Scores and scores.score == Magnitude():
+        if (
+            isinstance(unit, Element)
+            and type(scores) is StreamingScores
+            and scores.score == Magnitude()
+        ):
             curve = cls(np.sort(whole.reshape(-1)))  # much faster than what follows
         elif isinstance(unit, Element):
             curve = cls(flat[np.argsort(whole.reshape(-1), kind="stable")])

@@ -14,7 +14,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
 from tensorcomp.selection.granularity import NM, Granularity
 from tensorcomp.selection.kth_smallest import Cut, as_words, cut_lowest, keep_above, not_a_number
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Limits:
     most: int
 
 
-def limits_of(scores: Scores, name: str, unit: Granularity, floor: float, ceiling: float) -> Limits:
+def limits_of(
+    scores: StreamingScores, name: str, unit: Granularity, floor: float, ceiling: float
+) -> Limits:
     """Return how many weights a tensor may lose under a floor and a ceiling of its density.
 
     Where a tensor is too small for both, the floor counts; what was pruned earlier stays pruned.
@@ -60,7 +62,11 @@ def _decimal(part: float) -> Fraction:
 
 
 def select_elements(
-    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], workers: Workers
+    scores: StreamingScores,
+    names: Sequence[str],
+    k: int,
+    limits: Mapping[str, Limits],
+    workers: Workers,
 ) -> dict[str, Kept]:
     """Keep all but the lowest k elements of some tensors, within each tensor's limits.
 
@@ -90,7 +96,11 @@ def select_elements(
 
 
 def select_units(
-    scores: Scores, names: Sequence[str], k: int, limits: Mapping[str, Limits], unit: Granularity
+    scores: StreamingScores,
+    names: Sequence[str],
+    k: int,
+    limits: Mapping[str, Limits],
+    unit: Granularity,
 ) -> dict[str, Kept]:
     """Keep all but the units of lowest score that leave nearest to k elements pruned.
 
@@ -130,7 +140,7 @@ class _Units:
     turns: np.ndarray
 
     @classmethod
-    def of(cls, scores: Scores, name: str, unit: Granularity, limits: Limits) -> _Units:
+    def of(cls, scores: StreamingScores, name: str, unit: Granularity, limits: Limits) -> _Units:
         shape = unit.units(scores.shapes[name], name)
         sums = unit_scores(scores, name, unit)
         _check_numbers(sums, name)
@@ -148,7 +158,7 @@ class _Units:
         return cls(name, shape, sums, weights, turns)
 
 
-def unit_scores(scores: Scores, name: str, unit: Granularity) -> np.ndarray:
+def unit_scores(scores: StreamingScores, name: str, unit: Granularity) -> np.ndarray:
     """Return the scores of a tensor's units, flat, float64; −∞ of those with no weight left."""
     whole, earlier = scores[name], scores.earlier(name)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -159,7 +169,9 @@ def unit_scores(scores: Scores, name: str, unit: Granularity) -> np.ndarray:
     return sums
 
 
-def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granularity) -> Kept:
+def _kept_units(
+    scores: StreamingScores, tensor: _Units, keep: np.ndarray, unit: Granularity
+) -> Kept:
     shape = scores.shapes[tensor.name]
 
     def mask() -> np.ndarray:
@@ -171,7 +183,7 @@ def _kept_units(scores: Scores, tensor: _Units, keep: np.ndarray, unit: Granular
 
 
 def select_in_rows(
-    scores: Scores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
+    scores: StreamingScores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
 ) -> dict[str, Kept]:
     """Keep all but the lowest elements of each row, as many in each as the tensor's k allows."""
     kept = {}
@@ -186,7 +198,7 @@ def select_in_rows(
     return kept
 
 
-def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
+def _rows_kept(scores: StreamingScores, name: str, k: int) -> Kept:
     shape = scores.shapes[name]
     rows = shape[0] if len(shape) > 1 else 1
     # Each row loses the same, but for one: together they lose k.
@@ -208,7 +220,7 @@ def _rows_kept(scores: Scores, name: str, k: int) -> Kept:
     return Kept(k, mask)
 
 
-def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
+def select_in_groups_of_neighbours(scores: StreamingScores, unit: NM) -> dict[str, Kept]:
     """Keep the highest of each group of neighbours."""
 
     def kept(name: str) -> Kept:
@@ -232,7 +244,7 @@ def select_in_groups_of_neighbours(scores: Scores, unit: NM) -> dict[str, Kept]:
     return {name: kept(name) for name in scores.names}
 
 
-def _whole_rows(scores: Scores, name: str) -> Iterator[tuple[int, np.ndarray]]:
+def _whole_rows(scores: StreamingScores, name: str) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the scores of a tensor in flat runs of whole rows; a vector is one row."""
     if len(scores.shapes[name]) > 1:
         yield from scores.runs(name)
@@ -240,7 +252,7 @@ def _whole_rows(scores: Scores, name: str) -> Iterator[tuple[int, np.ndarray]]:
         yield 0, scores[name].reshape(-1)
 
 
-def _check_numbers_of(scores: Scores, name: str) -> None:
+def _check_numbers_of(scores: StreamingScores, name: str) -> None:
     """Require scores that are numbers, run by run."""
     for _, run in scores.runs(name):
         _check_numbers(run, name)

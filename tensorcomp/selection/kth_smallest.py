@@ -15,7 +15,7 @@ import numpy as np
 from tensorcomp._threads import Workers
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 _DIGIT = 16  # bits of a key that a pass decides
 
@@ -42,12 +42,14 @@ class Cut:
     count: int
 
 
-def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -> dict[str, Cut]:
+def cut_lowest(
+    scores: StreamingScores, names: Sequence[str], k: int, workers: Workers
+) -> dict[str, Cut]:
     """Return the cuts of tensors whose lowest k scores are looked for together.
 
     Parameters
     ----------
-    scores : Scores
+    scores : StreamingScores
     names : sequence of str
         The tensors, in the order that decides between equal scores.
     k : int
@@ -90,7 +92,7 @@ def cut_lowest(scores: Scores, names: Sequence[str], k: int, workers: Workers) -
     return cuts
 
 
-def keep_above(scores: Scores, name: str, cut: Cut) -> np.ndarray:
+def keep_above(scores: StreamingScores, name: str, cut: Cut) -> np.ndarray:
     """Return the mask of a tensor's elements that a cut leaves, bool, flat."""
     mask = np.empty(scores.sizes[name], np.bool_)
     for start, run in scores.runs(name):
@@ -111,7 +113,9 @@ def as_words(run: np.ndarray) -> np.ndarray:
     return run.view(np.uint32 if run.itemsize == 4 else np.uint64)
 
 
-def _kth_key(scores: Scores, parts: list[_Part], k: int, bits: int, workers: Workers) -> int:
+def _kth_key(
+    scores: StreamingScores, parts: list[_Part], k: int, bits: int, workers: Workers
+) -> int:
     """Return the k-th lowest key (from 1)."""
     found = 0
     for shift in range(bits - _DIGIT, -1, -_DIGIT):
@@ -133,13 +137,15 @@ def _kth_key(scores: Scores, parts: list[_Part], k: int, bits: int, workers: Wor
     return found
 
 
-def _place(scores: Scores, name: str, bounds: tuple[int, int], limit: int, ties: int) -> int:
+def _place(
+    scores: StreamingScores, name: str, bounds: tuple[int, int], limit: int, ties: int
+) -> int:
     """Return the flat index behind the given number of keys of a run that equal the limit."""
     start, run = next(scores.runs(name, [bounds]))
     return start + 1 + native.scores_find_equal(as_words(run), limit, ties)
 
 
-def _parts(scores: Scores, names: Sequence[str]) -> list[_Part]:
+def _parts(scores: StreamingScores, names: Sequence[str]) -> list[_Part]:
     """Cut tensors into parts of some runs each, small enough for threads to share."""
     some = 16
     return [

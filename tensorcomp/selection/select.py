@@ -30,7 +30,7 @@ from tensorcomp.selection.groups import (
     select_in_rows,
     select_units,
 )
-from tensorcomp.selection.streaming_scores import GivenScores, PrunedScores, Scores
+from tensorcomp.selection.streaming_scores import GivenScores, PrunedScores, StreamingScores
 
 Scope: TypeAlias = "str | Callable[[str], Hashable]"
 SCOPES = ("global", "tensor", "row")
@@ -74,7 +74,7 @@ class Selection:
 
 
 def select(
-    scores: Scores | Mapping[str, np.ndarray],
+    scores: StreamingScores | Mapping[str, np.ndarray],
     sparsity: float | Mapping[str, float] | None = None,
     *,
     scope: Scope | None = None,
@@ -88,7 +88,7 @@ def select(
 
     Parameters
     ----------
-    scores : Scores or mapping of str to numpy.ndarray
+    scores : StreamingScores or mapping of str to numpy.ndarray
         Higher = keep.
     sparsity : float or mapping of str to float
         The part of all weights that is pruned, from 0 to 1; or that of each tensor. Not given where
@@ -117,7 +117,7 @@ def select(
         If scores are no arrays of floats, one is NaN, a shape does not suit the granularity, or no
         selection obeys.
     """
-    if not isinstance(scores, Scores):
+    if not isinstance(scores, StreamingScores):
         scores = GivenScores(scores)
     if not scores.names:
         raise PruningError("there is no tensor to prune")
@@ -155,7 +155,7 @@ def select(
     return _selection(scores, unit, kept)
 
 
-def _selection(scores: Scores, unit: Granularity, kept: Mapping[str, Kept]) -> Selection:
+def _selection(scores: StreamingScores, unit: Granularity, kept: Mapping[str, Kept]) -> Selection:
     return Selection(
         unit,
         dict(scores.sizes),
@@ -165,7 +165,7 @@ def _selection(scores: Scores, unit: Granularity, kept: Mapping[str, Kept]) -> S
 
 
 def _pattern(
-    scores: Scores, unit: NM, sparsity: object, scope: object, floor: float, ceiling: float
+    scores: StreamingScores, unit: NM, sparsity: object, scope: object, floor: float, ceiling: float
 ) -> Selection:
     """Return the selection of a pattern, which knows its sparsity itself."""
     if sparsity not in (None, unit.sparsity) or scope is not None:
@@ -182,7 +182,9 @@ def _pattern(
     return _selection(scores, unit, select_in_groups_of_neighbours(scores, unit))
 
 
-def _fractions(scores: Scores, sparsity: float | Mapping[str, float] | None) -> dict[str, float]:
+def _fractions(
+    scores: StreamingScores, sparsity: float | Mapping[str, float] | None
+) -> dict[str, float]:
     """Return the sparsity of each tensor."""
     if sparsity is None:
         raise PruningError("how much is to be pruned is not said; give a sparsity from 0 to 1")
@@ -211,7 +213,7 @@ def _check_part(what: str, value: object) -> None:
         raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
 
 
-def _groups(scores: Scores, scope: Scope) -> list[list[str]]:
+def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
     """Return the tensors whose weights compete with each other, group by group."""
     if scope == "global":
         return [list(scores.names)]
@@ -225,14 +227,14 @@ def _groups(scores: Scores, scope: Scope) -> list[list[str]]:
     return list(groups.values())
 
 
-def _largest(scores: Scores, names: Sequence[str], unit: Granularity) -> int:
+def _largest(scores: StreamingScores, names: Sequence[str], unit: Granularity) -> int:
     """Return the weights of the largest unit."""
     counts = {name: math.prod(unit.units(scores.shapes[name], name)) for name in names}
     return max(scores.sizes[name] // max(counts[name], 1) for name in names)
 
 
 def _check_reachable(
-    scores: Scores,
+    scores: StreamingScores,
     names: Sequence[str],
     k: int,
     limits: Mapping[str, Limits],

@@ -21,7 +21,7 @@ from tensorcomp.selection.scores.base import widened
 RUN = 1 << 18  # elements; a run's scores stay in the cache
 
 
-class Scores(Mapping[str, np.ndarray]):
+class StreamingScores(Mapping[str, np.ndarray]):
     """The scores of tensors: a mapping from names to arrays of the tensors' shapes.
 
     Parameters
@@ -160,12 +160,12 @@ class Scores(Mapping[str, np.ndarray]):
             return self.score.score(weights, statistic, name=name, start=start).reshape(-1)
 
 
-class PrunedScores(Scores):
+class PrunedScores(StreamingScores):
     """Scores of tensors that were pruned before: −∞ where they were, which makes those the lowest.
 
     Parameters
     ----------
-    scores : Scores
+    scores : StreamingScores
     masks : mapping of str to numpy.ndarray
         Bool, of the tensors' shapes; tensors without one were not pruned.
 
@@ -175,7 +175,7 @@ class PrunedScores(Scores):
         If a mask is of another shape than its tensor, or of none.
     """
 
-    def __init__(self, scores: Scores, masks: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, scores: StreamingScores, masks: Mapping[str, np.ndarray]) -> None:
         super().__init__(scores.weights, scores.score, scores.statistics)
         for name, mask in masks.items():
             if name not in self.shapes:
@@ -196,7 +196,7 @@ class PrunedScores(Scores):
         return np.where(mask.reshape(-1)[start : start + weights.size], above, -np.inf)
 
 
-class GivenScores(Scores):
+class GivenScores(StreamingScores):
     """Scores that are there already.
 
     Parameters

@@ -16,7 +16,7 @@ from tensorcomp import load_file
 from tensorcomp.errors import CheckpointError, FormatError, PruningError
 from tensorcomp.pruning.generators import generators, seed_generators, set_generators
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
-from tensorcomp.pruning.lottery_ticket.rewind_point import Snapshot
+from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.selection.schedules import exponential
 
 torch.set_num_threads(1)
@@ -459,7 +459,7 @@ def test_training_that_diverges_and_states_that_cannot_be_kept():
 
 def test_a_snapshot_of_another_model_is_refused():
     net = Net()
-    snapshot = Snapshot.of(net, make_optimizer(net))
+    snapshot = RewindPoint.of(net, make_optimizer(net))
     other = nn.Linear(2, 2)
     with pytest.raises(PruningError, match="not that of the rewind point: Error") as error:
         snapshot.restore(other, make_optimizer(other))

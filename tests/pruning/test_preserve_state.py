@@ -1,4 +1,4 @@
-"""A model that something was done to in an `untouched` block is bit for bit what it was."""
+"""A model that something was done to in a `preserve_state` block is bit for bit what it was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from unchanged import Seen
 
-from tensorcomp.pruning.preserve_state import untouched
+from tensorcomp.pruning.preserve_state import preserve_state
 
 torch.set_num_threads(1)
 
@@ -113,7 +113,7 @@ def test_everything_is_restored(deed, fails):
     net = make_net()
     seen = Seen(net)
     try:
-        with untouched(net):
+        with preserve_state(net):
             deed(net)
             {True: "ends"}[not fails]  # a KeyError in the middle
     except KeyError:
@@ -126,7 +126,7 @@ def test_whatever_order_things_happen_in(deeds, fails):
     net = make_net()
     seen = Seen(net)
     try:
-        with untouched(net):
+        with preserve_state(net):
             for deed in deeds:
                 deed(net)
             assert not fails
@@ -148,7 +148,7 @@ def test_there_are_no_gradients_in_the_block_and_none_is_lost():
     net = make_net()
     kept = net.second.weight.grad
     before = kept.clone()
-    with untouched(net):
+    with preserve_state(net):
         assert all(parameter.grad is None for parameter in net.parameters())
         net(torch.randn(8, 3)).sum().backward()
     assert net.second.weight.grad is kept
@@ -158,13 +158,13 @@ def test_there_are_no_gradients_in_the_block_and_none_is_lost():
 def test_weights_that_are_only_read_are_not_copied():
     net = make_net()
     seen = Seen(net)
-    with untouched(net, weights=False):
+    with preserve_state(net, weights=False):
         net.train()
         net(torch.randn(8, 3)).sum().backward()
         net.first.weight.data = torch.zeros(4, 3)
         net.norm.running_mean.zero_()
     seen.check(net)
-    with untouched(net, weights=False):
+    with preserve_state(net, weights=False):
         net.first.weight.data.zero_()
     assert not net.first.weight.any()
 
@@ -175,7 +175,7 @@ def test_a_graph_that_was_recorded_before_is_still_valid():
     twin = copy.deepcopy(net)
     torch.manual_seed(1)
     loss = net(torch.ones(8, 3) * torch.arange(8.0)[:, None]).square().sum()
-    with untouched(net):
+    with preserve_state(net):
         net.norm(torch.randn(8, 4))
     loss.backward()
     torch.manual_seed(1)
@@ -185,7 +185,7 @@ def test_a_graph_that_was_recorded_before_is_still_valid():
 
 def test_a_lazy_layer_stays_as_it_is():
     net = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(2))
-    with untouched(net):
+    with preserve_state(net):
         net.eval()
     assert net.training
     assert nn.parameter.is_lazy(net[1].weight)
@@ -196,7 +196,7 @@ def test_an_expanded_parameter_is_restored():
     net = nn.Linear(3, 2)
     net.register_parameter("scale", nn.Parameter(torch.arange(2.0)[:, None].expand(2, 3)))
     seen = Seen(net)
-    with untouched(net):
+    with preserve_state(net):
         net.scale.data[:, :1].fill_(7)
     seen.check(net)
     assert net.scale.stride() == (1, 0)
@@ -206,7 +206,7 @@ def test_numpy_may_draw_from_another_generator():
     usual = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(3))
     try:
-        with untouched(nn.Linear(2, 2)):
+        with preserve_state(nn.Linear(2, 2)):
             drawn = np.random.random()  # noqa: NPY002
         assert np.random.random() == drawn  # noqa: NPY002
     finally:

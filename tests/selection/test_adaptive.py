@@ -20,7 +20,7 @@ from tensorcomp.pruning.search import prune_to_loss
 from tensorcomp.selection.adaptive import select_within_error, select_within_size
 from tensorcomp.selection.error_curve import ErrorCurve, most_within
 from tensorcomp.selection.scores import Grasp, Magnitude, Random, Taylor
-from tensorcomp.selection.streaming_scores import PrunedScores, Scores
+from tensorcomp.selection.streaming_scores import PrunedScores, StreamingScores
 
 torch.set_num_threads(1)
 
@@ -73,7 +73,7 @@ def test_error_is_the_largest_that_keeps_the_limit(weights, limit, k, kind):
     draws = np.random.default_rng(k).random(weights.shape).astype(np.float32)
     score = {"magnitude": Magnitude(), "taylor": Taylor(), "random": Random(3)}[kind]
     statistics = Statistics({"taylor": {"w": np.round(draws, 1)}})
-    scores = Scores({"w": weights}, score, statistics)
+    scores = StreamingScores({"w": weights}, score, statistics)
     # Limits that some choice meets exactly are the hard ones.
     exact = rel_l2(weights, lowest(scores["w"], min(k, weights.size)))
     for bound in (limit, min(exact, 1.0)):
@@ -87,7 +87,7 @@ def test_error_whose_last_digits_decide():
     """Weights so small that sums of squares added up in another order may differ by more."""
     weights = np.array([[3, *[1e-5] * 6, 4]], np.float64)
     rising = Statistics({"taylor": {"w": np.arange(8.0).reshape(1, 8)}})
-    scores = Scores({"w": weights}, Taylor(), rising)
+    scores = StreamingScores({"w": weights}, Taylor(), rising)
     for k in range(8):
         exact = rel_l2(weights, lowest(scores["w"], k))
         for bound in (exact, np.nextafter(exact, 0), np.nextafter(exact, 1)):
@@ -100,7 +100,7 @@ def test_error_whose_last_digits_decide():
 def test_error_of_other_dtypes_and_long_tensors(dtype):
     random = np.random.default_rng(0)
     weights = random.standard_normal((130, 300)).astype(dtype)
-    scores = Scores({"w": weights}, Magnitude())
+    scores = StreamingScores({"w": weights}, Magnitude())
     for bound in (0.01, 0.1, 0.3):
         k = select_within_error(scores, bound).pruned["w"]
         assert rel_l2(weights, lowest(scores["w"], k)) <= bound
@@ -127,7 +127,7 @@ def test_error_of_slices():
 def test_error_after_earlier_pruning():
     weights = np.array([[4, 1, 0, 2, 3]], np.float32)
     earlier = {"w": np.array([[False, True, True, True, True]])}
-    scores = PrunedScores(Scores({"w": weights}, Magnitude()), earlier)
+    scores = PrunedScores(StreamingScores({"w": weights}, Magnitude()), earlier)
     # What is pruned already counts as an error of 4 / sqrt(30) = 0.730; with the one 0.753.
     selection = select_within_error(scores, 0.74)
     assert selection.mask("w").tolist() == [[False, True, False, True, True]]
@@ -135,19 +135,21 @@ def test_error_after_earlier_pruning():
         select_within_error(scores, 0.5)
     filters = np.array([[4.0], [1], [2], [3]])
     scores = PrunedScores(
-        Scores({"w": filters}, Magnitude()), {"w": np.array([[False], [True], [True], [True]])}
+        StreamingScores({"w": filters}, Magnitude()),
+        {"w": np.array([[False], [True], [True], [True]])},
     )
     selection = select_within_error(scores, 0.76, granularity="filter")
     assert selection.mask("w").tolist() == [[False], [False], [True], [True]]
     # What was pruned goes first, even before scores below 0.
     below = Statistics({"grasp": {"w": np.array([[1.0], [-5], [1], [1]])}})
     scores = PrunedScores(
-        Scores({"w": filters}, Grasp(), below), {"w": np.array([[False], [True], [True], [True]])}
+        StreamingScores({"w": filters}, Grasp(), below),
+        {"w": np.array([[False], [True], [True], [True]])},
     )
     with pytest.raises(PruningError, match="earlier masks, want more pruned"):
         select_within_error(scores, 0.2, granularity="filter")
     with pytest.raises(PruningError, match="the ceiling of its density"):
-        select_within_error(Scores({"w": weights}, Magnitude()), 0.1, ceiling=0.3)
+        select_within_error(StreamingScores({"w": weights}, Magnitude()), 0.1, ceiling=0.3)
 
 
 def layers(seed=0):
@@ -194,7 +196,7 @@ def test_size_that_needs_nothing_or_cannot_be_reached():
         sizes.append(1000 - 900 * selection.sparsity)
         return int(sizes[-1])
 
-    scores = Scores({"w": tensors["layers.1.linear.weight"]}, Magnitude())
+    scores = StreamingScores({"w": tensors["layers.1.linear.weight"]}, Magnitude())
     selection = select_within_size(scores, 500, file_size, floor=0)
     assert 0.995 * 500 <= int(1000 - 900 * selection.sparsity) <= 500
     assert len(sizes) <= 18

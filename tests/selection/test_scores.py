@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.scores import SCORES, Random, parse_score
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 DRAWN = [0.2626054113513977, 0.7303877417375402]  # by Random(1) for layer.weight
 WEIGHTS = {"w": np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)}
@@ -22,7 +22,7 @@ def scores_of(score: str, statistic: object = None, weights=WEIGHTS) -> np.ndarr
     statistics = None
     if parsed.statistic is not None:
         statistics = Statistics({parsed.statistic: {"w": np.asarray(statistic, np.float32)}})
-    return Scores(weights, parsed, statistics)["w"]
+    return StreamingScores(weights, parsed, statistics)["w"]
 
 
 def test_magnitude():
@@ -89,7 +89,7 @@ def test_infinite_weights_give_no_warnings(score):
 
 def test_random_depends_on_seed_name_and_index_only():
     weights = {name: np.zeros((1000, 700), np.float32) for name in ("a", "b")}
-    scores = Scores(weights, Random(7))
+    scores = StreamingScores(weights, Random(7))
     whole = scores["a"]
     assert whole.min() >= 0
     assert whole.max() < 1
@@ -98,7 +98,7 @@ def test_random_depends_on_seed_name_and_index_only():
     part = Random(7).score(np.zeros(5, np.float32), None, name="a", start=123)
     np.testing.assert_array_equal(part, whole.reshape(-1)[123:128])
     assert not np.array_equal(whole, scores["b"])
-    assert not np.array_equal(whole, Scores(weights, Random(8))["a"])
+    assert not np.array_equal(whole, StreamingScores(weights, Random(8))["a"])
 
 
 def test_random_numbers_are_the_same_for_ever():
@@ -127,20 +127,20 @@ def test_unknown_scores(text):
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
 def test_magnitudes_of_every_type_are_exact(dtype):
     values = np.array([[-0.0, 1.5, -3.25e-3, 2.0**-14]]).astype(dtype)
-    scores = Scores({"w": values}, parse_score("magnitude"))["w"]
+    scores = StreamingScores({"w": values}, parse_score("magnitude"))["w"]
     np.testing.assert_array_equal(scores.astype(np.float64), np.abs(values.astype(np.float64)))
 
 
 def test_missing_and_foreign_statistics():
     with pytest.raises(PruningError, match="needs the statistic 'snip'"):
-        Scores(WEIGHTS, parse_score("snip"))
+        StreamingScores(WEIGHTS, parse_score("snip"))
     with pytest.raises(PruningError, match="was not measured"):
-        Scores(WEIGHTS, parse_score("snip"), Statistics({"fisher": {}}))
+        StreamingScores(WEIGHTS, parse_score("snip"), Statistics({"fisher": {}}))
     with pytest.raises(PruningError, match="'w' has no statistic"):
-        Scores(WEIGHTS, parse_score("snip"), Statistics({"snip": {}}))
+        StreamingScores(WEIGHTS, parse_score("snip"), Statistics({"snip": {}}))
     foreign = Statistics({"snip": {"w": np.zeros((3, 3), np.float32)}})
     with pytest.raises(PruningError, match="another model"):
-        Scores(WEIGHTS, parse_score("snip"), foreign)
+        StreamingScores(WEIGHTS, parse_score("snip"), foreign)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 300), st.sampled_from(sorted(SCORES)))
@@ -155,7 +155,7 @@ def test_runs_make_up_the_whole(rows, columns, length, score):
     if parsed.statistic == "input_norm":
         arrays = {"w": arrays["w"][0]}
     statistics = Statistics({parsed.statistic: arrays}) if parsed.statistic else None
-    scores = Scores(weights, parsed, statistics)
+    scores = StreamingScores(weights, parsed, statistics)
     whole = scores["w"]
     with mock.patch("tensorcomp.selection.streaming_scores.RUN", length):
         np.testing.assert_array_equal(scores["w"], whole)

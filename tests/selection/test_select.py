@@ -18,7 +18,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.selection.granularity import parse_granularity
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.select import select
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 TYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 
@@ -174,7 +174,7 @@ def test_900_of_1000(dtype, values):
         "grid": rng.integers(-7, 8, (20, 50)) * 0.125,
         "normal": rng.standard_normal((20, 50)),
     }[values].astype(dtype)
-    selection = select(Scores({"w": made}, parse_score("magnitude")), 0.9)
+    selection = select(StreamingScores({"w": made}, parse_score("magnitude")), 0.9)
     assert np.count_nonzero(~selection.mask("w")) == 900
 
 
@@ -458,7 +458,7 @@ def test_empty_tensors_are_no_trouble():
 def test_memory_stays_far_below_a_copy():
     weights = {f"w{i}": np.ones((1024, 1024), np.float32) for i in range(8)}
     weights["w3"][:] = np.random.default_rng(0).random((1024, 1024))
-    scores = Scores(weights, parse_score("magnitude"))
+    scores = StreamingScores(weights, parse_score("magnitude"))
     select(scores, 0.9)
     tracemalloc.start()
     select(scores, 0.9)

@@ -13,7 +13,7 @@ from tensorcomp.selection.adaptive import pruned
 from tensorcomp.selection.granularity import NM
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.select import select
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 WITHIN = [
     {"sparsity": 0.5, "scope": "row"},
@@ -37,9 +37,9 @@ def test_runs_do_not_show(
     score: str,
 ) -> None:
     weights = weights_of(shape)
-    whole = select(Scores(weights, parse_score(score)), floor=0, **arguments)
+    whole = select(StreamingScores(weights, parse_score(score)), floor=0, **arguments)
     monkeypatch.setattr(scored, "RUN", 10)
-    cut = select(Scores(weights, parse_score(score)), floor=0, **arguments)
+    cut = select(StreamingScores(weights, parse_score(score)), floor=0, **arguments)
     assert cut.pruned == whole.pruned
     for name in weights:
         np.testing.assert_array_equal(cut.mask(name), whole.mask(name))
@@ -68,7 +68,7 @@ def test_no_scores_of_a_whole_matrix_are_held(arguments: dict[str, object]) -> N
     weights = {"layer.weight": np.ones((1024, 4096), np.float32)}
     for _ in range(2):
         tracemalloc.start()
-        select(Scores(weights, parse_score("magnitude")), **arguments).mask("layer.weight")
+        select(StreamingScores(weights, parse_score("magnitude")), **arguments).mask("layer.weight")
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 8 << 20  # the mask takes 4 MiB, scores would take 16
@@ -82,7 +82,7 @@ def test_nan_in_any_run_is_an_error(
     weights = weights_of((7, 24))
     weights["layer.weight"][6, 23] = np.nan
     with pytest.raises(PruningError, match=r"'layer\.weight': a score is NaN"):
-        select(Scores(weights, parse_score("magnitude")), floor=0, **arguments)
+        select(StreamingScores(weights, parse_score("magnitude")), floor=0, **arguments)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8"])

@@ -15,7 +15,7 @@ from tensorcomp.pruning.generators import generators, set_generators
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RewindPoint:
     """The state of a training run, as a torch file that ``weights_only`` loads.
 
     In it are the model's state dict, its buffers that are not in that, the optimizer's state dict,
@@ -30,7 +30,7 @@ class Snapshot:
     data: bytes
 
     @classmethod
-    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> RewindPoint:
         """Return the state of a model, its optimizer, and the generators.
 
         Raises

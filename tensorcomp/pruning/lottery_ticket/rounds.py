@@ -14,7 +14,7 @@ from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.generators import generators, seed_generators, set_generators
-from tensorcomp.pruning.lottery_ticket.rewind_point import Snapshot
+from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.lottery_ticket.store import Shelf, Weights
 from tensorcomp.pruning.mask_hooks import hold
 from tensorcomp.pruning.masking import Masks
@@ -24,7 +24,7 @@ from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.granularity import NM, Granularity
 from tensorcomp.selection.scores import Score
 from tensorcomp.selection.select import Scope, select
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 MakeModel: TypeAlias = "Callable[[], nn.Module]"
 MakeOptimizer: TypeAlias = "Callable[[nn.Module], torch.optim.Optimizer]"
@@ -70,12 +70,12 @@ class Ticket:
     ----------
     rounds : tuple of Round
         The dense network first.
-    start : Snapshot
+    start : RewindPoint
         The rewind point; its `restore` sets a model and an optimizer to it.
     """
 
     rounds: tuple[Round, ...]
-    start: Snapshot
+    start: RewindPoint
 
     @property
     def result(self) -> PruningResult:
@@ -107,14 +107,14 @@ class Training:
             )
         return model, optimizer
 
-    def start(self) -> Snapshot:
+    def start(self) -> RewindPoint:
         """Train to the rewind point."""
         model, optimizer = self.fresh()
         if self.rewind:
             self.train(model, optimizer, 0, self.rewind)
-        return Snapshot.of(unwrapped(model), optimizer)
+        return RewindPoint.of(unwrapped(model), optimizer)
 
-    def finish(self, start: Snapshot, masks: Masks | None) -> Weights:
+    def finish(self, start: RewindPoint, masks: Masks | None) -> Weights:
         """Train from the rewind point to the end, with masks held."""
         model, optimizer = self.fresh()
         start.restore(unwrapped(model), optimizer)
@@ -167,7 +167,7 @@ class Choice:
         """Choose among trained weights; what was pruned last stays so."""
         arrays = ModelWeights({name: weights[name] for name in last.masks})
         selection = select(
-            Scores(arrays, self.score),
+            StreamingScores(arrays, self.score),
             sparsity,
             scope=self.scope,
             granularity=self.granularity,
@@ -203,7 +203,7 @@ class Search:
             rounds.append(self._round(number, start, result))
         return Ticket(tuple(rounds), start)
 
-    def _round(self, number: int, start: Snapshot, result: PruningResult) -> Round:
+    def _round(self, number: int, start: RewindPoint, result: PruningResult) -> Round:
         name, control = _name(number), f"{_name(number)}.control"
         if not self.shelf.has_weights(name):
             weights = self.training.finish(start, result.masks if number else None)

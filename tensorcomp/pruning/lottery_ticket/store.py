@@ -25,7 +25,7 @@ from tensorcomp.api.load import load_file
 from tensorcomp.api.save import save_file
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.io.atomic import atomic_file
-from tensorcomp.pruning.lottery_ticket.rewind_point import Snapshot
+from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.result import PruningResult
 
 Weights = dict[str, torch.Tensor]
@@ -38,10 +38,10 @@ _POINT_DIGEST = "rewind.pt.xxh3"
 class Shelf(Protocol):
     """What keeps the rewind point and, by name, masks and weights."""
 
-    def point(self) -> Snapshot | None:
+    def point(self) -> RewindPoint | None:
         """Return the rewind point, if it is there."""
 
-    def put_point(self, point: Snapshot) -> None:
+    def put_point(self, point: RewindPoint) -> None:
         """Keep the rewind point."""
 
     def masks(self, name: str) -> PruningResult | None:
@@ -64,15 +64,15 @@ class MemoryShelf:
     """A shelf in memory."""
 
     def __init__(self) -> None:
-        self._point: Snapshot | None = None
+        self._point: RewindPoint | None = None
         self._masks: dict[str, PruningResult] = {}
         self._weights: dict[str, Weights] = {}
 
-    def point(self) -> Snapshot | None:
+    def point(self) -> RewindPoint | None:
         """Return the rewind point, if it is there."""
         return self._point
 
-    def put_point(self, point: Snapshot) -> None:
+    def put_point(self, point: RewindPoint) -> None:
         """Keep the rewind point."""
         self._point = point
 
@@ -134,7 +134,7 @@ class FolderShelf:
         with atomic_file(path, force=False) as file:
             file.write((json.dumps(own, indent=1) + "\n").encode("utf-8"))
 
-    def point(self) -> Snapshot | None:
+    def point(self) -> RewindPoint | None:
         """Return the rewind point, if it is there.
 
         Raises
@@ -150,9 +150,9 @@ class FolderShelf:
             raise PruningError(
                 f"{path}: the rewind point is damaged; remove it, and it is made again"
             )
-        return Snapshot(data)
+        return RewindPoint(data)
 
-    def put_point(self, point: Snapshot) -> None:
+    def put_point(self, point: RewindPoint) -> None:
         """Keep the rewind point."""
         for name, data in ((_POINT_DIGEST, _digest(point.data)), (_POINT, point.data)):
             with atomic_file(self._folder / name, force=True) as file:

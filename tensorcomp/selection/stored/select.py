@@ -15,8 +15,8 @@ from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
 from tensorcomp.selection.stored.matching import match_names
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
-from tensorcomp.selection.stored.tensors import Chosen, ChosenWeights, choose, twins
-from tensorcomp.selection.streaming_scores import Scores
+from tensorcomp.selection.stored.tensors import Chosen, ChosenWeights, choose, duplicates
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 
 def pruned_sources(
@@ -52,9 +52,9 @@ def pruned_sources(
     chosen = choose(sources, keys, pruning.selectors)
     score = parse_score(pruning.score)
     chosen, score, statistics = _with_statistics(sources, chosen, score, pruning)
-    copies = twins(chosen, _measured_apart(score, statistics, pruning))
+    copies = duplicates(chosen, _measured_apart(score, statistics, pruning))
     single = [item for item in chosen if item.key not in copies]
-    scores = Scores(ChosenWeights(single), score, statistics)
+    scores = StreamingScores(ChosenWeights(single), score, statistics)
     own = [
         {i.info.name: copies.get(i.key, i.key) for i in chosen if i.source is source}
         for source in sources
@@ -113,7 +113,7 @@ def _measured_apart(
 
 
 def _select(
-    scores: Scores,
+    scores: StreamingScores,
     pruning: Pruning,
     file_size: Callable[[Selection], int] | None,
     threads: int | None,

@@ -131,7 +131,7 @@ def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | 
         raise PruningError("where selects nothing: it is empty")
 
 
-def twins(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[str, str]:
+def duplicates(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[str, str]:
     """Return for each tensor that equals another bit for bit which one is pruned in its place.
 
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
