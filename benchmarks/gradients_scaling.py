@@ -11,8 +11,7 @@ from benchmarks.gradients_wire import WireRow
 from benchmarks.reporting import Limit, number
 from benchmarks.tables import Sheet
 from tensorcomp.gradients.base import Reduction
-from tensorcomp.gradients.cost_model.model import Cost, Link, curve, dense_cost, seconds
-from tensorcomp.gradients.cost_model.model import bytes_sent as formula
+from tensorcomp.gradients.cost_model.model import Cost, Link
 
 BYTES_OFF = 0.08  # of the interface's counters, by TCP/IP and frames
 WORLDS = (2, 4, 16, 64, 256, 1024)
@@ -62,9 +61,9 @@ def scaling_rows(rows: Sequence[WireRow], parameters: int) -> list[ScalingRow]:
                 row.world,
                 row.rate,
                 row.sent,
-                formula(reduction, payload, row.world),
+                Cost(reduction, payload).bytes_sent(row.world),
                 row.seconds - idle,
-                seconds(reduction, payload, row.world, link) + coding,
+                Cost(reduction, payload).communication(row.world, link) + coding,
             )
         )
     return found
@@ -131,8 +130,8 @@ def curve_sheet(rows: Sequence[WireRow], parameters: int, rate: str) -> Sheet:
     here = [row for row in rows if row.rate == rate and not row.error]
     link = Link.of_line(line, median(row.message for row in here) if here else 0.0)
     costs = {
-        PLAIN: dense_cost(_FP32 * parameters),
-        FP16: dense_cost(_FP32 * parameters / 2),
+        PLAIN: Cost("sum", _FP32 * parameters),
+        FP16: Cost("sum", _FP32 * parameters / 2),
     }
     for row in here:
         reduction = _REDUCTIONS.get(row.way)
@@ -142,7 +141,8 @@ def curve_sheet(rows: Sequence[WireRow], parameters: int, rate: str) -> Sheet:
     body = []
     for way, cost in costs.items():
         cells = [
-            f"{sent / 1e6:.3g} / {1e3 * taken:.0f}" for _, sent, taken in curve(cost, link, WORLDS)
+            f"{cost.bytes_sent(world) / 1e6:.3g} / {1e3 * cost.work(world, link):.0f}"
+            for world in WORLDS
         ]
         body.append((way, *cells))
     title = f"A MODEL, not measured: MB that a rank sends / ms of the exchange, at {rate}"

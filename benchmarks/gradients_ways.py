@@ -160,7 +160,7 @@ OURS: Mapping[str, Way] = {
     TOP_K: _ours(TOP_K),
     OWNED: _ours(OWNED),
     DGC: _ours(DGC, own_momentum=True),
-    ADAPTIVE: _ours(ADAPTIVE, adapts=True, discard=30),
+    ADAPTIVE: _ours(ADAPTIVE, adapts=True, discard=40),
     **{
         text: _ours(text)
         for text in ("dense", "int8", "int4", "sign", "powersgd(4)", "randomk(0.01)")

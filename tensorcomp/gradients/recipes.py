@@ -251,7 +251,8 @@ def _adaptive(call: Call, feedback: Feedback) -> Compressor:
     settings = replace(call, positional=()).bound("max_rel_l2", "every", "hysteresis")
     fields: dict[str, Any] = {name: value_of(value) for name, value in settings.items()}
     if call.positional:
-        fields["candidates"] = tuple(text_of(text) for text in call.positional)
+        texts = [text_of(text) for text in call.positional]
+        fields["candidates"] = {text: parse_compressor(text, feedback=False) for text in texts}
     return _fed_back(made(call.name, Adaptive, **fields), feedback, needed=True)
 
 

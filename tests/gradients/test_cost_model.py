@@ -12,14 +12,7 @@ from tensorcomp.gradients.cost_model.model import (
     Cost,
     Link,
     break_even_bandwidth,
-    break_even_density,
     bucket_count,
-    bytes_sent,
-    coding_seconds,
-    curve,
-    dense_cost,
-    messages_sent,
-    seconds,
     step_seconds,
 )
 
@@ -49,8 +42,9 @@ costs = st.builds(
     ],
 )
 def test_bytes_and_messages(reduction, world, sent, messages):
-    assert bytes_sent(reduction, 1200, world) == pytest.approx(sent)
-    assert messages_sent(reduction, world) == messages
+    cost = Cost(reduction, 1200)
+    assert cost.bytes_sent(world) == pytest.approx(sent)
+    assert cost.messages(world) == messages
 
 
 @pytest.mark.parametrize(
@@ -66,41 +60,29 @@ def test_bytes_and_messages(reduction, world, sent, messages):
     ],
 )
 def test_the_model_is_near_what_was_measured(reduction, payload, world, wire_share, milliseconds):
-    wire = TCP_OVERHEAD * bytes_sent(reduction, payload, world) / payload
+    cost = Cost(reduction, payload)
+    wire = TCP_OVERHEAD * cost.bytes_sent(world) / payload
     assert wire == pytest.approx(wire_share, rel=0.03)
     link = Link.of_line(HUNDRED_MBIT, latency=0.5e-3)
-    predicted = 1e3 * seconds(reduction, payload, world, link)
-    assert predicted == pytest.approx(milliseconds, rel=0.3)
+    assert 1e3 * cost.communication(world, link) == pytest.approx(milliseconds, rel=0.3)
 
 
 def test_seconds_are_latency_and_bytes_over_bandwidth():
     link = Link(bandwidth=1000.0, latency=0.25)
-    assert seconds("gather", 500, 3, link) == 2 * 0.25 + 1.0
-    assert seconds("gather", 500, 3, link, collectives=4) == 8 * 0.25 + 1.0
-    assert seconds("sum", 500, 1, link) == 0.0
+    assert Cost("gather", 500).communication(3, link) == 2 * 0.25 + 1.0
+    assert Cost("gather", 500, collectives=4).communication(3, link) == 8 * 0.25 + 1.0
+    assert Cost("sum", 500).communication(1, link) == 0.0
 
 
 def test_what_a_rank_codes():
-    assert coding_seconds("sum", 3.0, 1.0, 4) == (3.0, 1.0)
-    assert coding_seconds("gather", 3.0, 1.0, 4) == (3.0, 4.0)
-    assert coding_seconds("reduce_scatter", 4.0, 1.0, 4) == (5.0, 2.0)
-
-
-@pytest.mark.parametrize("world", [2, 4, 8, 16, 64])
-@pytest.mark.parametrize("entry", [8.0, 6.0, 5.0, 3.0])
-def test_break_even_density_is_where_both_send_as_much(world, entry):
-    density = break_even_density(world, entry)
-    sparse, dense = (
-        bytes_sent("gather", density * N * entry, world),
-        bytes_sent("sum", 4 * N, world),
-    )
-    assert density == 1.0 or sparse == pytest.approx(dense)
-    assert density == pytest.approx(min(1.0, 8 / (world * entry)))
+    assert Cost("sum", 1, 3.0, 1.0).coding(4) == (3.0, 1.0)
+    assert Cost("gather", 1, 3.0, 1.0).coding(4) == (3.0, 4.0)
+    assert Cost("reduce_scatter", 1, 4.0, 1.0).coding(4) == (5.0, 2.0)
 
 
 @given(costs, st.integers(2, 64), st.floats(0, 0.01), st.floats(0, 2))
 def test_below_the_break_even_bandwidth_it_is_faster(cost, world, latency, backward):
-    dense = dense_cost(4 * N, collectives=3)
+    dense = Cost("sum", 4 * N, collectives=3)
     limit = break_even_bandwidth(cost, dense, world, latency)
     for factor in (0.5, 0.99, 1.01, 2.0):
         bandwidth = 1e9 * factor if limit in (0.0, math.inf) else limit * factor
@@ -123,12 +105,12 @@ def test_below_the_break_even_bandwidth_it_is_faster(cost, world, latency, backw
 def test_break_even_by_hand():
     # 3 MB less in 10 ms more: 300 MB/s.
     cost = Cost("sum", 1e6, encode=0.006, decode=0.004)
-    assert break_even_bandwidth(cost, dense_cost(4e6), 2) == pytest.approx(3e8)
-    assert break_even_bandwidth(Cost("sum", 1e6), dense_cost(4e6), 2) == math.inf
-    assert break_even_bandwidth(Cost("gather", 4e6), dense_cost(4e6), 3) == 0.0
+    assert break_even_bandwidth(cost, Cost("sum", 4e6), 2) == pytest.approx(3e8)
+    assert break_even_bandwidth(Cost("sum", 1e6), Cost("sum", 4e6), 2) == math.inf
+    assert break_even_bandwidth(Cost("gather", 4e6), Cost("sum", 4e6), 3) == 0.0
     # Fewer messages make up for the time of coding.
     gathered = Cost("gather", 1e6, encode=0.0005)
-    assert break_even_bandwidth(gathered, dense_cost(4e6), 2, latency=0.001) == math.inf
+    assert break_even_bandwidth(gathered, Cost("sum", 4e6), 2, latency=0.001) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -148,14 +130,12 @@ def test_buckets():
     assert [bucket_count(n) for n in (0, 1, 25 * N, 25 * N + 1)] == [1, 1, 1, 2]
 
 
-def test_curve_to_1024_ranks():
+def test_costs_at_1024_ranks():
     link = Link(1e8, 1e-4)
-    rows = list(curve(Cost("gather", 1e5, 0.01, 0.001), link))
-    assert [world for world, _, _ in rows] == [2**i for i in range(1, 11)]
-    assert rows[-1][1] == 1023e5
-    assert rows[-1][2] == pytest.approx(0.01 + 1.024 + 1023 * 1e-4 + 1.023)
-    dense = [seconds for _, _, seconds in curve(dense_cost(4e7), link, (2, 1024))]
-    assert dense[0] < dense[1] < 2.6 * dense[0]
+    cost, dense = Cost("gather", 1e5, 0.01, 0.001), Cost("sum", 4e7)
+    assert cost.bytes_sent(1024) == 1023e5
+    assert cost.work(1024, link) == pytest.approx(0.01 + 1.024 + 1023 * 1e-4 + 1.023)
+    assert dense.work(2, link) < dense.work(1024, link) < 2.6 * dense.work(2, link)
 
 
 @pytest.mark.parametrize("arguments", [(0.0,), (-1.0,), (math.nan,), (1.0, -1.0), (1.0, math.inf)])
@@ -165,10 +145,8 @@ def test_links_that_cannot_be(arguments):
 
 
 def test_refusals():
-    with pytest.raises(GradientError, match="no reduction is called 'ring'"):
-        bytes_sent("ring", 1, 2)  # type: ignore[arg-type]
-    with pytest.raises(GradientError, match="there are 0 ranks"):
-        messages_sent("sum", 0)
+    with pytest.raises(GradientError, match="expected a reduction of sum"):
+        Cost("ring", 1)  # type: ignore[arg-type]
 
 
 def test_lines_and_links():

@@ -165,7 +165,7 @@ def test_owners():
 def test_adaptive():
     compressor = parse_compressor('adaptive(int8, "topk(0.01)", topk(0.1, values=raw), every=7)')
     inner = leaf_of(compressor)
-    assert inner.candidates == ("int8", "topk(0.01)", "topk(0.1, values=raw)")
+    assert list(inner.candidates) == ["int8", "topk(0.01)", "topk(0.1, values=raw)"]
     assert inner.every == 7
     info = StepInfo(3, "beginning", {"w": "int8"})
     assert leaf_of(compressor.at(info, GradientSpec("w", (5,)))) == TREE("affine(8)")

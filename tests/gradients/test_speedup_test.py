@@ -1,48 +1,40 @@
-"""Compression that does not make steps faster is dismissed, and tried again on a slower link."""
-
 from __future__ import annotations
 
-import math
+import numpy as np
+import pytest
 
-from tensorcomp.gradients.autotune.speedup_test import Proof
+from tensorcomp.gradients.autotune.speedup_test import SETTLING, TIMED, SpeedupTest, fastest
 
-SPARSE = {"a": "topk(0.01)", "b": "dense"}
-NONE = {"a": "dense", "b": "dense"}
-
-
-def test_what_pays_stays():
-    choices, proof = Proof().judge(SPARSE, {}, 1.0, 0.5)
-    assert choices == SPARSE
-    assert proof.on_trial
-    choices, proof = proof.judge(SPARSE, choices, 0.8, 0.5)
-    assert choices == SPARSE
-    # Proved once, later steps may be slow for other reasons.
-    choices, proof = proof.judge(SPARSE, choices, 3.0, 0.5)
-    assert choices == SPARSE
+DENSE, SPARSE = {"a": "dense"}, {"a": "topk(0.01)"}
 
 
-def test_what_does_not_pay_is_dismissed_until_the_link_is_slower():
-    choices, proof = Proof().judge(SPARSE, {}, 1.0, 0.5)
-    choices, proof = proof.judge(SPARSE, choices, 0.95, 0.5)
-    assert choices == NONE
-    for exchange in (0.5, 0.6, 0.74):
-        choices, proof = proof.judge(SPARSE, choices, 1.0, exchange)
-        assert choices == NONE
-    choices, proof = proof.judge(SPARSE, choices, 1.0, 0.75)
-    assert choices == SPARSE
-    assert proof.on_trial
+def test_every_plan_is_timed_after_it_has_settled() -> None:
+    test = SpeedupTest([DENSE, SPARSE])
+    plans = []
+    for number in range(2 * (SETTLING + TIMED)):
+        assert not test.done
+        plans.append(test.plan)
+        test.record(float(number))
+    assert test.done
+    assert plans == [DENSE] * (SETTLING + TIMED) + [SPARSE] * (SETTLING + TIMED)
+    middle = SETTLING + (TIMED - 1) / 2
+    assert test.medians().tolist() == [middle, middle + SETTLING + TIMED]
+    test.record(99.0)
+    assert test.plan == SPARSE
+    assert test.medians()[1] < 99
 
 
-def test_a_link_that_slows_down_during_the_trial_is_no_reason_to_dismiss():
-    choices, proof = Proof().judge(SPARSE, {}, 1.0, 0.5)
-    choices, proof = proof.judge(SPARSE, choices, 1.2, 5.0)
-    assert choices == SPARSE
-
-
-def test_without_times_the_prediction_is_believed():
-    choices, proof = Proof().judge(SPARSE, {}, math.nan, 0.5)
-    choices, proof = proof.judge(SPARSE, choices, 9.0, 0.5)
-    assert choices == SPARSE
-    choices, proof = proof.judge(NONE, choices, 9.0, 0.1)
-    assert choices == NONE
-    assert not proof.dismissed
+@pytest.mark.parametrize(
+    ("seconds", "current", "expected"),
+    [
+        ([[1.0, 0.5, 0.4]], None, 2),
+        ([[1.0, 0.5, 0.46]], 1, 1),  # less than a tenth of it is saved
+        ([[1.0, 0.5, 0.44]], 1, 2),
+        ([[1.0, 0.95, 0.92]], None, 0),
+        ([[1.0, 0.95, 0.92]], 1, 0),
+        ([[1.0, 0.5], [1.0, 2.0]], 1, 0),  # the slowest rank counts
+        ([[1.0]], None, 0),
+    ],
+)
+def test_the_fastest_plan(seconds: list[list[float]], current: int | None, expected: int) -> None:
+    assert fastest(np.array(seconds), current, 0.1) == expected

@@ -1,1 +1,1 @@
-"""Choosing a compressor while training by measured times."""
+"""Choose compressors while training by the times of real steps."""

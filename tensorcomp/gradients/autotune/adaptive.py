@@ -1,79 +1,85 @@
-"""Choosing a compressor for each tensor while training goes on, from what ranks measure."""
+"""Choose the compressor of each tensor while training goes on."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from tensorcomp.gradients.autotune.decisions import DENSE, decide
-from tensorcomp.gradients.autotune.link_estimate import LinkEstimate
-from tensorcomp.gradients.autotune.measurements import Measurement, Speed, Trial, measure
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
-from tensorcomp.gradients.cost_model.model import Link
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.wrappers.scheduler import Scheduler
 
-__all__ = ["Adaptive", "LinkEstimate", "Measurement", "Speed", "Trial", "decide", "measure"]
+DENSE = "dense"
+MIN_ELEMENTS = 4096  # of a tensor that is worth compression
+_FIRST = 8  # the step of the first decision
+_TREES = {
+    "topk(0.01, values=affine(8))": "topk(0.01, values=affine(8))",
+    "affine(4, 128)": "affine(4, 128)",
+    "affine(8, 128)": "affine(8, 128)",
+    "fp16": 'cast("F16", values=raw)',
+}
+_PLAIN = Dense()
 
-CANDIDATES = ("topk(0.01, values=affine(8))", "affine(4, 128)", "affine(8, 128)", "fp16")
+
+def default_candidates() -> dict[str, Compressor]:
+    """Return the candidates that are tried where none are named, strongest first."""
+    return {text: TreeCompressor.of(tree) for text, tree in _TREES.items()}
 
 
 @dataclass(frozen=True)
 class Adaptive(Scheduler):
-    """Use for each tensor what was agreed on; nothing is compressed before that.
+    """Use for each tensor the candidate that all ranks chose; dense before that.
 
-    Whoever trains does this every `every` steps, on all ranks: `measured`, gather the ranks'
-    measurements as bytes, `agreed` on all of them alike, and from then on `StepInfo.choices`. With
+    Whoever trains times some steps of each of `plans`, keeps the fastest as `StepInfo.choices`, and
+    does so again when the link has changed, for which it looks every `every` steps (`is_due`). With
     `ErrorFeedback` around it the residual goes on from one choice to the next.
 
     Parameters
     ----------
-    candidates : tuple of str
-        Texts of compressors without wrappers. ``"dense"`` is one in any case.
+    candidates : mapping of str to Compressor
+        Compressors without wrappers by their texts, strongest first. ``"dense"`` is one in any
+        case.
     max_rel_l2 : float, optional
         The largest error of a payload, ‖g − ĝ‖₂ / ‖g‖₂; none by default.
     every : int
-        Steps between decisions.
+        Steps from one look at the link to the next.
     hysteresis : float
-        Choices change if that saves more than this fraction of the time.
+        Choices change if that saves more than this fraction of a step's time.
 
     Raises
     ------
     ValueError
-        If a parameter is out of range, or a candidate decides itself.
-    GradientError
-        If a candidate's text is not understood.
+        If a parameter is out of range, or a candidate cannot be one.
     """
 
-    candidates: tuple[str, ...] = CANDIDATES
+    candidates: Mapping[str, Compressor] = field(default_factory=default_candidates)
     max_rel_l2: float | None = None
     every: int = 20
     hysteresis: float = 0.1
 
     def __post_init__(self) -> None:
         if self.max_rel_l2 is not None and not self.max_rel_l2 >= 0:
-            raise ValueError(f"max_rel_l2 is 0 or more; got {self.max_rel_l2!r}")
+            raise ValueError(f"expected max_rel_l2 of 0 or more, got {self.max_rel_l2!r}")
         if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"every is 1 step or more; got {self.every!r}")
+            raise ValueError(f"expected every to be 1 step or more, got {self.every!r}")
         if not 0 <= self.hysteresis < 1:
-            raise ValueError(f"hysteresis is from 0 up to but not 1; got {self.hysteresis!r}")
-        for text in self.candidates:
-            if isinstance(_leaf(text), Scheduler):
+            raise ValueError(f"expected hysteresis in [0, 1), got {self.hysteresis!r}")
+        for text, compressor in self.candidates.items():
+            if isinstance(compressor, Scheduler):
                 raise ValueError(f"{text} decides itself and cannot be a candidate")  # noqa: TRY004
-            if getattr(_leaf(text), "scale", False):
+            if getattr(compressor, "scale", False):
                 raise ValueError(f"{text} scales up, which diverges with feedback; set scale=false")
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
-        """That of dense gradients, which are sent before anything is decided."""
-        return _leaf(DENSE).reduction
+        """Return that of dense gradients, which are sent before anything is chosen."""
+        return _PLAIN.reduction
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]
-        """Whether all candidates are."""
-        return all(_leaf(text).unbiased for text in self.candidates)
+        """Return whether all candidates are unbiased."""
+        return all(one.unbiased for one in self.candidates.values())
 
     def text(self) -> str:
         """Return the candidates and the bound."""
@@ -82,72 +88,47 @@ class Adaptive(Scheduler):
         return f"adaptive({', '.join(self.candidates)}{bound}, {settings})"
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return what was agreed on for a tensor; dense if nothing was."""
-        return _leaf(info.choices.get(spec.name, DENSE)).at(info, spec)
+        """Return the candidate that was chosen for a tensor; dense if none was."""
+        return self.candidates.get(info.choices.get(spec.name, DENSE), _PLAIN).at(info, spec)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a decision is to be taken before a step.
+        """Return whether to look at the link before a step.
 
         Parameters
         ----------
         step : int
             Optimizer steps before it. In the first ones buckets of DistributedDataParallel change
-            and memory is touched for the first time: they tell nothing of those that follow.
+            and memory is touched for the first time: their times say nothing of later ones.
         """
         return step >= _FIRST and (step - _FIRST) % self.every == 0
 
-    def measured(
-        self,
-        gradients: Iterable[tuple[GradientSpec, np.ndarray]],
-        link: Link,
-        *,
-        previous: Measurement | None = None,
-    ) -> Measurement:
-        """Return what this rank measures on its own gradients; see `measurements.measure`.
+    def plans(
+        self, specs: Collection[GradientSpec], errors: Mapping[str, Mapping[str, float]]
+    ) -> list[dict[str, str]]:
+        """Return the choices whose steps are to be timed, those of dense gradients first.
+
+        There is one for each candidate. Where it breaks the bound, the next candidate that keeps it
+        takes its place, and dense if none does. Tensors of fewer than `MIN_ELEMENTS` stay dense.
 
         Parameters
         ----------
-        gradients : iterable of (GradientSpec, numpy.ndarray)
-        link : Link
-            As this rank sees it now.
-        previous : Measurement, optional
-            What it measured before. Speeds and errors change slowly: only each fifth time they are
-            measured anew.
+        specs : collection of GradientSpec
+        errors : mapping of str to mapping of str to float
+            By candidate, then by tensor; only looked at where there is a bound.
         """
-        if previous is not None and previous.age < _OLDEST:
-            return previous.on(link)
-        found = [(spec, gradient) for spec, gradient in gradients]
-        compressors = {text: _leaf(text) for text in self.candidates if text != DENSE}
-        return measure(compressors, found, link)
+        texts = [text for text in self.candidates if text != DENSE]
+        bound = self.max_rel_l2
 
-    def agreed(
-        self,
-        measurements: Sequence[Measurement],
-        specs: Iterable[GradientSpec],
-        world: int,
-        *,
-        current: Mapping[str, str] | None = None,
-        buckets: int = 1,
-    ) -> dict[str, str]:
-        """Return the choices for all tensors; see `decisions.decide`."""
-        return decide(
-            measurements,
-            specs,
-            {text: _leaf(text).reduction for text in self.candidates if text != DENSE},
-            world,
-            max_rel_l2=self.max_rel_l2,
-            current=current,
-            hysteresis=self.hysteresis,
-            buckets=buckets,
-        )
+        def keeps(text: str, spec: GradientSpec) -> bool:
+            return bound is None or errors.get(text, {}).get(spec.name, bound + 1) <= bound
 
-
-_FIRST = 8
-_OLDEST = 4
-
-
-@functools.lru_cache(maxsize=256)
-def _leaf(text: str) -> Compressor:
-    from tensorcomp.gradients.recipes import parse_compressor
-
-    return parse_compressor(text, feedback=False)
+        large = {spec.name: spec for spec in specs if spec.size >= MIN_ELEMENTS}
+        names = [spec.name for spec in specs]
+        plans = [dict.fromkeys(names, DENSE)]
+        for place in range(len(texts)):
+            plan = dict.fromkeys(names, DENSE)
+            for name, spec in large.items():
+                plan[name] = next((t for t in texts[place:] if keeps(t, spec)), DENSE)
+            if plan not in plans:
+                plans.append(plan)
+        return plans

@@ -1,78 +1,81 @@
-"""Whether choices keep what their prediction promised: steps are timed before and after."""
+"""Time real steps under each of several plans, and find the fastest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 
-from tensorcomp.gradients.autotune.decisions import DENSE
+import numpy as np
 
-GAIN = 0.9  # of a dense step's time, to which compression must come down to be worth its error
-MUCH = 0.5  # of a step: an exchange of dense gradients that is surely worth compression
-CHANGED = 1.5  # by how much a link must have slowed down for compression to be tried once more
+SETTLING = 2  # steps after a change that are not counted: what was left out is sent, memory is new
+TIMED = 3  # steps of each plan
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What is known of steps with and without compression.
+class SpeedupTest:
+    """Run through plans, some steps each, and collect the steps' times.
 
-    A prediction knows neither how much of the exchange hides behind the backward pass nor how much
-    that pass suffers from coding on the same cores. So compression is on trial until the next
-    decision, and dismissed unless steps really got faster.
+    It depends on the number of steps alone, so that all ranks run the same plan at the same step.
 
     Parameters
     ----------
-    dense_step : float
-        Seconds of a step while all gradients were sent as they are; NaN if there was none.
-    dense_exchange : float
-        Seconds that exchanging them was predicted to take then.
-    on_trial : bool
-        Whether compression was chosen by the last decision, after steps without.
-    dismissed : float
-        What dense gradients' exchange was predicted to take when compression was last dismissed; 0
-        if it never was.
+    plans : sequence of mapping
+        Choices by parameter; the first is that of dense gradients.
     """
 
-    dense_step: float = math.nan
-    dense_exchange: float = math.nan
-    on_trial: bool = False
-    dismissed: float = 0.0
+    def __init__(self, plans: Sequence[Mapping[str, str]]) -> None:
+        self.plans = plans
+        self._seconds: list[list[float]] = [[] for _ in plans]
+        self._index = 0
+        self._settling = SETTLING
 
-    def judge(
-        self,
-        proposal: Mapping[str, str],
-        current: Mapping[str, str],
-        step: float,
-        exchange: float,
-    ) -> tuple[dict[str, str], Proof]:
-        """Return what is done from now on, and what is known then.
+    @property
+    def done(self) -> bool:
+        """Return whether all plans have been timed."""
+        return self._index == len(self.plans)
 
-        Parameters
-        ----------
-        proposal : mapping of str to str
-            What is predicted to be best; see `decisions.decide`.
-        current : mapping of str to str
-            What was done since the last decision.
-        step : float
-            Seconds of a step since then; NaN if none was timed.
-        exchange : float
-            Seconds that exchanging dense gradients is predicted to take now.
-        """
-        if is_dense(current):
-            known = replace(self, dense_step=step, dense_exchange=exchange, on_trial=False)
-            # Where there is little to gain, the very first steps are no measure of it.
-            early = math.isnan(self.dense_step) and exchange < MUCH * step
-            if is_dense(proposal) or early or exchange < CHANGED * self.dismissed:
-                return dict.fromkeys(proposal, DENSE), known
-            return dict(proposal), replace(known, on_trial=True)
-        same_link = exchange < CHANGED * self.dense_exchange
-        if self.on_trial and same_link and step > GAIN * self.dense_step:
-            known = replace(self, on_trial=False, dismissed=exchange)
-            return dict.fromkeys(proposal, DENSE), known
-        return dict(proposal), replace(self, on_trial=False)
+    @property
+    def plan(self) -> Mapping[str, str]:
+        """Return the plan that is being timed; the last one once the test is done."""
+        return self.plans[min(self._index, len(self.plans) - 1)]
+
+    def record(self, seconds: float) -> None:
+        """Take the time of the step that has just ended."""
+        if self._settling:
+            self._settling -= 1
+        elif not self.done:
+            self._seconds[self._index].append(seconds)
+            if len(self._seconds[self._index]) == TIMED:
+                self._index, self._settling = self._index + 1, SETTLING
+
+    def medians(self) -> np.ndarray:
+        """Return the median seconds of each plan, (P,); NaN where there are none."""
+        return np.array([np.median(times) if times else math.nan for times in self._seconds])
 
 
-def is_dense(choices: Mapping[str, str]) -> bool:
-    """Return whether all gradients are sent as they are."""
-    return all(text == DENSE for text in choices.values())
+def fastest(seconds: np.ndarray, current: int | None, hysteresis: float) -> int:
+    """Return which plan to keep.
+
+    The slowest rank counts. Compression must save more than `hysteresis` of a dense step's time to
+    be worth its error; among plans that do, the one in use stays unless another one saves more than
+    that of its time.
+
+    Parameters
+    ----------
+    seconds : numpy.ndarray
+        (W, P) of each rank and plan; the first plan is that of dense gradients.
+    current : int or None
+        The plan that was in use before.
+    hysteresis : float
+
+    Examples
+    --------
+    >>> fastest(np.array([[1.0, 0.5, 0.48]]), None, 0.1), fastest(np.array([[1.0, 0.95]]), 1, 0.1)
+    (2, 0)
+    """
+    slowest = seconds.max(axis=0)
+    worth = 1 - hysteresis
+    paying = [plan for plan in range(1, slowest.size) if slowest[plan] < worth * slowest[0]]
+    best = min(paying, key=slowest.__getitem__, default=0)
+    if current in paying and slowest[best] >= worth * slowest[current]:
+        return current
+    return best

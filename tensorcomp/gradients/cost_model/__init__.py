@@ -1,1 +1,1 @@
-"""How long a step takes on a given network."""
+"""Predict how long a training step takes on a given network."""

@@ -1,4 +1,4 @@
-"""Bits and speed of compressors, measured on random gradients.
+"""Measure bits, error and speed of compressors on random gradients.
 
 The sample is of Student's t distribution with 3 degrees of freedom, whose few large elements are
 like those of real gradients: the largest hundredth has a third of their squared norm.
@@ -15,14 +15,14 @@ import numpy as np
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, State, StepInfo
 
 SHAPE = (1024, 1024)
-_STEPS = 6  # the first compiles or loads kernels
+_STEPS = 6  # the first loads kernels
 _LATE = 10**9  # a step at which all that warms up is over
 _FREEDOM = 3
 
 
 @dataclass(frozen=True)
 class SampleFigures:
-    """What a compressor does to the sample.
+    """Hold what a compressor does to the sample.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class SampleFigures:
     bits : float
         Of a rank's payload, or of the arrays that it gives to a sum, for each element.
     encode, decode : float
-        Seconds an element.
+        Seconds per element.
     phases : int
         Collectives one after another.
     error : float
@@ -42,6 +42,18 @@ class SampleFigures:
     text: str
     reduction: Reduction
     bits: float
+    encode: float
+    decode: float
+    phases: int
+    error: float
+
+
+@dataclass(frozen=True)
+class CodedOnce:
+    """Hold what a single step of a compressor gives; see `SampleFigures`."""
+
+    state: State
+    nbytes: int
     encode: float
     decode: float
     phases: int
@@ -63,64 +75,56 @@ def measure_samples(
     random = np.random.default_rng(0)
     gradients = [random.standard_t(_FREEDOM, shape).astype(np.float32) for _ in range(2)]
     spec = GradientSpec("sample.weight", shape, role="matrix")
-    for text, compressor in compressors:
-        yield _measured(text, compressor.at(StepInfo(_LATE, "final"), spec), spec, gradients)
+    for text, asked in compressors:
+        compressor = asked.at(StepInfo(_LATE, "final"), spec)
+        first = code_once(compressor, gradients[0], compressor.init(spec))
+        taken, state = [], first.state
+        for number in range(1, _STEPS):
+            taken.append(code_once(compressor, gradients[number % 2], state))
+            state = taken[-1].state
+        yield SampleFigures(
+            text,
+            compressor.reduction,
+            8 * sum(one.nbytes for one in taken) / len(taken) / spec.size,
+            min(one.encode for one in taken) / spec.size,
+            min(one.decode for one in taken) / spec.size,
+            first.phases,
+            first.error,
+        )
 
 
-def _measured(
-    text: str, compressor: Compressor, spec: GradientSpec, gradients: list[np.ndarray]
-) -> SampleFigures:
-    state = compressor.init(spec)
-    encode = decode = float("inf")
-    nbytes, error = 0, 0.0
-    for number in range(_STEPS):
-        gradient = gradients[number % len(gradients)]
-        step = _step_of_sum if compressor.reduction == "sum" else _step_of_payload
-        found = step(compressor, gradient, state)
-        state = found.state
-        if number == 0:
-            lost = np.linalg.norm((gradient.reshape(-1) - found.decoded).astype(np.float64))
-            error = float(lost / np.linalg.norm(gradient.astype(np.float64)))
-            continue
-        nbytes += found.nbytes
-        encode, decode = min(encode, found.encode), min(decode, found.decode)
-    bits = 8 * nbytes / (_STEPS - 1) / spec.size
-    reduction = compressor.reduction
-    seconds = encode / spec.size, decode / spec.size
-    return SampleFigures(text, reduction, bits, *seconds, found.phases, error)
+def code_once(compressor: Compressor, gradient: np.ndarray, state: State) -> CodedOnce:
+    """Compress and decode a gradient once.
 
-
-@dataclass(frozen=True)
-class _Step:
-    state: State
-    decoded: np.ndarray
-    nbytes: int
-    encode: float
-    decode: float
-    phases: int = 1
-
-
-def _step_of_payload(compressor: Compressor, gradient: np.ndarray, state: State) -> _Step:
-    begun = time.perf_counter()
-    payload, state = compressor.step(gradient, state)
-    encoded = time.perf_counter()
+    Parameters
+    ----------
+    compressor : Compressor
+        Concrete, see `Compressor.at`.
+    gradient : numpy.ndarray
+    state : State
+        Before the step.
+    """
     decoded = np.zeros(gradient.size, gradient.dtype)
-    between = time.perf_counter()
-    compressor.receive(payload).add_to(decoded, 1.0)
-    ended = time.perf_counter()
-    return _Step(state, decoded, len(payload.data), encoded - begun, ended - between)
-
-
-def _step_of_sum(compressor: Compressor, gradient: np.ndarray, state: State) -> _Step:
-    nbytes = phases = 0
     begun = time.perf_counter()
-    summed = compressor.phases(gradient, state)
-    try:
-        array = next(summed)
-        while True:
-            nbytes, phases = nbytes + array.nbytes, phases + 1
-            array = summed.send(array)
-    except StopIteration as done:
-        mean, _, state = done.value
-    seconds = time.perf_counter() - begun
-    return _Step(state, mean.reshape(-1), nbytes, seconds, 0.0, phases)
+    if compressor.reduction == "sum":
+        nbytes = phases = 0
+        summed = compressor.phases(gradient, state)
+        try:
+            array = next(summed)
+            while True:
+                nbytes, phases = nbytes + array.nbytes, phases + 1
+                array = summed.send(array)
+        except StopIteration as done:
+            encoded = ended = time.perf_counter()
+            mean, _, after = done.value
+            decoded = mean.reshape(-1)
+    else:
+        payload, after = compressor.step(gradient, state)
+        encoded = time.perf_counter()
+        compressor.receive(payload).add_to(decoded, 1.0)
+        ended = time.perf_counter()
+        nbytes, phases = len(payload.data), 1
+    flat = gradient.reshape(-1).astype(np.float64)
+    norm = float(np.linalg.norm(flat))
+    error = float(np.linalg.norm(flat - decoded)) / norm if norm else 0.0
+    return CodedOnce(after, nbytes, encoded - begun, ended - encoded, phases, error)

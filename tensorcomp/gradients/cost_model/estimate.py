@@ -1,7 +1,7 @@
-"""Bytes and time of a training step under each compressor: coding measured here, links by a model.
+"""Estimate bytes and time of a training step under each compressor.
 
 Bits, and the time of one processor core, are measured on a sample (`coding_speeds`) and taken to be
-in proportion to the parameters. The exchange is what `cost_model` says of it.
+in proportion to the parameters. The exchange is predicted by `model`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.autotune.adaptive import Adaptive
 from tensorcomp.gradients.base import Compressor, leaf_of
 from tensorcomp.gradients.cost_model.coding_speeds import SHAPE, SampleFigures, measure_samples
 from tensorcomp.gradients.cost_model.model import (
@@ -17,10 +18,9 @@ from tensorcomp.gradients.cost_model.model import (
     Link,
     break_even_bandwidth,
     bucket_count,
-    coding_seconds,
-    dense_cost,
     step_seconds,
 )
+from tensorcomp.gradients.recipes import parse_compressor
 
 RECIPES = (
     "fp16",
@@ -38,7 +38,7 @@ PAYS = 1.05  # times as fast as dense: less is within what the model is off
 
 @dataclass(frozen=True)
 class EstimateRow:
-    """A compressor's bytes and times in a step.
+    """Hold a compressor's bytes and times in a step.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class EstimateRow:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What training would take.
+    """Hold what a step of training would take under each compressor.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def estimate(
     compressors: Iterable[str] = RECIPES,
     shape: tuple[int, int] = SHAPE,
 ) -> Estimate:
-    """Say what a training step takes under each compressor, and from which bandwidth on none pays.
+    """Estimate a training step under each compressor, and below which bandwidth it pays.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def estimate(
     parsed = [(text, _parsed(text)) for text in compressors]
     link = Link.of_line(line, latency)
     buckets = bucket_count(4 * parameters)
-    dense = dense_cost(4 * parameters, collectives=buckets)
+    dense = Cost("sum", 4 * parameters, collectives=buckets)
     base = step_seconds(backward, dense.work(world, link), buckets)
 
     def row(found: SampleFigures) -> EstimateRow:
@@ -175,9 +175,8 @@ def estimate(
             found.decode * parameters,
             collectives=buckets * found.phases,
         )
-        encode, decode = coding_seconds(cost.reduction, cost.encode, cost.decode, world)
+        encode, decode = cost.coding(world)
         step = step_seconds(backward, cost.work(world, link), buckets)
-        below = break_even_bandwidth(cost, dense, world, latency)
         return EstimateRow(
             found.text,
             found.bits,
@@ -188,7 +187,7 @@ def estimate(
             decode,
             step,
             base / step,
-            Link.line_of(below),
+            Link.line_of(break_even_bandwidth(cost, dense, world, latency)),
         )
 
     plain = SampleFigures("dense", "sum", 32.0, 0.0, 0.0, 1, 0.0)
@@ -197,15 +196,12 @@ def estimate(
 
 
 def _parsed(text: str) -> Compressor:
-    from tensorcomp.gradients.autotune.adaptive import Adaptive
-    from tensorcomp.gradients.recipes import parse_compressor
-
+    """Return the compressor of a text; refuse one that chooses while training goes on."""
     compressor = parse_compressor(text)
     leaf = leaf_of(compressor)
     if isinstance(leaf, Adaptive):
-        candidates = ", ".join(leaf.candidates)
         raise GradientError(
             f"{text} picks the fastest of its candidates while training goes on; "
-            f"estimate these: {candidates}"
+            f"estimate these: {', '.join(leaf.candidates)}"
         )
     return compressor

@@ -1,64 +1,99 @@
-"""What an exchange of gradients costs, and whether compression pays: below which bandwidth.
+"""Predict bytes and seconds of exchanging gradients, and below which bandwidth compression pays.
 
-The formulas of single collectives are in `collective_costs`, and can be imported from here.
+Every rank gives a payload of S bytes, all by one kind of collective; α is the seconds of a message,
+β the bytes per second of a rank's link. A message costs α, and all bytes that a rank sends are
+divided by β (Hockney's model).
+
+==============  =================================================  ===================  ==========
+reduction       how                                                bytes a rank sends   messages
+==============  =================================================  ===================  ==========
+sum             ring all-reduce                                    2 (W − 1) / W · S    2 (W − 1)
+gather          ring all-gather of all payloads                    (W − 1) · S          W − 1
+reduce_scatter  sizes, shards to their owners, their means to all  2 (W − 1) / W · S    3 (W − 1)
+==============  =================================================  ===================  ==========
 
 References
 ----------
-Agarwal et al. 2022, "On the utility of gradient compression in distributed training systems".
+Hockney 1994, "The communication challenge for MPI"; Patarasuk & Yuan 2009, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations"; Agarwal et al. 2022, "On the utility of
+gradient compression in distributed training systems".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Reduction
-from tensorcomp.gradients.cost_model.collective_costs import (
-    TCP_OVERHEAD,
-    Link,
-    bytes_sent,
-    coding_seconds,
-    messages_sent,
-    seconds,
-)
 
-__all__ = [
-    "BUCKET_BYTES",
-    "TCP_OVERHEAD",
-    "WORLDS",
-    "Cost",
-    "Link",
-    "break_even_bandwidth",
-    "break_even_density",
-    "bucket_count",
-    "bytes_sent",
-    "coding_seconds",
-    "curve",
-    "dense_cost",
-    "messages_sent",
-    "seconds",
-    "step_seconds",
-]
-
+TCP_OVERHEAD = 1.05  # bytes of Ethernet frames for each byte given to a socket
 BUCKET_BYTES = 25 * 2**20  # of gradients reduced at once, DistributedDataParallel's default
-WORLDS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_MESSAGES: dict[Reduction, int] = {"sum": 2, "gather": 1, "reduce_scatter": 3}  # per other rank
+
+
+@dataclass(frozen=True)
+class Link:
+    """Describe how a rank reaches the others.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Bytes per second that a rank sends, of what is given to a socket; above 0.
+    latency : float
+        Seconds of a message without bytes.
+
+    Raises
+    ------
+    ValueError
+        If one of them is out of range.
+    """
+
+    bandwidth: float
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.bandwidth > 0:
+            raise ValueError(f"expected a bandwidth above 0 bytes/s, got {self.bandwidth!r}")
+        if not 0 <= self.latency < math.inf:
+            raise ValueError(f"expected a latency of 0 s or more, got {self.latency!r}")
+
+    @classmethod
+    def of_line(cls, bits: float, latency: float = 0.0) -> Link:
+        """Return the link that a line of so many nominal bits per second gives to TCP sockets."""
+        return cls(bits / 8 / TCP_OVERHEAD, latency)
+
+    @staticmethod
+    def line_of(bandwidth: float) -> float:
+        """Return the nominal bits per second of a line that gives sockets so many bytes."""
+        return bandwidth * 8 * TCP_OVERHEAD
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a rank has to code and to exchange in a step.
+    """Hold what a rank codes and exchanges in a step.
 
     Parameters
     ----------
     reduction : str
         ``"gather"``, ``"reduce_scatter"`` or ``"sum"``.
     payload_bytes : float
-        Bytes of its own payload; of a ``"sum"``, of all arrays that are summed.
+        Bytes of its own payload; of a ``"sum"``, of all arrays that are summed. The mean of a
+        reduce-scatter is taken to be as large.
     encode, decode : float
         Seconds of its own payload.
     collectives : int
         How many exchanges: one for each bucket, times the phases of a ``"sum"``.
+
+    Raises
+    ------
+    GradientError
+        If there is no such reduction.
+
+    Examples
+    --------
+    >>> [Cost(reduction, 1000).bytes_sent(4) for reduction in ("sum", "gather", "reduce_scatter")]
+    [1500.0, 3000.0, 1500.0]
     """
 
     reduction: Reduction
@@ -67,36 +102,44 @@ class Cost:
     decode: float = 0.0
     collectives: int = 1
 
+    def __post_init__(self) -> None:
+        if self.reduction not in _MESSAGES:
+            known = ", ".join(_MESSAGES)
+            raise GradientError(f"expected a reduction of {known}, got {self.reduction!r}")
+
     def bytes_sent(self, world: int) -> float:
-        """Return the bytes that each of `world` ranks sends."""
-        return bytes_sent(self.reduction, self.payload_bytes, world)
+        """Return the bytes that each of `world` ranks sends, without `TCP_OVERHEAD`."""
+        shares = (world - 1) if self.reduction == "gather" else 2 * (world - 1) / world
+        return float(shares * self.payload_bytes)
+
+    def messages(self, world: int) -> int:
+        """Return how many messages follow on each other in all collectives."""
+        return self.collectives * _MESSAGES[self.reduction] * (world - 1)
 
     def communication(self, world: int, link: Link) -> float:
         """Return the seconds of the exchanges."""
-        return seconds(
-            self.reduction, self.payload_bytes, world, link, collectives=self.collectives
-        )
+        return self.messages(world) * link.latency + self.bytes_sent(world) / link.bandwidth
 
-    def coding(self, world: int) -> float:
-        """Return the seconds of all encoding and decoding on a rank."""
-        return sum(coding_seconds(self.reduction, self.encode, self.decode, world))
+    def coding(self, world: int) -> tuple[float, float]:
+        """Return the seconds that a rank encodes, and that it decodes.
+
+        With ``"gather"`` it decodes all ranks' payloads; as the owner of a shard it decodes all
+        ranks' payloads of it, encodes their mean, and decodes the means of all shards.
+        """
+        if self.reduction == "gather":
+            return self.encode, self.decode * world
+        if self.reduction == "reduce_scatter":
+            return self.encode * (1 + 1 / world), self.decode * 2
+        return self.encode, self.decode
 
     def work(self, world: int, link: Link) -> float:
         """Return the seconds of coding and exchanges, one after the other."""
-        return self.coding(world) + self.communication(world, link)
+        return sum(self.coding(world)) + self.communication(world, link)
 
 
-def dense_cost(nbytes: float, *, collectives: int = 1) -> Cost:
-    """Return the cost of gradients that are summed as they are.
-
-    Parameters
-    ----------
-    nbytes : float
-        Of all gradients.
-    collectives : int
-        Buckets.
-    """
-    return Cost("sum", nbytes, collectives=collectives)
+def bucket_count(nbytes: float) -> int:
+    """Return into how many buckets gradients are divided, at least 1."""
+    return max(1, math.ceil(nbytes / BUCKET_BYTES))
 
 
 def step_seconds(backward: float, work: float, buckets: int = 1) -> float:
@@ -122,16 +165,14 @@ def step_seconds(backward: float, work: float, buckets: int = 1) -> float:
 
 
 def break_even_bandwidth(cost: Cost, dense: Cost, world: int, latency: float = 0.0) -> float:
-    """Return the bandwidth below which one way of exchanging is faster than another.
+    """Return the bandwidth in bytes per second below which one cost is less than another.
 
     The backward pass makes no difference: `step_seconds` grows with the work, whatever it hides.
 
     Parameters
     ----------
-    cost : Cost
-        Of the one.
-    dense : Cost
-        Of the other, most often `dense_cost`.
+    cost, dense : Cost
+        The latter most often ``Cost("sum", nbytes)``.
     world : int
         Ranks.
     latency : float
@@ -140,12 +181,12 @@ def break_even_bandwidth(cost: Cost, dense: Cost, world: int, latency: float = 0
     Returns
     -------
     float
-        Bytes per second. 0 if it is never faster, infinity if it always is. Where it sends more
-        bytes but takes less time to code, it is faster *above* some bandwidth: that is 0 as well.
+        0 if it is never faster, infinity if it always is. Where it sends more bytes but takes less
+        time to code, it is faster *above* some bandwidth: that is 0 as well.
 
     Examples
     --------
-    >>> break_even_bandwidth(Cost("sum", 1e6, encode=0.01), dense_cost(4e6), world=2)
+    >>> break_even_bandwidth(Cost("sum", 1e6, encode=0.01), Cost("sum", 4e6), world=2)
     300000000.0
     """
     saved = dense.bytes_sent(world) - cost.bytes_sent(world)
@@ -154,54 +195,3 @@ def break_even_bandwidth(cost: Cost, dense: Cost, world: int, latency: float = 0
     if saved <= 0:
         return 0.0
     return saved / longer if longer > 0 else math.inf
-
-
-def break_even_density(world: int, bytes_per_entry: float, bytes_per_element: float = 4.0) -> float:
-    """Return the density above which gathering sparse payloads sends more bytes than a dense sum.
-
-    Parameters
-    ----------
-    world : int
-        Ranks, 2 or more.
-    bytes_per_entry : float
-        Of a kept element: its value and its place.
-    bytes_per_element : float
-        Of a gradient that is sent as it is.
-
-    Returns
-    -------
-    float
-        2 · bytes_per_element / (W · bytes_per_entry), 1 at most.
-
-    Examples
-    --------
-    >>> break_even_density(8, 8.0), break_even_density(2, 3.0)
-    (0.125, 1.0)
-    """
-    return min(1.0, 2 * bytes_per_element / (world * bytes_per_entry))
-
-
-def bucket_count(nbytes: float, bucket_bytes: float = BUCKET_BYTES) -> int:
-    """Return into how many buckets gradients are divided, at least 1."""
-    return max(1, math.ceil(nbytes / bucket_bytes))
-
-
-def curve(
-    cost: Cost, link: Link, worlds: Iterable[int] = WORLDS
-) -> Iterator[tuple[int, float, float]]:
-    """Yield how a cost grows with the ranks: a model's figures, not measured ones.
-
-    Parameters
-    ----------
-    cost : Cost
-    link : Link
-    worlds : iterable of int
-        Numbers of ranks; the powers of 2 up to 1,024 by default.
-
-    Yields
-    ------
-    tuple of (int, float, float)
-        Ranks, bytes that each sends, seconds of coding and exchange.
-    """
-    for world in worlds:
-        yield world, cost.bytes_sent(world), cost.work(world, link)

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, StepInfo
 from tensorcomp.gradients.ddp import checkpoints
-from tensorcomp.gradients.ddp.agreement import Agreement, adaptive_in
+from tensorcomp.gradients.ddp.autotuner import Autotuner, adaptive_in
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.engine import Engine, Job
 from tensorcomp.gradients.ddp.failure_broadcast import Alarm
@@ -65,7 +65,7 @@ class GradientCompression:
         self._parameters = parameters_of(ddp_model)
         plain = [one.plain_metrics() for one in self._parameters.values()]
         self._recorder = Recorder(link, plain, observe)
-        self._agreement: Agreement | None = None
+        self._autotuner: Autotuner | None = None
         attendants: list[Any] = [RankCheck(link, check_ranks), self._recorder]
         self._reducer = Reducer(
             compressor,
@@ -77,8 +77,8 @@ class GradientCompression:
         adaptive = adaptive_in(compressor)
         if adaptive is not None:
             specs = [self._reducer.spec(one) for one in self._parameters.values()]
-            self._agreement = Agreement(adaptive, specs, link)
-            attendants.append(self._agreement)
+            self._autotuner = Autotuner(adaptive, specs, link)
+            attendants.append(self._autotuner)
         self._reducer.attendants = tuple(attendants)
         self._engine = Engine(self._reducer.run)
         self._engine.alarm = self._alarm = Alarm(
@@ -123,7 +123,7 @@ class GradientCompression:
     @property
     def choices(self) -> Mapping[str, str]:
         """The compressor that was agreed on for each parameter (`Adaptive`)."""
-        return {} if self._agreement is None else dict(self._agreement.choices)
+        return {} if self._autotuner is None else dict(self._autotuner.choices)
 
     @property
     def metrics(self) -> History:
@@ -230,8 +230,8 @@ class GradientCompression:
         loaded |= {OWNED + name: Saved(values, strict=False) for name, values in means.items()}
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
-        if self._agreement is not None:
-            self._agreement.choices = dict(state["choices"])
+        if self._autotuner is not None:
+            self._autotuner.restore(state["choices"])
 
     def close(self) -> None:
         """Compress no more: from now on gradients are averaged as they are. All ranks do it."""
@@ -289,7 +289,7 @@ class GradientCompression:
     def _begin(self) -> None:
         self._started()
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-        choices = {} if self._agreement is None else self._agreement.choices
+        choices = {} if self._autotuner is None else self._autotuner.choices
         info = StepInfo(self._reducer.steps, self._phases.phase, choices)
         self._passing = not self._reducer.begin(info, scale)
 

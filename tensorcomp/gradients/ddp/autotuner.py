@@ -1,0 +1,141 @@
+"""Choose compressors on all ranks alike, by the times of real steps (`Adaptive`)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
+from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
+from tensorcomp.gradients.base import Compressor, GradientSpec, chain
+from tensorcomp.gradients.cost_model.coding_speeds import code_once
+from tensorcomp.gradients.ddp.coding_groups import Layout, Piece
+from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.observers import Attendant, Step
+
+_PROBE_BYTES = 1 << 20  # takes longer than what a line lets through at once
+_PROBES = 4
+_CHANGED = 2.0  # times as long or as short as before: the link is another one
+_SAMPLE = 1 << 16  # elements of a tensor that are coded to measure the error
+
+
+class Autotuner(Attendant):
+    """Time steps under each plan of an `Adaptive`, and keep the fastest.
+
+    A test begins at the first step that is due, and again when the link has changed. What is chosen
+    follows from what all ranks gather, so that all choose alike.
+
+    Parameters
+    ----------
+    adaptive : Adaptive
+    specs : sequence of GradientSpec
+        Of all parameters, on this rank.
+    link : Link
+
+    Attributes
+    ----------
+    choices : mapping of str to str
+        The candidate of each parameter from the next step on.
+    """
+
+    def __init__(self, adaptive: Adaptive, specs: Sequence[GradientSpec], link: Link) -> None:
+        self.choices: Mapping[str, str] = {}
+        self._adaptive = adaptive
+        self._specs = {spec.name: spec for spec in specs}
+        self._link = link
+        self._test: SpeedupTest | None = None
+        self._before: Mapping[str, str] = {}
+        self._probed = 0.0  # seconds at the last test
+        self._errors: dict[str, dict[str, float]] = {}
+        self._due = False
+        self._began = 0.0
+
+    def restore(self, choices: Mapping[str, str]) -> None:
+        """Go on from choices that were saved."""
+        self.choices, self._test = dict(choices), None
+
+    def wants(self, step: Step) -> bool:
+        """Take the time of the step before, and return whether something is to be decided."""
+        now = time.perf_counter()
+        if self._test is None:
+            self._due = self._link.world > 1 and self._adaptive.is_due(step.info.step)
+        else:
+            self._test.record(now - self._began)
+            self.choices = self._test.plan
+            self._due = self._test.done
+        self._began = now
+        self._errors = {}
+        return self._due
+
+    def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
+        """Measure the error of each candidate where it is bounded."""
+        if not self._due or self._test is not None or self._adaptive.max_rel_l2 is None:
+            return
+        for piece in (piece for unit in layout.units for piece in unit.pieces):
+            sample = _sample(piece, values)
+            if piece.stop - piece.start < MIN_ELEMENTS or not np.isfinite(sample).all():
+                continue
+            known = self._specs[piece.name]
+            spec = GradientSpec(known.name, sample.shape, known.dtype, known.role, known.worker)
+            for text, one in self._adaptive.candidates.items():
+                error = code_once(one, sample, one.init(spec)).error
+                self._errors.setdefault(text, {})[piece.name] = error
+
+    def ended(self, step: Step) -> None:
+        """Begin a test if the link has changed, or choose by one that is done."""
+        if not self._due or step.flagged:
+            return
+        if self._test is not None:
+            self._choose(self._test)
+            return
+        probe = self._probe()
+        if self._probed / _CHANGED <= probe <= self._probed * _CHANGED:
+            return
+        self._probed, self._before = probe, self.choices
+        plans = self._adaptive.plans(self._specs.values(), self._all_errors())
+        self._test = SpeedupTest(plans) if len(plans) > 1 else None
+        self.choices = plans[0]
+
+    def _choose(self, test: SpeedupTest) -> None:
+        rows = self._link.all_gather_bytes(test.medians().tobytes(), "step times")
+        seconds = np.stack([row.view(np.float64) for row in rows])
+        used = next((i for i, plan in enumerate(test.plans) if plan == self._before), None)
+        self.choices = test.plans[fastest(seconds, used, self._adaptive.hysteresis)]
+        self._test = None
+
+    def _probe(self) -> float:
+        """Return the seconds of a collective that nobody is late for, the same on all ranks."""
+        own = min(self._link.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
+        rows = self._link.all_gather_bytes(np.float64(own).tobytes(), "probe")
+        return float(min(row.view(np.float64)[0] for row in rows))
+
+    def _all_errors(self) -> dict[str, dict[str, float]]:
+        """Return the largest error on any rank of each candidate and tensor."""
+        rows = self._link.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
+        found: dict[str, dict[str, float]] = {}
+        for row in rows:
+            for text, errors in json.loads(row.tobytes()).items():
+                worst = found.setdefault(text, {})
+                for name, error in errors.items():
+                    worst[name] = max(error, worst.get(name, 0.0))
+        return found
+
+
+def adaptive_in(compressor: Compressor) -> Adaptive | None:
+    """Return what chooses in a compressor, if anything does."""
+    return next((one for one in chain(compressor) if isinstance(one, Adaptive)), None)
+
+
+def _sample(piece: Piece, values: np.ndarray) -> np.ndarray:
+    """Return the first elements of a gradient: whole rows where a row is not too long."""
+    flat = values[piece.start : piece.stop]
+    if flat.size <= _SAMPLE:
+        return flat.reshape(piece.shape)
+    row = flat.size // piece.shape[0]
+    if row > _SAMPLE:
+        return flat[:_SAMPLE]
+    rows = _SAMPLE // row
+    return flat[: rows * row].reshape(rows, *piece.shape[1:])
