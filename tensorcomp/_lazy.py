@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import _ast  # the parser alone; `ast` takes milliseconds to import
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's ``__getattr__`` and ``__dir__``.
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, from its stub.
+
+    The stub ``__init__.pyi`` says each name once, for type checkers and for this function:
+    ``from module import name as name``.
 
     Parameters
     ----------
     package : str
         Its ``__name__``.
-    homes : mapping of str to str
-        Each public name, and the module that defines it.
     """
-    names = vars(sys.modules[package])
+    module = sys.modules[package]
+    stub = Path(module.__path__[0], "__init__.pyi")
+    source = module.__spec__.loader.get_data(str(stub))  # type: ignore[union-attr]
+    tree: Any = compile(source, str(stub), "exec", _ast.PyCF_ONLY_AST)
+    homes = {
+        alias.asname: (str(statement.module), alias.name)
+        for statement in tree.body
+        if isinstance(statement, _ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname
+    }
 
     def get(name: str) -> Any:
-        home = homes.get(name)
-        if home is None:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home), name)
-        names[name] = value
+        home, original = homes[name]
+        value = getattr(importlib.import_module(home), original)
+        setattr(module, name, value)
         return value
 
-    def listed() -> list[str]:
-        return sorted({*names, *homes})
-
-    return get, listed
+    names = sorted(homes)
+    return get, lambda: names, names
