@@ -1,19 +1,81 @@
-"""The errors that tensorcomp raises, one class a room.
+"""Errors that tensorcomp raises, one class per area.
 
-Every message says what is wrong, where (file, tensor, byte) and what to do about it, in one line.
+Every message says what is wrong, where (file, tensor, chunk) and what to do about it, in one line.
 """
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+from tensorcomp._names import shown
 
 
 class TensorcompError(Exception):
-    """Base class of every error that tensorcomp raises on purpose."""
+    """Base class of every error that tensorcomp raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what to do, without the place; `str` puts the place in front.
+    path : str or path-like, optional
+        The file.
+    tensor : str, optional
+        The tensor's name.
+    chunk : int, optional
+        The chunk's number in the tensor.
+
+    Examples
+    --------
+    >>> print(FormatError("is damaged", path="a.tc.safetensors", tensor="w", chunk=2))
+    a.tc.safetensors: tensor 'w', chunk 2: is damaged
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        tensor: str | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = None if path is None else str(path)
+        self.tensor = tensor
+        self.chunk = chunk
+
+    def at(
+        self,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        tensor: str | None = None,
+        chunk: int | None = None,
+    ) -> Self:
+        """Fill in the fields that are not known yet, and return the error."""
+        if self.path is None and path is not None:
+            self.path = str(path)
+        if self.tensor is None:
+            self.tensor = tensor
+        if self.chunk is None:
+            self.chunk = chunk
+        return self
+
+    def __str__(self) -> str:
+        tensor = [] if self.tensor is None else [f"tensor {shown(self.tensor)}"]
+        chunk = [] if self.chunk is None else [f"chunk {self.chunk}"]
+        places = [] if self.path is None else [self.path]
+        if tensor or chunk:
+            places.append(", ".join(tensor + chunk))
+        return ": ".join([*places, self.message])
 
 
 class CodecError(TensorcompError):
-    """A payload is damaged, or a codec was given an array or an argument that it cannot take."""
+    """A payload is damaged, or a codec cannot take an array or an argument."""
 
 
 class NotRepresentable(CodecError):
-    """A transform cannot represent this array exactly; the planner then takes its next choice."""
+    """A transform cannot represent an array exactly; the planner takes its next choice."""
 
 
 class FormatError(TensorcompError):
@@ -21,15 +83,53 @@ class FormatError(TensorcompError):
 
 
 class PlanError(TensorcompError):
-    """No tree fits the tensor under the budget, or a tree's text cannot be understood."""
+    """No tree fits a tensor under its budget, or a tree's text is invalid."""
 
 
-class UnknownCodecError(CodecError, PlanError):
-    """A tree names a codec that neither tensorcomp nor an installed package has."""
+class UnknownCodecError(PlanError, CodecError):
+    """Neither tensorcomp nor an installed package has a codec of this id.
+
+    Parameters
+    ----------
+    message : str
+    codec : str
+        The id.
+    known : tuple of str
+        Ids of all codecs.
+    """
+
+    def __init__(self, message: str = "", *, codec: str = "", known: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.codec = codec
+        self.known = known
 
 
 class InfeasibleBudgetError(PlanError):
-    """No choice of trees meets the budget, such as a size below what the codecs can reach."""
+    """A file cannot be as small as its budget asks for.
+
+    Parameters
+    ----------
+    message : str
+    requested_bytes : int
+        Largest size that the budget allows.
+    least_bytes : int
+        Size of the smallest file that was found, or about that.
+    protected_bytes : int, optional
+        Bytes of it that no smaller budget changes: tensors stored exactly, and the header.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        requested_bytes: int = 0,
+        least_bytes: int = 0,
+        protected_bytes: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.requested_bytes = requested_bytes
+        self.least_bytes = least_bytes
+        self.protected_bytes = protected_bytes
 
 
 class CheckpointError(TensorcompError):
@@ -41,8 +141,8 @@ class PruningError(TensorcompError):
 
 
 class GradientError(TensorcompError):
-    """Gradients cannot be compressed or exchanged as asked; on all ranks alike."""
+    """Gradients cannot be compressed or exchanged as asked; raised on all ranks alike."""
 
 
 class VerificationError(TensorcompError):
-    """Decoded bytes differ from what the manifest, or the original, says they are."""
+    """Decoded bytes differ from what the manifest, or the original, says."""

@@ -77,14 +77,14 @@ def decompress(
 
 def _restored_file(source: Path, file: CompressedFile) -> Path:
     if not source.name.endswith(COMPRESSED):
-        raise CheckpointError(f"{source}: its name does not end in {COMPRESSED}; say -o")
+        raise CheckpointError(f"its name does not end in {COMPRESSED}; say -o", path=source)
     return source.with_name(restored_name(source.name, file.manifest.recipe.kind))
 
 
 def _restored_folder(source: Path) -> Path:
     resolved = source.resolve()
     if not resolved.name.endswith(FOLDER):
-        raise CheckpointError(f"{source}: its name does not end in {FOLDER}; say -o")
+        raise CheckpointError(f"its name does not end in {FOLDER}; say -o", path=source)
     return resolved.with_name(resolved.name.removesuffix(FOLDER))
 
 
@@ -99,9 +99,8 @@ def _restore_file(
         try:
             restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
         except (CheckpointError, FormatError) as error:
-            if file.where in str(error) or str(partial) in str(error):
-                raise
-            raise type(error)(f"{file.where}: {error}") from error
+            error.at(path=file.where)
+            raise
 
 
 class _Decoder:

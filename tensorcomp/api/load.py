@@ -134,8 +134,9 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
         arena = empty_in_large_pages(sum(sizes))
     except MemoryError as error:
         raise CheckpointError(
-            f"{file.where}: its tensors take {sum(sizes)} bytes, more memory than there is; "
-            "take them one by one by safe_open"
+            f"its tensors take {sum(sizes)} bytes, more memory than there is; "
+            "take them one by one by safe_open",
+            path=file.where,
         ) from error
     starts: dict[str, int] = {}
     jobs: list[Job] = []

@@ -68,7 +68,7 @@ def sniff(path: Path) -> Kind:
     with reading(path), path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if not size:
-        raise CheckpointError(f"{path}: is empty; download or save it again")
+        raise CheckpointError("is empty; download or save it again", path=path)
     if head.startswith(ZIP_MAGICS):
         return _zip_kind(path)
     if head.startswith(TORCH_LEGACY_MAGIC):
@@ -80,10 +80,13 @@ def sniff(path: Path) -> Kind:
         return "safetensors"
     other = _other(head)
     if other is not None:
-        raise CheckpointError(f"{path}: is {other}")
+        raise CheckpointError(f"is {other}", path=path)
     if header_follows:
         return "safetensors"  # with a false length: the parser says so
-    raise CheckpointError(f"{path}: is of no known format (it begins with {head[:8]!r}); {_ADVICE}")
+    raise CheckpointError(
+        f"is of no known format (it begins with {head[:8]!r}); {_ADVICE}",
+        path=path,
+    )
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
@@ -95,8 +98,9 @@ def open_zip(path: Path) -> zipfile.ZipFile:
             return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise CheckpointError(
-            f"{path}: a zip archive whose directory is missing or damaged, as when a download or a "
-            f"full disk cut it short ({error}); get it again"
+            f"a zip archive whose directory is missing or damaged, as when a download or a "
+            f"full disk cut it short ({error}); get it again",
+            path=path,
         ) from error
 
 
@@ -106,7 +110,7 @@ def _zip_kind(path: Path) -> Kind:
     folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "data.pkl"}
     if any(f"{folder}/constants.pkl".lstrip("/") in names for folder in folders):
         raise CheckpointError(
-            f"{path}: is a TorchScript program; save the state_dict() of torch.jit.load(path)"
+            "is a TorchScript program; save the state_dict() of torch.jit.load(path)", path=path
         )
     if folders:
         return "torch"
@@ -114,8 +118,9 @@ def _zip_kind(path: Path) -> Kind:
     if not names or any(name.endswith(".npy") for name in names):
         return "npz"
     raise CheckpointError(
-        f"{path}: is a zip archive that holds {shown(names[0])}, not a torch or NumPy checkpoint; "
-        "unpack it first"
+        f"is a zip archive that holds {shown(names[0])}, not a torch or NumPy checkpoint; "
+        "unpack it first",
+        path=path,
     )
 
 

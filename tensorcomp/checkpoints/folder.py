@@ -70,7 +70,7 @@ def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
         names = [file.name for file in files if file.parent == folder]
         weights.update(folder / name for name in _folder_weights(root / folder, names))
     if not weights:
-        raise CheckpointError(f"{root}: holds no .safetensors, .bin, .pt or .pth checkpoint")
+        raise CheckpointError("holds no .safetensors, .bin, .pt or .pth checkpoint", path=root)
     return CheckpointFolder(
         root,
         tuple(Path(file) for file in files if file in weights),
@@ -111,7 +111,7 @@ def _walk(
         real = here.resolve()
         entries = sorted(entry.name for entry in here.iterdir())
     if real in ancestors:
-        raise CheckpointError(f"{here}: is a link to a folder that holds it; remove it")
+        raise CheckpointError("is a link to a folder that holds it; remove it", path=here)
     for name in entries:
         entry = here / name
         if not entry.is_dir():

@@ -60,21 +60,22 @@ def read_index(path: Path) -> Index | None:
     if match is None:
         return None
     if file_size(path) > _MAX_INDEX_BYTES:
-        raise CheckpointError(f"{path}: is too large for an index of shards")
+        raise CheckpointError("is too large for an index of shards", path=path)
     try:
         with reading(path):
             content: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is not valid JSON: {error}") from error
+        raise CheckpointError(f"is not valid JSON: {error}", path=path) from error
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict):
-        raise CheckpointError(f'{path}: has no "weight_map" of tensors to shards')
+        raise CheckpointError('has no "weight_map" of tensors to shards', path=path)
     shards = set()
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str) or not _is_plain_name(shard):
             raise CheckpointError(
-                f"{path}: says that tensor {shown(tensor)} is in {shown(shard)}, which is not the "
-                "name of a file beside it"
+                f"says that tensor {shown(tensor)} is in {shown(shard)}, which is not the "
+                "name of a file beside it",
+                path=path,
             )
         shards.add(shard)
     return Index(path.parent, str(path), frozenset(shards), weight_map, match["whole"])
@@ -117,15 +118,17 @@ def check_shards(index: Index, present: Collection[str]) -> None:
     missing = sorted(index.shards.difference(present))
     if missing:
         raise CheckpointError(
-            f"{index.where}: {len(missing)} of {len(index.shards)} shards are missing: "
-            f"{listed(missing)}; download them"
+            f"{len(missing)} of {len(index.shards)} shards are missing: "
+            f"{listed(missing)}; download them",
+            path=index.where,
         )
     if index.weight_map is not None:
         stale = sorted(name for name in present if _is_passed_over(name, index))
         if stale:
             raise CheckpointError(
-                f"{index.where}: is stale: it does not name {listed(stale)} beside it; remove the "
-                "index or those files, whichever is old"
+                f"is stale: it does not name {listed(stale)} beside it; remove the "
+                "index or those files, whichever is old",
+                path=index.where,
             )
     if all(name.endswith(".safetensors") for name in index.shards):
         _check_tensors(index)
@@ -142,8 +145,9 @@ def _check_tensors(index: Index) -> None:
             other = holders.setdefault(info.name, shard)
             if other != shard:
                 raise CheckpointError(
-                    f"{index.where}: tensor {shown(info.name)} stands in both {shown(other)} and "
-                    f"{shown(shard)}; remove one of them"
+                    f"tensor {shown(info.name)} stands in both {shown(other)} and "
+                    f"{shown(shard)}; remove one of them",
+                    path=index.where,
                 )
     if index.weight_map is None:
         return
@@ -151,14 +155,16 @@ def _check_tensors(index: Index) -> None:
     if lacking:
         shard = index.weight_map[lacking[0]]
         raise CheckpointError(
-            f"{index.where}: {len(lacking)} tensors are not in the shards that it names: "
-            f"{listed(lacking)} (the first should be in {shown(shard)}); download both again"
+            f"{len(lacking)} tensors are not in the shards that it names: "
+            f"{listed(lacking)} (the first should be in {shown(shard)}); download both again",
+            path=index.where,
         )
     unknown = [name for name in holders if name not in index.weight_map]
     if unknown:
         raise CheckpointError(
-            f"{index.where}: is stale: it lacks {len(unknown)} tensors that the shards hold: "
-            f"{listed(unknown)}; write it again"
+            f"is stale: it lacks {len(unknown)} tensors that the shards hold: "
+            f"{listed(unknown)}; write it again",
+            path=index.where,
         )
 
 

@@ -88,7 +88,9 @@ def codec_class(name: str) -> type[Codec]:
         return _checked(name, _loaded(found[0]))
     known = codec_ids()
     raise UnknownCodecError(
-        f"no codec is called {name[:60]!r}; known: {', '.join(known)}{suggestion(name, known)}"
+        f"no codec is called {name[:60]!r}; known: {', '.join(known)}{suggestion(name, known)}",
+        codec=name,
+        known=tuple(known),
     )
 
 

@@ -70,7 +70,7 @@ def _class_of(name: str, place: str) -> type[Codec]:
     try:
         return codec_class(name)
     except UnknownCodecError as error:
-        raise UnknownCodecError(f"{place}{error}") from None
+        raise UnknownCodecError(f"{place}{error}", codec=error.codec, known=error.known) from None
 
 
 def build_node(cls: type[Codec], config: Mapping[str, Any], children: Mapping[str, Node]) -> Node:

@@ -86,7 +86,7 @@ class Blob:
         end = data.size - index_bytes(chunks, version)
         if end < 0:
             raise FormatError(
-                f"tensor {name!r}: {data.size} bytes cannot hold an index of {chunks} chunks"
+                f"{data.size} bytes cannot hold an index of {chunks} chunks", tensor=name
             )
         if is_short(chunks, version):
             return cls(data, (_NOTHING, (0, end, _CHECKSUM.unpack_from(data, end)[0])), name)
@@ -97,7 +97,7 @@ class Blob:
             start += size
         if start != end:
             raise FormatError(
-                f"tensor {name!r}: its chunks take {start} bytes, its blob has {end} for them"
+                f"its chunks take {start} bytes, its blob has {end} for them", tensor=name
             )
         return cls(data, tuple(parts), name)
 
@@ -126,7 +126,5 @@ class Blob:
         data = self.data[start:stop]
         if xxhash.xxh3_64_intdigest(data) != checksum:
             which = f"chunk {part - 1}" if part else "what its chunks share"
-            raise FormatError(
-                f"tensor {self.name!r}: the checksum of {which} is wrong; it is damaged"
-            )
+            raise FormatError(f"the checksum of {which} is wrong; it is damaged", tensor=self.name)
         return data

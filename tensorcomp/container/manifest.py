@@ -166,10 +166,11 @@ def manifest_from_text(text: str, where: str) -> Manifest:
     """
     try:
         envelope = json.loads(text)
-        plain = _unpacked(envelope, where)
+        plain = _unpacked(envelope)
         return _from_json(json.loads(plain), envelope["format"])
     except FormatError as error:
-        raise FormatError(str(error) if where in str(error) else f"{where}: {error}") from error
+        error.at(path=where)
+        raise
     except (
         ValueError,
         KeyError,
@@ -180,17 +181,17 @@ def manifest_from_text(text: str, where: str) -> Manifest:
         ZstdError,
     ) as error:
         raise FormatError(
-            f"{where}: its manifest is damaged ({type(error).__name__}: {error})"
+            f"its manifest is damaged ({type(error).__name__}: {error})", path=where
         ) from error
 
 
-def _unpacked(envelope: Any, where: str) -> bytes:
+def _unpacked(envelope: Any) -> bytes:
     version = envelope["format"]
     if not isinstance(version, int) or version < 1:
-        raise FormatError(f"{where}: its format version is {version!r}")
+        raise FormatError(f"its format version is {version!r}")
     if version > FORMAT_VERSION:
         raise FormatError(
-            f"{where}: written in format {version}, this tensorcomp reads up to {FORMAT_VERSION}; "
+            f"written in format {version}, this tensorcomp reads up to {FORMAT_VERSION}; "
             "install a newer one"
         )
     packed = base64.b64decode(envelope["manifest"], validate=True)

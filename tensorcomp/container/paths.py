@@ -53,7 +53,7 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
     """
     with open_checkpoint(path) as checkpoint:
         if is_compressed(checkpoint):
-            raise CheckpointError(f"{path}: tensorcomp has compressed it already")
+            raise CheckpointError("tensorcomp has compressed it already", path=path)
         yield checkpoint
 
 
@@ -72,7 +72,7 @@ def refuse_itself(source: Path, target: Path) -> None:
         If it is.
     """
     if target.exists() and source.exists() and target.samefile(source):
-        raise CheckpointError(f"{source}: the output would replace the input; give another by -o")
+        raise CheckpointError("the output would replace the input; give another by -o", path=source)
 
 
 def refuse_overlap(source: Path, target: Path) -> None:
@@ -85,9 +85,9 @@ def refuse_overlap(source: Path, target: Path) -> None:
     """
     inner, outer = source.resolve(), target.resolve()
     if outer.is_relative_to(inner):
-        raise CheckpointError(f"{target}: lies in the input folder; give another by -o")
+        raise CheckpointError("lies in the input folder; give another by -o", path=target)
     if inner.is_relative_to(outer):
-        raise CheckpointError(f"{target}: holds the input folder; give another by -o")
+        raise CheckpointError("holds the input folder; give another by -o", path=target)
 
 
 def decoded_bytes(files: list[Path]) -> int:
@@ -109,5 +109,5 @@ def compressed_files(folder: Path) -> list[Path]:
     """
     found = sorted(file for file in folder.rglob(f"*{COMPRESSED}") if file.is_file())
     if not found:
-        raise CheckpointError(f"{folder}: holds no *{COMPRESSED} file")
+        raise CheckpointError(f"holds no *{COMPRESSED} file", path=folder)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import mmap
 import threading
@@ -73,15 +74,16 @@ class CompressedFile:
         text = (self._header.metadata or {}).get(METADATA_KEY)
         if text is None:
             raise FormatError(
-                f"{self.where}: is a safetensors file, but not one that tensorcomp compressed"
+                "is a safetensors file, but not one that tensorcomp compressed", path=self.where
             )
         self.manifest: Manifest = manifest_from_text(text, self.where)
         stored, held = self.manifest.blobs.keys(), self._header.offsets.keys()
         if stored != held:
             odd = sorted(stored ^ held)[0]
             raise FormatError(
-                f"{self.where}: tensor {shown(odd)} is in the "
-                f"{'manifest' if odd in stored else 'file'} only"
+                f"is in the {'manifest' if odd in stored else 'file'} only",
+                path=self.where,
+                tensor=odd,
             )
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
@@ -113,8 +115,9 @@ class CompressedFile:
         stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
         if (claimed := sum(stored)) > limit:
             raise FormatError(
-                f"{self.where}: {self.nbytes} bytes that claim to be {claimed} once decoded, more "
-                f"than the limit of {limit}; if you trust the file, set max_bytes (--max-bytes)"
+                f"{self.nbytes} bytes that claim to be {claimed} once decoded, more than the limit "
+                f"of {limit}; if you trust the file, set max_bytes (--max-bytes)",
+                path=self.where,
             )
 
     def record(self, name: str) -> TensorRecord:
@@ -127,7 +130,7 @@ class CompressedFile:
         """
         found = self.manifest.tensors.get(self.manifest.aliases.get(name, name))
         if found is None:
-            raise FormatError(f"{self.where}: has no tensor {shown(name)}")
+            raise FormatError(f"has no tensor {shown(name)}", path=self.where)
         return found
 
     def blob_bytes(self, name: str) -> int:
@@ -180,7 +183,7 @@ class CompressedFile:
                     del decoded[next(iter(decoded))]
             decoded[name] = whole
         if isinstance(whole, TensorcompError):
-            raise type(whole)(*whole.args)  # anew, since a traceback grows whenever it is raised
+            raise copy.copy(whole)  # since a traceback grows whenever it is raised
         return whole[slice(*span)]
 
     def _decode_bundle(self, name: str, bundle: TensorBlob) -> np.ndarray | TensorcompError:
@@ -190,7 +193,7 @@ class CompressedFile:
         except TensorcompError as error:
             return error
         if whole[self.manifest.layout.filled[name] :].any():
-            return FormatError(f"{self.where}: {shown(name)} holds more than its tensors")
+            return FormatError("holds more than its tensors", path=self.where, tensor=name)
         return whole
 
     def _coder(self, record: TensorRecord, blob: Blob) -> ChunkCoder:
@@ -206,7 +209,7 @@ class CompressedFile:
         try:
             return tuple(parse_tree(self.manifest.trees[index].tree) for index in used)
         except PlanError as error:
-            raise FormatError(f"{self.where}: tensor {shown(record.name)}: {error}") from error
+            raise FormatError(error.message, path=self.where, tensor=record.name) from error
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes chunk by chunk, flat uint8, and check their digest at the end.
@@ -254,7 +257,7 @@ def _size(decoded: np.ndarray | TensorcompError) -> int:
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:
     kind = sniff(path)  # which says what the file is, if it is no checkpoint at all
     if kind != "safetensors":
-        raise FormatError(f"{path}: is a checkpoint of kind {kind!r}, not a compressed one")
+        raise FormatError(f"is a checkpoint of kind {kind!r}, not a compressed one", path=path)
     with reading(path), path.open("rb") as file:
         header = read_header(file, size, str(path))
         try:

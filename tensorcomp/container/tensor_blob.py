@@ -12,7 +12,6 @@ from typing import NoReturn, Protocol
 import numpy as np
 import xxhash
 
-from tensorcomp._names import shown
 from tensorcomp.codecs.base import Codec
 from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import Blob, blob_index
@@ -220,7 +219,7 @@ class TensorBlob:
             blob = Blob.open(data, grid.count, name)
             shared = blob.shared()
         except FormatError as error:
-            raise CodecError(str(error)) from error
+            raise CodecError(error.message, tensor=error.tensor) from error
         coder = ChunkCoder.unpack(trees, shared) if shared else ChunkCoder.alone(trees)
         return cls(grid, blob, coder)
 
@@ -246,7 +245,7 @@ class TensorBlob:
             self._coder.decode_into(payload, out)
         except TensorcompError as error:
             if self.record is None:
-                raise CodecError(str(error)) from error
+                raise CodecError(error.message, tensor=error.tensor, chunk=index) from error
             raise_located(error, self._where, self.record.name, index)
         return out
 
@@ -273,8 +272,9 @@ class TensorBlob:
         assert self.record is not None
         if found[:DIGEST_DIGITS] != self.record.digest:
             raise VerificationError(
-                f"{self._where}: tensor {shown(self.record.name)} decodes to other bytes than were "
-                "compressed"
+                "decodes to other bytes than were compressed",
+                path=self._where,
+                tensor=self.record.name,
             )
 
 
@@ -328,10 +328,7 @@ class BundleMember:
 def raise_located(
     error: TensorcompError, where: str, name: str, chunk: int | None = None
 ) -> NoReturn:
-    """Raise an error that says in which file, and for a CodecError in which tensor and chunk."""
-    place = f"{where}: tensor {shown(name)}" + ("" if chunk is None else f", chunk {chunk}")
+    """Raise an error that says in which file, tensor and chunk it was found."""
     if isinstance(error, CodecError):
-        raise FormatError(f"{place}: {error}") from error
-    if isinstance(error, FormatError) and not str(error).startswith(where):
-        raise FormatError(f"{where}: {error}") from error
-    raise error
+        raise FormatError(error.message, path=where, tensor=name, chunk=chunk) from error
+    raise error.at(path=where)

@@ -15,7 +15,7 @@ from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.nf4 import Nf4
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import GradientError, PlanError
+from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
@@ -103,7 +103,7 @@ def _wire_tree(text: str) -> Node:
         tree = parse_tree(text)
     except PlanError as error:
         named = f"; compressors that are no trees: {', '.join(sorted(RECIPES))}"
-        unknown = str(error).startswith("no codec is called")
+        unknown = isinstance(error, UnknownCodecError)
         raise GradientError(f"{error}{named if unknown else ''}") from error
     for codec in tree.walk():
         # A sparse tree's mask is coded by what codes positions.

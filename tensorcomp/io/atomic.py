@@ -77,13 +77,13 @@ def _is_still(descriptor: int, path: Path) -> bool:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Raise a CheckpointError if `path` exists and may not be replaced."""
     if path.is_dir():
-        raise CheckpointError(f"{path}: is a folder; give another name by -o")
+        raise CheckpointError("is a folder; give another name by -o", path=path)
     if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path}: is a device or a pipe, no regular file; -o names another")
+        raise CheckpointError("is a device or a pipe, no regular file; -o names another", path=path)
     if path.exists() and not force:
-        raise CheckpointError(f"{path}: exists already; --force replaces it, -o names another")
+        raise CheckpointError("exists already; --force replaces it, -o names another", path=path)
     if not path.parent.is_dir():
-        raise CheckpointError(f"{path}: there is no folder {path.parent}")
+        raise CheckpointError(f"there is no folder {path.parent}", path=path)
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -95,7 +95,7 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise CheckpointError(f"{path}: another run is writing it") from None
+        raise CheckpointError("another run is writing it", path=path) from None
     except OSError:
         return
 
@@ -146,10 +146,10 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
 
 def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
     if path.exists() and not path.is_dir():
-        raise CheckpointError(f"{path}: exists already and is no folder; -o names another")
+        raise CheckpointError("exists already and is no folder; -o names another", path=path)
     if path.exists() and not force:
         raise CheckpointError(
-            f"{path}: exists already; --force replaces a folder, -o names another"
+            "exists already; --force replaces a folder, -o names another", path=path
         )
     known = set(names)
     for found in sorted(path.rglob("*")) if path.exists() else ():
@@ -157,8 +157,9 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
         is_folder = found.is_dir() and not found.is_symlink()
         if not is_folder and relative not in known and not is_temporary(found):
             raise CheckpointError(
-                f"{path}: holds {shown(str(relative))}, which the output does not, and would be "
-                "lost; move it away, or name another folder by -o"
+                f"holds {shown(str(relative))}, which the output does not, and would be "
+                "lost; move it away, or name another folder by -o",
+                path=path,
             )
 
 

@@ -19,9 +19,9 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {_reason(error)}") from error
+        raise CheckpointError(f"cannot be read: {_reason(error)}", path=path) from error
     except MemoryError as error:
-        raise CheckpointError(f"{path}: not enough memory to read it") from error
+        raise CheckpointError("not enough memory to read it", path=path) from error
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {_reason(error)}") from error
+        raise CheckpointError(f"cannot be written: {_reason(error)}", path=path) from error
 
 
 def file_size(path: Path) -> int:
@@ -42,15 +42,17 @@ def file_size(path: Path) -> int:
         If nothing is there, or it is a folder, a device or a pipe, or may not be read.
     """
     if "\0" in str(path):
-        raise CheckpointError(f"{shown(path)}: a path cannot hold a NUL character")
+        raise CheckpointError("a path cannot hold a NUL character", path=shown(path))
     with reading(path):
         if path.is_symlink() and not path.exists():
-            raise CheckpointError(f"{path}: a link to a file that is not there; download it again")
+            raise CheckpointError(
+                "a link to a file that is not there; download it again", path=path
+            )
         status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        raise CheckpointError(f"{path}: is a folder where a file was expected")
+        raise CheckpointError("is a folder where a file was expected", path=path)
     if not stat.S_ISREG(status.st_mode):
-        raise CheckpointError(f"{path}: is not a regular file; copy its data to one first")
+        raise CheckpointError("is not a regular file; copy its data to one first", path=path)
     return status.st_size
 
 

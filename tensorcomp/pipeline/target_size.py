@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.pipeline.result import Report, TensorReport
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
@@ -46,7 +46,7 @@ def write_within(
 
     Raises
     ------
-    PlanError
+    InfeasibleBudgetError
         If the size cannot be kept.
     """
     order = [key for names in keys for key in names.values()]
@@ -100,7 +100,7 @@ def write_obeying(
 
     Raises
     ------
-    PlanError
+    InfeasibleBudgetError
         If the size cannot be kept.
     """
     for _ in range(_PASSES):
@@ -119,7 +119,12 @@ def write_obeying(
         octaves = 8 * (total - _ROOM * most) / max(sum(elements[key] for key in movable), 1)
         grown = {key: _grown(plan.tensors[key], 2 ** min(octaves, 8.0)) for key in movable}
         plan = replace(plan, tensors={**plan.tensors, **grown})
-    raise PlanError(f"the plan takes {total:,} bytes; its budget allows {most:,}")
+    assert most is not None
+    raise InfeasibleBudgetError(
+        f"the plan takes {total:,} bytes; its budget allows {most:,}",
+        requested_bytes=most,
+        least_bytes=total,
+    )
 
 
 def _may_grow(tensor: TensorPlan) -> bool:

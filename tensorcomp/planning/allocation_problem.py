@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.planning.allocation import allocate, least_bits
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
@@ -96,7 +96,7 @@ class Draft:
 
         Raises
         ------
-        PlanError
+        InfeasibleBudgetError
             If samples tell that even the cheapest options take far more.
         """
         if most_bytes is None:
@@ -127,11 +127,14 @@ class Draft:
         if least > most_bytes * _DOUBT and not self.measured:
             raise self.impossible(int(least * _CAUTION), most_bytes)
 
-    def impossible(self, least: int, most_bytes: int) -> PlanError:
+    def impossible(self, least: int, most_bytes: int) -> InfeasibleBudgetError:
         """Return the error that says which size is possible, if not that of the budget."""
-        return PlanError(
+        return InfeasibleBudgetError(
             f"a file of {most_bytes:,} bytes is not possible; the smallest one takes about "
-            f"{self.budget.nearest(least, most_bytes, self.weights)}"
+            f"{self.budget.nearest(least, most_bytes, self.weights)}",
+            requested_bytes=most_bytes,
+            least_bytes=least,
+            protected_bytes=self.overhead + self.fixed_bytes,
         )
 
     def corrected(

@@ -197,7 +197,7 @@ def test_damaged_headers_are_refused(attack: str, tmp_path: Path) -> None:
         archive.writestr("a.npy", data)
     with pytest.raises(CheckpointError, match=message) as caught:
         open_checkpoint(path)
-    assert str(caught.value).startswith(f"{path}: 'a.npy': ")
+    assert str(caught.value).startswith(f"{path}: tensor 'a.npy': ")
     assert "\n" not in str(caught.value)
 
 

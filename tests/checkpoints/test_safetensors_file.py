@@ -177,8 +177,8 @@ def test_damaged_recipes_are_format_errors(file: Path, tmp_path: Path, decoded: 
         with pytest.raises(FormatError):
             restore(recipe, source, out)
     source.data["norm"] = source.data["norm"][:-1]
-    with pytest.raises(FormatError, match="'norm' decodes to 15"):
+    with pytest.raises(FormatError, match="'norm': decodes to 15"):
         restore(Recipe("safetensors"), source, out)
     source.data["norm"] = np.zeros(100, np.uint8)
-    with pytest.raises(FormatError, match="'norm' decodes to 100"):
+    with pytest.raises(FormatError, match="'norm': decodes to 100"):
         restore(Recipe("safetensors"), source, out)

@@ -87,11 +87,11 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "half a byte": (file_of({"a": entry("F4", [3], 0, 2)}, b"12"), "takes 1.5 bytes"),
     "overlap": (
         file_of({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 1, 3)}, b"123"),
-        "'b' begins at 1, not 2, and overlaps 'a'",
+        "'b': begins at 1, not 2, and overlaps 'a'",
     ),
     "hole": (
         file_of({"a": entry("U8", [1], 0, 1), "b": entry("U8", [1], 2, 3)}, b"123"),
-        "'b' begins at 2, not 1, and leaves a hole after 'a'",
+        "'b': begins at 2, not 1, and leaves a hole after 'a'",
     ),
     "hole at the start": (file_of({"a": entry("U8", [1], 1, 2)}, b"12"), "hole after the header"),
     "trailing bytes": (file_of({"a": entry("U8", [1], 0, 1)}, b"123"), "2 bytes follow"),

@@ -60,7 +60,7 @@ class NpyHeader:
             return None
 
 
-def read_npy_header(file: IO[bytes], where: str) -> NpyHeader:
+def read_npy_header(file: IO[bytes]) -> NpyHeader:
     """Read the header at the position of `file`.
 
     Raises
@@ -71,17 +71,17 @@ def read_npy_header(file: IO[bytes], where: str) -> NpyHeader:
     start = file.read(len(_MAGIC) + 2)
     width = _LENGTH_BYTES.get((start[-2], start[-1])) if len(start) == len(_MAGIC) + 2 else None
     if width is None or not start.startswith(_MAGIC):
-        raise CheckpointError(f"{where}: begins with {start!r}, which no .npy array does")
+        raise CheckpointError(f"begins with {start!r}, which no .npy array does")
     length = file.read(width)
     size = int.from_bytes(length, "little")
     if len(length) < width or size > _MAX_TEXT_BYTES:
         raise CheckpointError(
-            f"{where}: claims a header of {size} bytes, where NumPy allows {_MAX_TEXT_BYTES}"
+            f"claims a header of {size} bytes, where NumPy allows {_MAX_TEXT_BYTES}"
         )
     text = file.read(size)
     if len(text) < size:
-        raise CheckpointError(f"{where}: its .npy header is cut short")
-    dtype, fortran_order, shape = _parsed(text, "utf-8" if start[-2] == 3 else "latin-1", where)
+        raise CheckpointError("its .npy header is cut short")
+    dtype, fortran_order, shape = _parsed(text, "utf-8" if start[-2] == 3 else "latin-1")
     return NpyHeader(dtype, fortran_order, shape, start + length + text)
 
 
@@ -97,7 +97,7 @@ def usual_npy_header(info: TensorInfo) -> bytes:
     return file.getvalue()
 
 
-def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype, bool, tuple[int, ...]]:
+def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]]:
     try:
         fields: Any = ast.literal_eval(text.decode(encoding))
         descr, fortran_order, shape = (fields[key] for key in ("descr", "fortran_order", "shape"))
@@ -115,15 +115,15 @@ def _parsed(text: bytes, encoding: str, where: str) -> tuple[np.dtype, bool, tup
         TypeError,
         ValueError,
     ) as error:
-        raise CheckpointError(f"{where}: its .npy header is damaged: {error!r}") from error
+        raise CheckpointError(f"its .npy header is damaged: {error!r}") from error
     if dtype.hasobject:
         raise CheckpointError(
-            f"{where}: holds Python objects, and loading them could run any code; "
-            "save arrays of numbers or texts instead"
+            "holds Python objects, and loading them could run any code; "
+            "save arrays of numbers or texts instead",
         )
     sizes_fit = isinstance(shape, tuple) and all(
         type(size) is int and 0 <= size <= _INT64_MAX for size in shape
     )
     if not sizes_fit or math.prod(size or 1 for size in shape) * dtype.itemsize > _INT64_MAX:
-        raise CheckpointError(f"{where}: its .npy header has a shape that is no array's")
+        raise CheckpointError("its .npy header has a shape that is no array's")
     return dtype, bool(fortran_order), shape

@@ -81,11 +81,10 @@ class NpzFile(Checkpoint):
         try:
             member = self._members[name]
         except KeyError:
-            raise CheckpointError(f"{self.path}: has no array {shown(name)}") from None
-        where = self._where(member.entry)
-        with _unpacking(where), reading(self.path), self._archive.open(member.entry) as file:
+            raise CheckpointError(f"has no array {shown(name)}", path=self.path) from None
+        with self._opened(member.entry) as file:
             file.read(member.start)
-            data = _read_exactly(file, member.entry.file_size - member.start, where)
+            data = _read_exactly(file, member.entry.file_size - member.start)
             if member.header is not None and member.header.safetensors_dtype is not None:
                 data = _in_order(data, member.header)
         data.flags.writeable = False
@@ -117,34 +116,54 @@ class NpzFile(Checkpoint):
         taken = {METADATA_KEY}
         seen: set[str] = set()
         for entry in self._archive.infolist():
-            where = self._where(entry)
             if entry.filename in seen:
-                raise CheckpointError(f"{where}: stands twice in the archive; save it again")
+                raise self._fault(entry, "stands twice in the archive; save it again")
             seen.add(entry.filename)
             deflated = entry.compress_type == zipfile.ZIP_DEFLATED
             if entry.file_size > self.nbytes * (MAX_DEFLATE_RATIO if deflated else 1) and (
                 deflated or entry.compress_type == zipfile.ZIP_STORED
             ):
-                raise CheckpointError(
-                    f"{where}: claims {entry.file_size} bytes, more than {self.nbytes} can hold"
+                raise self._fault(
+                    entry, f"claims {entry.file_size} bytes, more than {self.nbytes} can hold"
                 )
-            member = _Member(entry, self._npy_header(entry, where))
+            member = _Member(entry, self._npy_header(entry))
             if member.header and member.start + member.header.nbytes != entry.file_size:
-                raise CheckpointError(
-                    f"{where}: its header claims {member.header.nbytes} bytes of data, not its "
-                    f"{entry.file_size - member.start}; the file is damaged"
+                raise self._fault(
+                    entry,
+                    f"its header claims {member.header.nbytes} bytes of data, not its "
+                    f"{entry.file_size - member.start}; the file is damaged",
                 )
             name = entry.filename.removesuffix(_SUFFIX)
             self._members[unique_name(name, taken)] = member
 
-    def _npy_header(self, entry: zipfile.ZipInfo, where: str) -> NpyHeader | None:
+    def _npy_header(self, entry: zipfile.ZipInfo) -> NpyHeader | None:
         if not entry.filename.endswith(_SUFFIX):
             return None
-        with _unpacking(where), reading(self.path), self._archive.open(entry) as file:
-            return read_npy_header(file, where)
+        with self._opened(entry) as file:
+            return read_npy_header(file)
 
-    def _where(self, entry: zipfile.ZipInfo) -> str:
-        return f"{self.path}: {shown(entry.filename)}"
+    @contextmanager
+    def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
+        """Open a member; what a damaged or unusual one raises becomes a `CheckpointError`."""
+        try:
+            with reading(self.path), self._archive.open(entry) as file:
+                yield file
+        except CheckpointError as error:
+            error.at(path=self.path, tensor=entry.filename)
+            raise
+        except (
+            EOFError,
+            NotImplementedError,
+            RuntimeError,  # an encrypted member
+            ValueError,
+            lzma.LZMAError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
+            raise self._fault(entry, f"cannot be unpacked: {error}; get it again") from error
+
+    def _fault(self, entry: zipfile.ZipInfo, message: str) -> CheckpointError:
+        return CheckpointError(message, path=self.path, tensor=entry.filename)
 
 
 def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
@@ -205,11 +224,13 @@ def _file_order(raw: bytes, source: TensorSource, info: TensorInfo) -> Iterator[
     header = None
     if raw:
         try:
-            header = read_npy_header(io.BytesIO(raw), shown(info.name))
+            header = read_npy_header(io.BytesIO(raw))
         except CheckpointError as error:
-            raise FormatError(f"the recipe of the .npz archive is damaged: {error}") from error
+            raise FormatError(
+                f"the recipe of the .npz archive is damaged: {error}", tensor=info.name
+            ) from error
         if header.nbytes != info.nbytes:
-            raise FormatError(f"array {shown(info.name)} does not fit its header")
+            raise FormatError("does not fit its header", tensor=info.name)
     chunks = checked_bytes(source, info)
     if header is None or header.safetensors_dtype is None or _is_plain(header):
         yield from chunks
@@ -241,31 +262,14 @@ def _info(name: str, member: _Member) -> TensorInfo:
     return TensorInfo(name, dtype, member.header.shape, nbytes)
 
 
-def _read_exactly(file: IO[bytes], count: int, where: str) -> np.ndarray:
+def _read_exactly(file: IO[bytes], count: int) -> np.ndarray:
     data = np.empty(count, np.uint8)
     done = 0
     while done < count:
         block = file.read(min(_BLOCK_BYTES, count - done))
         if not block:
-            raise CheckpointError(f"{where}: ends after {done} of {count} bytes; it is damaged")
+            raise CheckpointError(f"ends after {done} of {count} bytes; it is damaged")
         data[done : done + len(block)] = np.frombuffer(block, np.uint8)
         done += len(block)
     file.read(1)  # the archive's checksum is compared at the end of the member
     return data
-
-
-@contextmanager
-def _unpacking(where: str) -> Iterator[None]:
-    """Turn what a damaged or unusual member raises into a `CheckpointError`."""
-    try:
-        yield
-    except (
-        EOFError,
-        NotImplementedError,
-        RuntimeError,  # an encrypted member
-        ValueError,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise CheckpointError(f"{where}: cannot be unpacked: {error}; get it again") from error

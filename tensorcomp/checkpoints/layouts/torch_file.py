@@ -63,7 +63,8 @@ class TorchFile(Checkpoint):
         claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
         if claimed > limit:
             raise CheckpointError(
-                f"{path}: claims {claimed} bytes of tensors but holds {self.nbytes}; it is damaged"
+                f"claims {claimed} bytes of tensors but holds {self.nbytes}; it is damaged",
+                path=path,
             )
 
     def read(self, name: str) -> np.ndarray:
@@ -71,7 +72,7 @@ class TorchFile(Checkpoint):
         try:
             tensor = self._stored[name]
         except KeyError:
-            raise CheckpointError(f"{self.path}: has no tensor {shown(name)}") from None
+            raise CheckpointError(f"has no tensor {shown(name)}", path=self.path) from None
         data = byte_view(tensor.contiguous())
         data.flags.writeable = False
         return data
@@ -99,7 +100,7 @@ def _load(path: Path) -> tuple[Any, bool]:
     try:
         return _load_weights(path, map_file=zipped and not inflated), inflated
     except Exception as error:  # a damaged pickle can raise anything
-        raise CheckpointError(_explained(path, error)) from error
+        raise CheckpointError(_explained(error), path=path) from error
 
 
 def _load_weights(path: Path, *, map_file: bool) -> Any:
@@ -116,7 +117,7 @@ def _load_weights(path: Path, *, map_file: bool) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _explained(path: Path, error: Exception) -> str:
+def _explained(error: Exception) -> str:
     """Return one line about a failed load: the class that needs code, or what is broken."""
     text = str(error)
     forbidden = _FORBIDDEN.search(text)
@@ -124,7 +125,7 @@ def _explained(path: Path, error: Exception) -> str:
         name = forbidden.group(1)
         what = "a NumPy object" if name.startswith("numpy.") else "an object"
         return (
-            f"{path}: holds {what} made by {shown(name)}, and loading it could run any code; where "
+            f"holds {what} made by {shown(name)}, and loading it could run any code; where "
             "you trust the file, load it, turn such objects into tensors, numbers, texts, lists or "
             "dicts (best, keep the state_dict() only), and save it again"
         )
@@ -133,6 +134,6 @@ def _explained(path: Path, error: Exception) -> str:
     if "weights_only" in reason:  # torch's advice is to run the file's code
         reason = "only tensors and plain objects are loaded"
     return (
-        f"{path}: cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
+        f"cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
         f"needs code to be run ({type(error).__name__}: {reason[:200]})"
     )

@@ -91,7 +91,7 @@ def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
         if len({view.tensor.dtype for view in views}) > 1:
             names = [shown(view.name) for view in views[:2]]
             raise CheckpointError(
-                f"{where}: {' and '.join(names)} are one storage seen as two dtypes; save copies"
+                f"{' and '.join(names)} are one storage seen as two dtypes; save copies", path=where
             )
         first = views[0]
         windows = {view.window for view in views}

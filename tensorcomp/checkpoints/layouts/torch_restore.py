@@ -73,7 +73,7 @@ def _save(loaded: Any, out_path: Path) -> None:
             torch.save(loaded, file)
         except (RuntimeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
-            raise CheckpointError(f"{out_path}: torch could not save it: {reason}") from error
+            raise CheckpointError(f"torch could not save it: {reason}", path=out_path) from error
 
 
 class _Rebuilder:
@@ -116,12 +116,12 @@ class _Rebuilder:
         dtype = _dtype(node.get("dtype", _TORCH_NAMES.get(info.dtype)))
         shape = node.get("shape", list(info.shape))
         if math.prod(shape) * dtype.itemsize != info.nbytes:
-            raise FormatError(f"tensor {shown(info.name)} has {info.nbytes} bytes, not its shape's")
+            raise FormatError(f"has {info.nbytes} bytes, not its shape's", tensor=info.name)
         tensor = self._filled(dtype, [info]).view(shape)
         if "stride" not in node:
             return tensor
         if not is_dense(shape, node["stride"]):
-            raise FormatError(f"tensor {shown(info.name)} has strides that are not a permutation")
+            raise FormatError("has strides that are not a permutation", tensor=info.name)
         return torch.empty_strided(shape, node["stride"], dtype=dtype).copy_(tensor)
 
     def _pool(self, number: int) -> torch.Tensor:

@@ -45,7 +45,7 @@ def require_torch(path: Path) -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise CheckpointError(
-            f"{path}: a torch file needs torch; run `pip install 'tensorcomp[torch]'`"
+            "a torch file needs torch; run `pip install 'tensorcomp[torch]'`", path=path
         ) from error
 
 

@@ -73,7 +73,7 @@ class TreeEncoder:
             return {"ref": self._numbers[key]}
         if key in self._open:
             raise CheckpointError(
-                f"{self._at(path)} holds itself; save a state dict, which has no cycles"
+                f"{_at(path)} holds itself; save a state dict, which has no cycles", path=self.where
             )
         if len(path) > MAX_DEPTH:
             raise self._too_deep()
@@ -100,7 +100,8 @@ class TreeEncoder:
         if kind is bytes or kind is bytearray:
             if len(value) > self.max_bytes:
                 raise CheckpointError(
-                    f"{self._at(path)} claims {len(value)} bytes, more than its file can hold"
+                    f"{_at(path)} claims {len(value)} bytes, more than its file can hold",
+                    path=self.where,
                 )
             return {kind.__name__: base64.b64encode(value).decode()}
         if kind is list:
@@ -133,8 +134,9 @@ class TreeEncoder:
             return {"layout": str(value).removeprefix("torch.")}
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise CheckpointError(
-            f"{self._at(path)} is a {kind}, which cannot be stored; "
-            "turn it into tensors, numbers, texts, lists and dicts first"
+            f"{_at(path)} is a {kind}, which cannot be stored; "
+            "turn it into tensors, numbers, texts, lists and dicts first",
+            path=self.where,
         )
 
     def _encode_tensor(self, tensor: torch.Tensor, path: tuple[str, ...]) -> Any:
@@ -142,7 +144,7 @@ class TreeEncoder:
 
         reason = refusal(tensor)
         if reason is not None:
-            raise CheckpointError(f"{self._at(path)} is {reason}")
+            raise CheckpointError(f"{_at(path)} is {reason}", path=self.where)
         node: dict[str, Any] = {"tensor": len(self.leaves)}
         self.leaves.append(Leaf(".".join(path) if path else "tensor", tensor))
         if type(tensor) is torch.nn.Parameter:
@@ -179,11 +181,12 @@ class TreeEncoder:
 
     def _too_deep(self) -> CheckpointError:
         return CheckpointError(
-            f"{self.where}: nests more than {MAX_DEPTH} levels deep; save a flat state dict"
+            f"nests more than {MAX_DEPTH} levels deep; save a flat state dict", path=self.where
         )
 
-    def _at(self, path: tuple[str, ...]) -> str:
-        return f"{self.where}: {shown('.'.join(path))}" if path else f"{self.where}: its root"
+
+def _at(path: tuple[str, ...]) -> str:
+    return shown(".".join(path)) if path else "its root"
 
 
 def _float_node(value: float) -> Any:

@@ -60,14 +60,14 @@ class SafetensorsFile(Checkpoint):
         try:
             begin, stop = self.header.offsets[name]
         except KeyError:
-            raise CheckpointError(f"{self.path}: has no tensor {shown(name)}") from None
+            raise CheckpointError(f"has no tensor {shown(name)}", path=self.path) from None
         start, count = self.header.data_start + begin, stop - begin
         if self._map is not None:
             return np.frombuffer(self._map, np.uint8, count, start)
         with reading(self.path):
             data = np.fromfile(self.path, np.uint8, count, offset=start)
         if data.size < count:
-            raise CheckpointError(f"{self.path}: became shorter while it was read")
+            raise CheckpointError("became shorter while it was read", path=self.path)
         data.flags.writeable = False
         return data
 
@@ -130,9 +130,7 @@ def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview
             break
         yield chunk.data
     if count != info.nbytes:
-        raise FormatError(
-            f"tensor {shown(info.name)} decodes to {count} or more bytes, not {info.nbytes}"
-        )
+        raise FormatError(f"decodes to {count} or more bytes, not {info.nbytes}", tensor=info.name)
 
 
 def _metadata(recipe: Recipe) -> dict[str, str] | None:

@@ -89,18 +89,20 @@ def header_end(prefix: bytes | memoryview, file_size: int, where: str) -> int:
     """
     if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
         raise CheckpointError(
-            f"{where}: {file_size} bytes are too few for a safetensors file; download it again"
+            f"{file_size} bytes are too few for a safetensors file; download it again", path=where
         )
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
     if length > file_size - PREFIX_BYTES:
         raise CheckpointError(
-            f"{where}: claims a header of {length} bytes, but the file holds {file_size}; "
-            "it is cut short or not a safetensors file"
+            f"claims a header of {length} bytes, but the file holds {file_size}; "
+            "it is cut short or not a safetensors file",
+            path=where,
         )
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(
-            f"{where}: its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
-            "split the checkpoint into shards"
+            f"its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
+            "split the checkpoint into shards",
+            path=where,
         )
     return PREFIX_BYTES + length
 
@@ -132,13 +134,13 @@ def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Head
     end = header_end(buffer, file_size, where)
     raw = bytes(buffer[:end])
     if len(raw) < end:
-        raise CheckpointError(f"{where}: the header ends after {len(raw)} of {end} bytes")
+        raise CheckpointError(f"the header ends after {len(raw)} of {end} bytes", path=where)
     entries = _load_json(raw[PREFIX_BYTES:], where)
     metadata = _checked_metadata(entries.pop(METADATA_KEY, None), where)
     for name, entry in entries.items():
         fault = _entry_fault(name, entry)
         if fault is not None:
-            raise CheckpointError(f"{where}: tensor {shown(name)}: {fault}")
+            raise CheckpointError(fault, path=where, tensor=name)
     spans = [(entry["data_offsets"], name) for name, entry in entries.items()]
     # A stable sort: empty tensors share their offset and stay in the order of their keys.
     spans.sort(key=itemgetter(0))
@@ -199,8 +201,8 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
 def _load_json(text: bytes, where: str) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise CheckpointError(
-            f"{where}: the header begins with {text[:1]!r}, not with '{{'; "
-            "this is not a safetensors file"
+            f"the header begins with {text[:1]!r}, not with '{{'; this is not a safetensors file",
+            path=where,
         )
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -209,8 +211,9 @@ def _load_json(text: bytes, where: str) -> dict[str, Any]:
             counts = Counter(key for key, _ in pairs)
             twice = next(key for key, count in counts.items() if count > 1)
             raise CheckpointError(
-                f"{where}: the header has the key {shown(twice)} twice, so readers disagree on "
-                "what it says; write the file again"
+                f"the header has the key {shown(twice)} twice, so readers disagree on "
+                "what it says; write the file again",
+                path=where,
             )
         return entries
 
@@ -218,10 +221,10 @@ def _load_json(text: bytes, where: str) -> dict[str, Any]:
         entries = json.loads(text.decode(), object_pairs_hook=unique)
     except RecursionError:
         raise CheckpointError(
-            f"{where}: the header nests too deeply for a safetensors file"
+            "the header nests too deeply for a safetensors file", path=where
         ) from None
     except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
-        raise CheckpointError(f"{where}: the header is not valid JSON: {error}") from error
+        raise CheckpointError(f"the header is not valid JSON: {error}", path=where) from error
     return cast("dict[str, Any]", entries)
 
 
@@ -229,13 +232,15 @@ def _checked_metadata(value: Any, where: str) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{where}: {METADATA_KEY} is not a JSON object")
+        raise CheckpointError(f"{METADATA_KEY} is not a JSON object", path=where)
     for key, text in value.items():
         if not isinstance(text, str):
-            raise CheckpointError(f"{where}: the {METADATA_KEY} entry {shown(key)} is not a string")
+            raise CheckpointError(
+                f"the {METADATA_KEY} entry {shown(key)} is not a string", path=where
+            )
         if not _is_unicode(key) or not _is_unicode(text):
             raise CheckpointError(
-                f"{where}: the {METADATA_KEY} entry {shown(key)} is not valid Unicode"
+                f"the {METADATA_KEY} entry {shown(key)} is not valid Unicode", path=where
             )
     return value
 
@@ -286,20 +291,22 @@ def _check_layout(spans: list[tuple[list[int], str]], available: int, where: str
             fault = "overlaps" if begin < expected else "leaves a hole after"
             previous = shown(spans[number - 1][1]) if number else "the header"
             raise CheckpointError(
-                f"{where}: tensor {shown(name)} begins at {begin}, not {expected}, and "
-                f"{fault} {previous}"
+                f"begins at {begin}, not {expected}, and {fault} {previous}",
+                path=where,
+                tensor=name,
             )
         expected = stop
     if expected < available:
         raise CheckpointError(
-            f"{where}: {available - expected} bytes follow the last tensor and belong to none"
+            f"{available - expected} bytes follow the last tensor and belong to none", path=where
         )
     if expected > available:
         broken = [name for (_, stop), name in spans if stop > available]
         raise CheckpointError(
-            f"{where}: cut short: {expected} bytes of tensors expected, {available} found; "
+            f"cut short: {expected} bytes of tensors expected, {available} found; "
             f"{len(spans) - len(broken)} of {len(spans)} tensors are whole, not {listed(broken)}; "
-            "download it again"
+            "download it again",
+            path=where,
         )
 
 

@@ -1,0 +1,103 @@
+"""Errors carry where they happened, say it once, and pass from process to process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensorcomp import save
+from tensorcomp.api.load import load
+from tensorcomp.api.save import save_file
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.errors import (
+    CheckpointError,
+    CodecError,
+    FormatError,
+    InfeasibleBudgetError,
+    PlanError,
+    TensorcompError,
+    UnknownCodecError,
+    VerificationError,
+)
+from tensorcomp.planning.budgets import Budget
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({}, ""),
+        ({"path": Path("a") / "b"}, f"{Path('a') / 'b'}: "),
+        ({"tensor": "w"}, "tensor 'w': "),
+        ({"tensor": ""}, "tensor '': "),
+        ({"chunk": 0}, "chunk 0: "),
+        ({"path": "b", "tensor": "w\n"}, r"b: tensor 'w\n': "),
+        ({"path": "b", "tensor": "w", "chunk": 3}, "b: tensor 'w', chunk 3: "),
+    ],
+)
+def test_the_place_stands_before_the_message(fields: dict[str, object], place: str) -> None:
+    error = FormatError("is damaged", **fields)  # type: ignore[arg-type]
+    assert str(error) == place + "is damaged"
+    assert error.message == "is damaged"
+
+
+def test_known_fields_stay_and_are_shown_once() -> None:
+    error = CheckpointError("is cut short", path="inner", chunk=1)
+    assert error.at(path="outer", tensor="w", chunk=2) is error
+    assert (error.path, error.tensor, error.chunk) == ("inner", "w", 1)
+    assert str(error.at(path="outer")) == "inner: tensor 'w', chunk 1: is cut short"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TensorcompError("plain"),
+        VerificationError("differs", path="f", tensor="w", chunk=4),
+        UnknownCodecError("no codec", codec="x", known=("a", "b")),
+        InfeasibleBudgetError("too small", requested_bytes=1, least_bytes=2, protected_bytes=3),
+    ],
+)
+def test_errors_are_copied_and_pickled_whole(error: TensorcompError) -> None:
+    for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(twin) is type(error)
+        assert vars(twin) == vars(error)
+        assert str(twin) == str(error)
+
+
+def test_an_unknown_codec_is_a_fault_of_a_plan_and_of_a_codec() -> None:
+    with pytest.raises(UnknownCodecError, match="no codec is called 'nonesuch'") as caught:
+        parse_tree("fields(exponent=nonesuch)")
+    assert isinstance(caught.value, PlanError)
+    assert isinstance(caught.value, CodecError)
+    assert caught.value.codec == "nonesuch"
+    assert "huffman" in caught.value.known
+
+
+def test_an_impossible_size_says_what_is_possible() -> None:
+    tensors = {"w": np.random.default_rng(0).normal(size=(64, 128)).astype(np.float32)}
+    with pytest.raises(InfeasibleBudgetError, match="not possible") as caught:
+        save(tensors, budget=Budget(target_size=100))
+    error = caught.value
+    assert error.requested_bytes == 100
+    assert error.protected_bytes is not None
+    assert 100 < error.protected_bytes < error.least_bytes
+    assert len(save(tensors, budget=Budget(target_size=error.least_bytes))) <= error.least_bytes
+
+
+def test_damage_names_the_file_the_tensor_and_the_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "a.tc.safetensors"
+    save_file({"w": np.random.default_rng(0).normal(size=5000)}, path)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with CompressedFile(path) as file, pytest.raises(FormatError, match="is damaged") as caught:
+        list(file.iter_bytes("w"))
+    assert (caught.value.path, caught.value.tensor) == (str(path), "w")
+    with pytest.raises(FormatError) as caught:
+        load(bytes(data))
+    assert (caught.value.path, caught.value.tensor) == ("the given bytes", "w")
+    assert str(caught.value).count("'w'") == 1
