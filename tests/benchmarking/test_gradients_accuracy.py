@@ -1,9 +1,7 @@
 """What the benchmark of accuracy by compressed gradients is made of."""
 
-import importlib
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,23 +11,15 @@ from torch.nn import functional as F
 
 from tensorcomp.gradients import StepInfo, parse_compressor
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"benchmarks.gradients_{name}")
-
 
 @pytest.fixture
 def training(bench):
-    return bench("training")
+    return bench("gradients.training")
 
 
 @pytest.fixture
 def tasks(bench):
-    return bench("tasks")
+    return bench("gradients.tasks")
 
 
 def one_epoch(tasks):
@@ -171,14 +161,14 @@ def test_the_learning_rate_rises_and_falls(tasks):
 
 
 def test_every_method_makes_a_compressor(bench):
-    methods = bench("methods")
+    methods = bench("gradients.methods")
     assert len({method.name for method in methods.METHODS}) == len(methods.METHODS)
     for method in methods.METHODS:
         method.compressor_for(1000)
 
 
 def test_shares_of_the_steps_become_a_warm_up(bench):
-    methods = bench("methods")
+    methods = bench("gradients.methods")
     by_name = {method.name: method for method in methods.METHODS}
     falling = by_name["top-k 0.1 %, DGC"].compressor_for(1000)
     assert (falling.dense_steps, falling.steps) == (0, 200)
@@ -187,8 +177,8 @@ def test_shares_of_the_steps_become_a_warm_up(bench):
 
 
 def test_rows_are_compared_with_dense_ones_of_their_optimizer(bench):
-    row_type = bench("accuracy_rows").AccuracyRow
-    tables = bench("accuracy_tables")
+    row_type = bench("gradients.accuracy_rows").AccuracyRow
+    tables = bench("gradients.accuracy_tables")
 
     def row(method, *accuracies, within=None):
         return row_type("digits", method, accuracies, 1000.0, 10.0, 400.0, 20, within)
@@ -214,7 +204,7 @@ def test_rows_are_compared_with_dense_ones_of_their_optimizer(bench):
 
 
 def test_the_smallest_rate_near_the_best_is_chosen(bench):
-    of_rows = bench("accuracy_rows")
+    of_rows = bench("gradients.accuracy_rows")
 
     def row(task, rate, accuracy):
         return of_rows.AccuracyRow(task, f"sgd, {rate:g}", (accuracy,), 1.0, 1.0, 1.0, 1)
@@ -231,7 +221,7 @@ def test_the_smallest_rate_near_the_best_is_chosen(bench):
 
 
 def test_a_short_run_prints_its_table(bench, tmp_path, capsys, monkeypatch):
-    accuracy = bench("accuracy")
+    accuracy = bench("gradients.accuracy")
     monkeypatch.setattr(accuracy, "QUICK_EPOCHS", 1)
     path = tmp_path / "found.json"
     accuracy.main(only="top-k 1 %, int8, feedback", quick=True, json_path=path)
@@ -241,6 +231,6 @@ def test_a_short_run_prints_its_table(bench, tmp_path, capsys, monkeypatch):
 
 
 def test_an_unknown_task_is_refused(bench):
-    accuracy = bench("accuracy")
+    accuracy = bench("gradients.accuracy")
     with pytest.raises(accuracy.typer.BadParameter, match="letters is not one of digits"):
         accuracy.main(tasks=["letters"])

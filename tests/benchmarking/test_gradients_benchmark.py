@@ -1,6 +1,5 @@
 """What the benchmark of gradients is made of: links, ranks, limits, tables, the model's curve."""
 
-import importlib
 import os
 import subprocess
 import sys
@@ -19,14 +18,8 @@ NAMES = Path("/run/netns")
 
 
 @pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"benchmarks.{name}")
-
-
-@pytest.fixture
 def links(bench):
-    found = bench("gradients_links")
+    found = bench("gradients.links")
     reason = found.why_not()
     if reason:
         pytest.skip(reason)
@@ -85,7 +78,7 @@ def test_namespaces_end_with_an_error_and_are_not_shared(links):
 def test_namespaces_end_with_the_process_that_made_them(links):
     code = (
         "import os, signal\n"
-        "from benchmarks.gradients_links import namespaces\n"
+        "from benchmarks.gradients.links import namespaces\n"
         "with namespaces(2) as where:\n"
         "    print(where.prefix, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -105,25 +98,25 @@ def test_namespaces_end_with_the_process_that_made_them(links):
 
 @pytest.mark.parametrize("rate", ["fast", "1gbit; true", "-1mbit", ""])
 def test_rates_are_those_of_tc(bench, rate):
-    links = bench("gradients_links")
+    links = bench("gradients.links")
     with pytest.raises(links.LinkError, match="a rate is such as 100mbit"):
         links.check_rate(rate)
 
 
 def test_without_tools_there_is_a_reason(bench, monkeypatch):
-    links = bench("gradients_links")
+    links = bench("gradients.links")
     monkeypatch.setenv("PATH", os.devnull)
     assert links.why_not() == "network namespaces need the program ip"
 
 
 def test_the_network_is_a_resnet_18(bench):
-    model = bench("gradients_network").resnet18(10)
-    assert sum(p.numel() for p in model.parameters()) == bench("gradients").PARAMETERS
+    model = bench("gradients.network").resnet18(10)
+    assert sum(p.numel() for p in model.parameters()) == bench("gradients.__main__").PARAMETERS
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
 def test_ways_are_chosen_by_a_part_of_their_names(bench):
-    gradients = bench("gradients")
+    gradients = bench("gradients.__main__")
     assert gradients.chosen_ways(None) == tuple(gradients.WAYS)
     assert gradients.chosen_ways(["PLAIN", "int8"]) == ("plain DDP", "int8")
     with pytest.raises(typer.BadParameter, match="no way is called like 'nope'"):
@@ -131,7 +124,7 @@ def test_ways_are_chosen_by_a_part_of_their_names(bench):
 
 
 def test_parts_without_links_are_skipped_with_a_reason(bench, monkeypatch):
-    gradients = bench("gradients")
+    gradients = bench("gradients.__main__")
     monkeypatch.setattr(gradients, "why_not", lambda: "there is no root here")
     app = typer.Typer()
     app.command()(gradients.main)
@@ -156,14 +149,14 @@ def row_of(wire, way, seconds, sent, **more):
 
 
 def test_limits_are_those_of_top_k_beside_its_peers(bench):
-    wire, ways = bench("gradients_wire"), bench("gradients_ways")
+    wire, ways = bench("gradients.wire"), bench("gradients.ways")
     rows = [
         row_of(wire, ways.PLAIN, 4.0, 46e6),
         row_of(wire, ways.FP16, 2.0, 23e6),
         row_of(wire, ways.TOP_K, 0.25, 210_000.0, figures=FIGURES | {"bytes/framed": 200_000.0}),
     ]
     found = {
-        limit.what: limit for limit in bench("gradients_verdicts").wire_limits(rows, 10_000_000)
+        limit.what: limit for limit in bench("gradients.verdicts").wire_limits(rows, 10_000_000)
     }
     start = "W=2, 100mbit: top-k 1 %, "
     assert found[f"{start}times fewer bytes"].measured == pytest.approx(46e6 / 210_000)
@@ -174,7 +167,7 @@ def test_limits_are_those_of_top_k_beside_its_peers(bench):
 
 
 def test_the_best_peer_is_one_that_sends_and_does_not_fail(bench):
-    wire, ways = bench("gradients_wire"), bench("gradients_ways")
+    wire, ways = bench("gradients.wire"), bench("gradients.ways")
     rows = [
         row_of(wire, ways.PLAIN, 0.9, 46e6, rate="1gbit"),
         row_of(wire, ways.NOTHING, 0.1, 100.0, rate="1gbit"),
@@ -182,29 +175,29 @@ def test_the_best_peer_is_one_that_sends_and_does_not_fail(bench):
         row_of(wire, ways.FP16, 0.6, 23e6, rate="1gbit"),
         row_of(wire, ways.TOP_K, 0.3, 200_000.0, rate="1gbit"),
     ]
-    last = bench("gradients_verdicts").wire_limits(rows, 10_000_000)[-1]
+    last = bench("gradients.verdicts").wire_limits(rows, 10_000_000)[-1]
     assert last.what == "W=2, 1gbit: top-k 1 %, × best peer"
     assert last.measured == 2.0
-    (failed,) = bench("gradients_verdicts").failure_sheet(rows).rows
+    (failed,) = bench("gradients.verdicts").failure_sheet(rows).rows
     assert failed == (ways.POWERSGD, "2", "1gbit", "it hangs")
-    cells = {line[0]: line[1:] for line in bench("gradients_verdicts").wire_sheet(rows, 2).rows}
+    cells = {line[0]: line[1:] for line in bench("gradients.verdicts").wire_sheet(rows, 2).rows}
     assert cells[ways.FP16] == ("23", "600", "1.5×")
     assert cells[ways.POWERSGD] == ("-", "FAILS", "-")
 
 
 def test_what_is_ready_to_compress_may_cost_little_and_must_say_dense(bench):
-    wire, ways = bench("gradients_wire"), bench("gradients_ways")
+    wire, ways = bench("gradients.wire"), bench("gradients.ways")
     rows = [
         row_of(wire, ways.PLAIN, 1.0, 1.0),
         row_of(wire, ways.ADAPTIVE, 1.02, 1.0, choices={"dense": 60, "int8": 2}),
     ]
-    slow, other = bench("gradients_verdicts").overhead_limits(rows)
+    slow, other = bench("gradients.verdicts").overhead_limits(rows)
     assert (slow.measured, slow.met) == (1.02, True)
     assert (other.measured, other.met) == (2.0, False)
 
 
 def test_the_model_is_compared_where_it_speaks(bench):
-    scaling, wire, ways = (bench(f"gradients_{name}") for name in ("scaling", "wire", "ways"))
+    scaling, wire, ways = (bench(f"gradients.{name}") for name in ("scaling", "wire", "ways"))
     rows = [
         row_of(wire, ways.PLAIN, 4.0, 4.2e6, message=0.001),
         row_of(wire, ways.NOTHING, 0.5, 100.0, message=0.001),
@@ -229,18 +222,18 @@ def test_the_model_is_compared_where_it_speaks(bench):
 
 
 def test_a_sheet_tells_where_the_time_goes(bench):
-    wire, ways = bench("gradients_wire"), bench("gradients_ways")
+    wire, ways = bench("gradients.wire"), bench("gradients.ways")
     rows = [
         row_of(wire, ways.PLAIN, 4.0, 46e6),
         row_of(wire, ways.TOP_K, 0.25, 21_000.0, figures=FIGURES),
     ]
-    (line,) = bench("gradients_verdicts").spent_sheet(rows).rows
+    (line,) = bench("gradients.verdicts").spent_sheet(rows).rows
     times = ("30.0", "20.0", "10.0", "250.0")
     assert line == (ways.TOP_K, "2", "100mbit", *times, "0.020", "0.021", "0.021")
 
 
 def test_speed_is_that_of_all_gradients(bench):
-    speed = bench("gradients_speed")
+    speed = bench("gradients.speed")
     random = np.random.default_rng(0)
     step = {
         "weight": random.standard_normal((64, 100), np.float32),
@@ -263,7 +256,7 @@ def test_speed_is_that_of_all_gradients(bench):
 
 
 def test_a_gpu_is_not_needed_to_be_told_so(bench, monkeypatch, tmp_path):
-    gpu = bench("gpu_gradients")
+    gpu = bench("gradients.gpu")
     app = typer.Typer()
     app.command()(gpu.main)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

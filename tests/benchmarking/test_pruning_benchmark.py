@@ -1,26 +1,16 @@
 """What the benchmark of pruning is made of, on scikit-learn's small digits."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from tensorcomp.pruning import prune
 
-ROOT = Path(__file__).parents[2]
 CASE = "digits-300-100"
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"benchmarks.pruning_{name}")
-
-
 def test_digits_are_split_by_class_and_seed(bench):
-    case = bench("networks").CASES[CASE]
+    case = bench("pruning.networks").CASES[CASE]
     one, again, other = case.digits(0), case.digits(0), case.digits(1)
     assert (len(one.classes), len(one.held_out_classes)) == (1437, 360)
     assert torch.equal(one.images, again.images)
@@ -31,7 +21,7 @@ def test_digits_are_split_by_class_and_seed(bench):
 
 
 def test_a_course_in_two_goes_is_the_same_course(bench):
-    networks = bench("networks")
+    networks = bench("pruning.networks")
     case = networks.CASES[CASE]
     course = networks.Course(case, case.digits(0), 1, 0, case.peak)
     states = []
@@ -46,7 +36,7 @@ def test_a_course_in_two_goes_is_the_same_course(bench):
 
 
 def test_the_learning_rate_rises_to_its_peak_and_falls_to_nothing(bench):
-    networks = bench("networks")
+    networks = bench("pruning.networks")
     case = networks.CASES[CASE]
     course = networks.Course(case, case.digits(0), 2, 0, 0.25)
     rates = [course.rate(step) for step in range(course.steps)]
@@ -69,7 +59,9 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_nothing(bench):
     ],
 )
 def test_jobs_score_every_method_at_every_sparsity(bench, work, methods):
-    found = bench("methods").done(bench("methods").Job(work, CASE, 0, (0.5, 0.8), 1))
+    found = bench("pruning.methods").done(
+        bench("pruning.methods").Job(work, CASE, 0, (0.5, 0.8), 1)
+    )
     assert {score.method for score in found} == methods
     for method in methods - {"dense"}:
         assert sorted(s.sparsity for s in found if s.method == method) == [0.5, 0.8]
@@ -77,7 +69,7 @@ def test_jobs_score_every_method_at_every_sparsity(bench, work, methods):
 
 
 def test_training_holds_the_masks(bench):
-    networks, methods = bench("networks"), bench("methods")
+    networks, methods = bench("pruning.networks"), bench("pruning.methods")
     case = networks.CASES[CASE]
     digits = case.digits(0)
     course = networks.Course(case, digits, 1, 0, case.peak)
@@ -90,7 +82,7 @@ def test_training_holds_the_masks(bench):
 
 
 def test_orderings_are_judged_by_means_and_spreads(bench):
-    orderings, methods = bench("orderings"), bench("methods")
+    orderings, methods = bench("pruning.orderings"), bench("pruning.methods")
 
     def row(method, sparsity, *accuracies):
         return methods.MethodRow("a case", method, sparsity, accuracies)
@@ -115,7 +107,7 @@ def test_orderings_are_judged_by_means_and_spreads(bench):
 
 
 def test_what_is_counted_is_what_was_asked_for(bench):
-    exactness = bench("exactness")
+    exactness = bench("pruning.exactness")
     rows = list(exactness.weight_rows())
     assert exactness.all_exact(rows) == 0
     # The peers' own counts are the benchmark's point: thresholds fail on ties.
@@ -126,7 +118,7 @@ def test_what_is_counted_is_what_was_asked_for(bench):
 
 
 def test_selecting_is_timed_as_it_is_done(bench):
-    speed = bench("speed")
+    speed = bench("pruning.speed")
     weights = {"a": np.random.default_rng(0).standard_normal((100, 1000), np.float32)}
     choosing, seconds = speed.selected(weights)
     assert 0 < choosing <= seconds

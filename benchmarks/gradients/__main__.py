@@ -1,0 +1,185 @@
+"""Gradients on the wire: bytes, seconds of a step and of coding, and what more ranks would cost.
+
+Run it as `python -m benchmarks.gradients` after `pip install -e '.[bench]'`, as root: ranks are
+processes with links of their own, in network namespaces that it makes and deletes. Where that is
+not allowed it says why, and does the rest. All of it takes less than 12 minutes on two cores.
+"""
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.common.machine import described
+from benchmarks.common.reporting import Found, JsonPath, Markdown, show, write_json
+from benchmarks.gradients.links import RATES, UNSHAPED, LinkError, check_rate, why_not
+from benchmarks.gradients.scaling import curve_sheet, scaling_limits, scaling_rows, scaling_sheet
+from benchmarks.gradients.speed import speed_limits, speed_rows, speed_sheet
+from benchmarks.gradients.verdicts import (
+    failure_sheet,
+    overhead_limits,
+    overhead_sheet,
+    spent_sheet,
+    wire_limits,
+    wire_sheet,
+)
+from benchmarks.gradients.ways import ADAPTIVE, DENSE, FP16, NOTHING, OWNED, PLAIN, TOP_K, WAYS
+from benchmarks.gradients.wire import WireRow, overhead_rows, wire_rows
+
+PACKAGES = ("tensorcomp", "torch", "numpy")
+PARAMETERS = 11_173_962
+WORLDS = (2, 4)
+MODEL_WORLD = 3  # between them, for the cost model alone
+MODEL_RATE = "100mbit"
+MODEL_WAYS = (PLAIN, NOTHING, FP16, TOP_K, OWNED)
+OVERHEAD_WAYS = (PLAIN, DENSE, ADAPTIVE)
+BUDGET = 4.0  # seconds of a cell after which no more steps are begun
+
+
+class Part(StrEnum):
+    """A part of the benchmark."""
+
+    WIRE = "wire"
+    OVERHEAD = "overhead"
+    SPEED = "speed"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be run."""
+
+    worlds: tuple[int, ...]
+    rates: tuple[str, ...]
+    ways: tuple[str, ...]
+    steps: int
+    quick: bool
+    without_links: str | None
+    note: Callable[[str], None]
+
+
+def add_wire(asked: Asked, found: Found) -> None:
+    """Measure all ways over all links; compare the cost model with what came out."""
+    if asked.without_links is not None:
+        asked.note(f"skipped, steps over links: {asked.without_links}")
+        return
+    rows: list[WireRow] = []
+    found.tables["wire"] = rows
+    for world in asked.worlds:
+        rows += wire_rows(world, asked.rates, asked.ways, asked.steps, BUDGET, asked.note)
+        found.sheets.append(wire_sheet(rows, world))
+    more = () if asked.quick or MODEL_WORLD in asked.worlds else (MODEL_WORLD,)
+    model_ways = tuple(way for way in MODEL_WAYS if way in asked.ways)
+    modelled = list(rows)
+    for world in more:
+        modelled += wire_rows(world, (MODEL_RATE,), model_ways, 3, BUDGET, asked.note)
+    compared = scaling_rows(modelled, PARAMETERS)
+    found.sheets += [spent_sheet(rows), failure_sheet(modelled)]
+    found.sheets.append(scaling_sheet(compared))
+    found.limits += wire_limits(rows, PARAMETERS) + scaling_limits(compared)
+    found.sheets += [
+        curve_sheet(rows, PARAMETERS, rate) for rate in asked.rates if RATES.get(rate) is not None
+    ]
+    found.tables["scaling"] = list(compared)
+
+
+def add_overhead(asked: Asked, found: Found) -> None:
+    """Measure what it costs to be ready to compress where that does not pay."""
+    if asked.without_links is not None:
+        asked.note(f"skipped, overhead: {asked.without_links}")
+        return
+    rows = overhead_rows(asked.worlds[0], OVERHEAD_WAYS, asked.note)
+    found.sheets.append(overhead_sheet(rows))
+    found.limits += overhead_limits(rows)
+    found.tables["overhead"] = list(rows)
+
+
+def add_speed(asked: Asked, found: Found) -> None:
+    """Time compressors on one core."""
+    rows = speed_rows(3 if asked.quick else 15)
+    found.sheets.append(speed_sheet(rows))
+    found.limits += speed_limits(rows)
+    found.tables["speed"] = list(rows)
+
+
+PARTS: dict[Part, Callable[[Asked, Found], None]] = {
+    Part.WIRE: add_wire,
+    Part.OVERHEAD: add_overhead,
+    Part.SPEED: add_speed,
+}
+
+
+def chosen_ways(only: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the ways whose names hold one of some texts; all if there are no texts.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a text is in no name.
+    """
+    if not only:
+        return tuple(WAYS)
+    for text in only:
+        if not any(text.lower() in way.lower() for way in WAYS):
+            raise typer.BadParameter(f"no way is called like {text!r}; there are: {list(WAYS)}")
+    return tuple(way for way in WAYS if any(text.lower() in way.lower() for text in only))
+
+
+def main(
+    parts: Annotated[
+        list[Part] | None, typer.Option("--part", help="A part; all by default.")
+    ] = None,
+    worlds: Annotated[
+        list[int] | None, typer.Option("--world", min=2, max=16, help="Ranks: 2 and 4 by default.")
+    ] = None,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rate", help=f"Of links: 100mbit, 1gbit and {UNSHAPED} by default."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Ways whose names hold this text.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=3, help="Measured steps of a cell, at most.")] = 9,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two ranks, three steps, 1 Gbit/s, no third world.")
+    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
+) -> None:
+    """Train over shaped links, and time compressors."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that namespaces are deleted
+    for rate in rates or ():
+        try:
+            check_rate(rate)
+        except LinkError as error:
+            raise typer.BadParameter(str(error)) from None
+    notes = Console(stderr=True, soft_wrap=True)
+    asked = Asked(
+        tuple(dict.fromkeys(worlds or (WORLDS[:1] if quick else WORLDS))),
+        tuple(dict.fromkeys(rates or (("1gbit",) if quick else RATES))),
+        chosen_ways(only),
+        3 if quick else steps,
+        quick,
+        why_not(),
+        lambda text: notes.print(text, markup=False, highlight=False),
+    )
+    found = Found()
+    for part in dict.fromkeys(parts or PARTS):
+        PARTS[part](asked, found)
+    about = described(PACKAGES) | {
+        "ranks": "one process and one thread of torch each; W > 2 share two cores, and their "
+        "seconds are longer than on machines of their own; bytes are exact",
+        "links": asked.without_links
+        or "veth pairs shaped by tbf in both directions; bytes are "
+        "those of the interface's counters; three steps or more are discarded",
+    }
+    show(found.sheets, found.limits, about, markdown=markdown)
+    if json_path is not None:
+        write_json(json_path, found.tables, found.limits, about)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,149 @@
+"""The cost model beside what was measured at 2, 3 and 4 ranks, and its curve to 1,024."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.common.reporting import Limit, Sheet, number
+from benchmarks.gradients.links import RATES, UNSHAPED
+from benchmarks.gradients.verdicts import found_row
+from benchmarks.gradients.ways import CODING, DENSE, FP16, NOTHING, OWNED, PAYLOAD, PLAIN, TOP_K
+from benchmarks.gradients.wire import WireRow
+from tensorcomp.gradients.base import Reduction
+from tensorcomp.gradients.cost_model.model import Cost, Link
+
+BYTES_OFF = 0.08  # of the interface's counters, by TCP/IP and frames
+WORLDS = (2, 4, 16, 64, 256, 1024)
+
+_FP32 = 4
+_REDUCTIONS: dict[str, Reduction] = {
+    PLAIN: "sum",
+    FP16: "sum",
+    DENSE: "sum",
+    TOP_K: "gather",
+    OWNED: "reduce_scatter",
+}
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """A way at some number of ranks: what a step's exchange takes, measured and by the model.
+
+    Seconds are those of a step without the seconds of a step that sends nothing; of the model, of
+    messages and bytes, and what coding was measured to take.
+    """
+
+    way: str
+    world: int
+    rate: str
+    measured_bytes: float
+    model_bytes: float
+    measured_seconds: float
+    model_seconds: float
+
+
+def scaling_rows(rows: Sequence[WireRow], parameters: int) -> list[ScalingRow]:
+    """Compare every row that the model knows to speak of."""
+    found = []
+    for row in rows:
+        reduction = _REDUCTIONS.get(row.way)
+        payload = payload_of(row, parameters)
+        line = RATES.get(row.rate)
+        if reduction is None or payload is None or row.error or line is None:
+            continue
+        idle = found_row(rows, row.world, row.rate, NOTHING).seconds
+        link = Link.of_line(line, row.message)
+        coding = sum(row.figures.get(name, 0.0) for name in CODING) / 1e3
+        found.append(
+            ScalingRow(
+                row.way,
+                row.world,
+                row.rate,
+                row.sent,
+                Cost(reduction, payload).bytes_sent(row.world),
+                row.seconds - idle,
+                Cost(reduction, payload).communication(row.world, link) + coding,
+            )
+        )
+    return found
+
+
+def payload_of(row: WireRow, parameters: int) -> float | None:
+    """Return the bytes of a rank's payloads, where they are known."""
+    known = {PLAIN: _FP32 * parameters, FP16: _FP32 * parameters / 2, DENSE: _FP32 * parameters}
+    return known.get(row.way, row.figures.get(PAYLOAD))
+
+
+def scaling_sheet(rows: Sequence[ScalingRow]) -> Sheet:
+    """Tabulate measurement and model."""
+    body = tuple(
+        (
+            row.way,
+            row.rate,
+            str(row.world),
+            number(row.measured_bytes / 1e6, 3),
+            number(row.model_bytes / 1e6, 3),
+            number(row.measured_bytes / row.model_bytes, 3),
+            number(1e3 * row.measured_seconds, 0),
+            number(1e3 * row.model_seconds, 0),
+        )
+        for row in sorted(rows, key=lambda row: (row.rate, row.way, row.world))
+    )
+    columns = (
+        "gradients sent by",
+        "rate",
+        "ranks",
+        "MB measured",
+        "MB by model",
+        "quotient",
+        "exchange, ms",
+        "ms by model",
+    )
+    title = (
+        "The cost model beside measurement: bytes on a rank's interface, and the seconds that a "
+        "step takes longer than one that sends nothing; coding is as measured in both"
+    )
+    return Sheet(title, columns, body)
+
+
+def scaling_limits(rows: Sequence[ScalingRow]) -> list[Limit]:
+    """Judge how far the model's bytes are from the counters."""
+    return [
+        Limit(f"model's bytes, W={world}, {way}: off by", worst, BYTES_OFF)
+        for way, world in dict.fromkeys((row.way, row.world) for row in rows)
+        for worst in [
+            max(
+                abs(row.measured_bytes / row.model_bytes - 1)
+                for row in rows
+                if (row.way, row.world) == (way, world)
+            )
+        ]
+    ]
+
+
+def curve_sheet(rows: Sequence[WireRow], parameters: int, rate: str) -> Sheet:
+    """Tabulate what the model says of more ranks than there were."""
+    line = RATES[rate]
+    if line is None:
+        raise ValueError(f"no model of {UNSHAPED} links")
+    here = [row for row in rows if row.rate == rate and not row.error]
+    link = Link.of_line(line, median(row.message for row in here) if here else 0.0)
+    costs = {
+        PLAIN: Cost("sum", _FP32 * parameters),
+        FP16: Cost("sum", _FP32 * parameters / 2),
+    }
+    for row in here:
+        reduction = _REDUCTIONS.get(row.way)
+        payload = payload_of(row, parameters)
+        if row.way not in costs and payload is not None and reduction is not None:
+            costs[row.way] = Cost(reduction, payload)
+    body = []
+    for way, cost in costs.items():
+        cells = [
+            f"{cost.bytes_sent(world) / 1e6:.3g} / {1e3 * cost.work(world, link):.0f}"
+            for world in WORLDS
+        ]
+        body.append((way, *cells))
+    title = f"A MODEL, not measured: MB that a rank sends / ms of the exchange, at {rate}"
+    columns = ("gradients sent by", *(f"W={world}" for world in WORLDS))
+    return Sheet(title, columns, tuple(body))

@@ -1,0 +1,1 @@
+"""Size and speed without loss."""

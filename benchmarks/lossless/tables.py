@@ -1,0 +1,134 @@
+"""Tables of lossless codecs beside each other, and of what tensorcomp has to reach."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.common.checkpoints import Input
+from benchmarks.common.peers import REFERENCE
+from benchmarks.common.reporting import ABSENT, Sheet
+from benchmarks.lossless.targets import TARGETS, Inputs, Results, Target, measured
+from benchmarks.lossless.timing import Measurement, speed, times_faster
+
+Cell = Callable[[Input, Measurement], str]
+
+
+def failure(result: Measurement) -> str:
+    """Say in a cell that a peer did not give back its input."""
+    return "FAILS" if result.error else "NOT EXACT"
+
+
+def factor(value: float | None) -> str:
+    """Write how many times as fast."""
+    return ABSENT if value is None else f"{value:.2f}×"
+
+
+def result_row(
+    name: str, data: Input, result: Measurement, reference: Measurement | None
+) -> tuple[str, ...]:
+    """Write one peer's figures on one input."""
+    if not result.valid:
+        return (name, failure(result), *[ABSENT] * 5)
+    encode = decode = None
+    if reference is not None and reference.valid:
+        encode = times_faster(result.encode, reference.encode)
+        decode = times_faster(result.decode, reference.decode)
+    return (
+        name,
+        f"{result.size / data.nbytes:.4f}",
+        f"{data.nbytes / result.size:.2f}",
+        f"{speed(data.nbytes, result.encode):.0f}",
+        f"{speed(data.nbytes, result.decode):.0f}",
+        factor(encode),
+        factor(decode),
+    )
+
+
+def result_sheet(data: Input, results: Mapping[str, Measurement]) -> Sheet:
+    """Tabulate all peers on one input."""
+    columns = ("codec", "size", "ratio", "encode MB/s", "decode MB/s")
+    against = (f"encode / {REFERENCE}'s", f"decode / {REFERENCE}'s")
+    reference = results.get(REFERENCE)
+    title = f"{data.name}: {data.nbytes / 1e6:.1f} MB in {len(data.tensors)} tensors"
+    rows = (result_row(name, data, result, reference) for name, result in results.items())
+    return Sheet(title, columns + against, tuple(rows))
+
+
+def summary_sheet(
+    title: str, names: Sequence[str], inputs: Inputs, results: Results, cell: Cell
+) -> Sheet:
+    """Tabulate one cell for each codec and input, codecs down and inputs across."""
+    names = [name for name in names if name in inputs]
+    codecs = list(dict.fromkeys(codec for name in names for codec in results[name]))
+    rows = []
+    for codec in codecs:
+        cells = []
+        for name in names:
+            result = results[name][codec]
+            cells.append(cell(inputs[name], result) if result.valid else failure(result))
+        rows.append((codec, *cells))
+    return Sheet(title, ("codec", *names), tuple(rows))
+
+
+def speeds_cell(data: Input, result: Measurement) -> str:
+    """Write size fraction and both speeds."""
+    encode, decode = speed(data.nbytes, result.encode), speed(data.nbytes, result.decode)
+    return f"{result.size / data.nbytes:.4f} ({encode:.0f} / {decode:.0f})"
+
+
+def ratio_cell(data: Input, result: Measurement) -> str:
+    """Write the input's size over the encoding's; near 1 the fifth figure matters."""
+    ratio = data.nbytes / result.size
+    return f"{ratio:.2f}" if ratio > 1.1 else f"{ratio:.4f}"
+
+
+def verdict(target: Target, value: float | None) -> str:
+    """Write whether a target is met."""
+    if value is None:
+        return "not measured"
+    return "yes" if target.met(value) else "NO"
+
+
+def target_sheet(inputs: Inputs, results: Results) -> Sheet:
+    """Tabulate the targets of the inputs that were run."""
+    rows = []
+    for target in TARGETS:
+        if target.input not in inputs:
+            continue
+        value = measured(target, inputs, results)
+        limit = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
+        shown = ABSENT if value is None or math.isnan(value) else f"{value:.4g}"
+        outcome = verdict(target, value)
+        rows.append((target.input, target.effort, target.quantity, limit, shown, outcome))
+    title = (
+        "Targets (growth: bytes added to the input, over an allowance of 4 KiB and 64 a tensor;"
+        " for bf16-twice, bytes added to the single copy's encoding)"
+    )
+    columns = ("input", "effort", "quantity", "target", "measured", "met")
+    return Sheet(title, columns, tuple(rows))
+
+
+def as_json(about: Mapping[str, str], inputs: Inputs, results: Results) -> dict[str, Any]:
+    """Return everything measured, times by round included."""
+    judged = [
+        (target, measured(target, inputs, results)) for target in TARGETS if target.input in inputs
+    ]
+    return {
+        "about": dict(about),
+        "inputs": {
+            name: {
+                "bytes": data.nbytes,
+                "tensors": len(data.tensors),
+                "codecs": {codec: vars(result) for codec, result in results[name].items()},
+            }
+            for name, data in inputs.items()
+        },
+        "targets": [
+            vars(target)
+            | {
+                "measured": None if value is None or math.isnan(value) else value,
+                "met": None if value is None else target.met(value),
+            }
+            for target, value in judged
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Rate and distortion, and what is left of a model."""

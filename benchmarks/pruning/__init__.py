@@ -1,0 +1,1 @@
+"""Accuracy, size, exactness and speed of pruning."""

