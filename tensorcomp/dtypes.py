@@ -1,68 +1,73 @@
-"""Data types: safetensors' names, their NumPy equals, and their sizes.
+"""The dtype table: names in safetensors, in NumPy and torch, and sizes.
 
-NumPy has no bfloat16 and no fp8; `ml-dtypes` provides them. A name that this table lacks is not an
-error: such a tensor travels as opaque bytes, so that files of a future safetensors still work.
+NumPy has no bfloat16 and no fp8; `ml_dtypes` provides them, under the names that torch uses. A name
+that this table lacks is not an error: such a tensor travels as opaque bytes, so that files of a
+future safetensors still work.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-_NUMPY: dict[str, np.dtype] = {
-    "BOOL": np.dtype(np.bool_),
-    "U8": np.dtype(np.uint8),
-    "I8": np.dtype(np.int8),
-    "U16": np.dtype("<u2"),
-    "I16": np.dtype("<i2"),
-    "U32": np.dtype("<u4"),
-    "I32": np.dtype("<i4"),
-    "U64": np.dtype("<u8"),
-    "I64": np.dtype("<i8"),
-    "F16": np.dtype("<f2"),
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
-    "C64": np.dtype("<c8"),
-    "C128": np.dtype("<c16"),
+if TYPE_CHECKING:
+    import torch
+
+# By safetensors' name: the name that NumPy, or else ml_dtypes, and torch share, and bits. Types of
+# less than a byte have none: several elements share a byte, so NumPy sees their bytes only.
+_TABLE: dict[str, tuple[str | None, int]] = {
+    "BOOL": ("bool", 8),
+    "U8": ("uint8", 8),
+    "I8": ("int8", 8),
+    "U16": ("uint16", 16),
+    "I16": ("int16", 16),
+    "U32": ("uint32", 32),
+    "I32": ("int32", 32),
+    "U64": ("uint64", 64),
+    "I64": ("int64", 64),
+    "F16": ("float16", 16),
+    "F32": ("float32", 32),
+    "F64": ("float64", 64),
+    "C64": ("complex64", 64),
+    "C128": ("complex128", 128),
+    "BF16": ("bfloat16", 16),
+    "F8_E4M3": ("float8_e4m3fn", 8),
+    "F8_E5M2": ("float8_e5m2", 8),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8),
+    "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F4": (None, 4),
+    "F6_E2M3": (None, 6),
+    "F6_E3M2": (None, 6),
 }
-_NAMES = {dtype: name for name, dtype in _NUMPY.items()}
-
-# Those of `ml-dtypes`, which is imported when one of them is met.
-_ML = {
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-}
-_ML_NAMES = {ml: name for name, ml in _ML.items()}
-
-_BITS = {
-    **{name: 8 * dtype.itemsize for name, dtype in _NUMPY.items()},
-    **{name: 16 if name == "BF16" else 8 for name in _ML},
-    # Types of less than a byte: several elements share one, so NumPy sees their bytes only.
-    **{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6},
-}
+_NAMES = {common: name for name, (common, _) in _TABLE.items() if common is not None}
+_FLOAT_KINDS = frozenset("fV")  # V, or f by recent versions, is ml_dtypes' kind
 
 
-def numpy_dtype(name: str) -> np.dtype | None:
-    """Return the NumPy dtype of a safetensors dtype name, or None where its bits stay opaque."""
-    return _ml_dtype(_ML[name]) if name in _ML else _NUMPY.get(name)
+def common_name(name: str) -> str | None:
+    """Return what NumPy, ml_dtypes and torch call a safetensors dtype; None if they lack it."""
+    return _TABLE.get(name, (None, 0))[0]
 
 
 @functools.cache
-def _ml_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype | None:
+    """Return the NumPy dtype of a safetensors dtype name, or None where its bits stay opaque."""
+    common = common_name(name)
+    if common is None:
+        return None
+    if hasattr(np, common):
+        return np.dtype(common).newbyteorder("<")
     import ml_dtypes
 
-    dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, common))
     return dtype
 
 
 @functools.cache
 def dtype_name(dtype: np.dtype) -> str:
-    """Return the safetensors name of a NumPy dtype.
+    """Return the safetensors name of a NumPy dtype, whatever its byte order.
 
     Raises
     ------
@@ -70,13 +75,31 @@ def dtype_name(dtype: np.dtype) -> str:
         If no safetensors dtype has these values (strings, objects, long double, …).
     """
     dtype = np.dtype(dtype)
-    name = _NAMES.get(dtype.newbyteorder("<")) or _ML_NAMES.get(dtype.name)
+    name = _NAMES.get(dtype.name)
     if name is None:
-        known = ", ".join((*_NUMPY, *_ML))
+        known = ", ".join(_NAMES.values())
         raise TypeError(f"dtype {dtype} has no safetensors equal; use one of {known}")
     return name
 
 
 def dtype_bits(name: str) -> int | None:
     """Return the bits of one element of a safetensors dtype, or None if the name is unknown."""
-    return _BITS.get(name)
+    return _TABLE.get(name, (None, None))[1]
+
+
+def holds_floats(dtype: np.dtype) -> bool:
+    """Return whether a dtype of the table holds floats: NumPy's own, bfloat16 or fp8."""
+    return dtype.kind in _FLOAT_KINDS
+
+
+def torch_dtype(name: str) -> torch.dtype | None:
+    """Return the torch dtype of a safetensors dtype name; older torch versions lack some."""
+    import torch
+
+    found: Any = getattr(torch, common_name(name) or "", None)
+    return found if isinstance(found, torch.dtype) else None
+
+
+def torch_dtype_name(dtype: torch.dtype) -> str | None:
+    """Return the safetensors name of a torch dtype, or None if it has none."""
+    return _NAMES.get(str(dtype).removeprefix("torch."))

@@ -18,6 +18,7 @@ from tensorcomp.codecs.bit_views import word_dtype
 from tensorcomp.codecs.quantize.grid import Grid
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
+from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.planning.float_trees import any_floats, flat_tree, usual_tree
@@ -35,7 +36,6 @@ _GRID_ROWS = 2
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
 _SPARSE_SAMPLE = 1 << 18  # as many where zeros are told apart: masks are coded column by column
 _SAMPLE_ROWS = 64  # so that columns can be told apart
-_FLOATS = {"f", "V"}  # NumPy's kind of bfloat16 and fp8 is V (or f, with recent ml-dtypes)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"
 
 def any_tree(dtype: np.dtype, effort: str) -> Node:
     """Return a lossless tree that can represent any array of a dtype."""
-    is_float = dtype.kind in _FLOATS and dtype.itemsize <= 8
+    is_float = holds_floats(dtype) and dtype.itemsize <= 8
     return parse_tree(any_floats(dtype, effort) if is_float else "raw(bytes=zstd)")
 
 
@@ -108,7 +108,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
     words = array.view(word_dtype(array.dtype))
     if native.survey_all_equal(words.reshape(-1)):
         return _plan("constant", "all elements are equal")
-    is_float = array.dtype.kind in _FLOATS
+    is_float = holds_floats(array.dtype)
     if array.size < _SMALL:
         return _small(array, words, effort) if is_float else _plan("raw(bytes=zstd)", "small")
     zeros, distinct = look(words)
@@ -144,7 +144,7 @@ def _small(array: np.ndarray, words: np.ndarray, effort: str) -> Plan:
 def share_of_zeros(array: np.ndarray) -> float:
     """Return which part of a tensor's elements is zero: of a large tensor, of a thousand."""
     words = array.view(word_dtype(array.dtype))
-    is_float = array.dtype.kind in _FLOATS
+    is_float = holds_floats(array.dtype)
     if array.size < _SMALL:
         return _zeros_of_few(words, is_float=is_float)
     return look(words)[0] + (_negative_zeros(words) if is_float else 0.0)
@@ -208,7 +208,7 @@ def _sparse(array: np.ndarray, candidates: Sequence[_Candidate], zeros: float, e
     forms = sparse_forms(array, sample, effort).lossless()
     why = f"{zeros:.0%} of a probe are zero"
     usual = flat = _FLAT_CODES[effort]
-    if array.dtype.kind in _FLOATS:
+    if holds_floats(array.dtype):
         usual, flat = usual_tree(array, effort), flat_tree(array.dtype)
     trees = [(form, usual) for form in (*forms.dense, *forms.packed)]
     trees += [(form, flat) for form in forms.flat]

@@ -18,6 +18,7 @@ import numpy as np
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, readable
+from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.planning.steps import fill, is_free
@@ -29,7 +30,6 @@ _LIVE_ROWS = f"live(values={VALUES})"
 _DEAD = 0.02  # share of rows or columns from which dropping them pays
 _SIGNED = 0.01  # share of −0.0 among the zeros from which signs are told apart
 _PIECE = 1 << 20  # elements looked at together
-_FLOATS = {"f", "V"}  # NumPy's kind of bfloat16 is V
 _MASKS = ("bitpack", "runlength", "gaps")  # the faster first
 _SLOW_MASKS = ("ans(states=12)", "ans(contexts=16, states=12)")
 _WORTH = 0.98  # times the bytes of a faster one that a mask may take
@@ -101,7 +101,7 @@ def sparse_forms(array: np.ndarray, sample: np.ndarray, effort: str) -> SparseFo
     """
     words = as_words(readable(sample))
     kept, signs = int(np.iinfo(words.dtype).max), None
-    if array.dtype.kind in _FLOATS and (negative := signs_of_zeros(words, kept // 2)) is not None:
+    if holds_floats(array.dtype) and (negative := signs_of_zeros(words, kept // 2)) is not None:
         kept, signs = kept // 2, cheapest_mask(negative, effort)
         words = words & words.dtype.type(kept)
     forms = list(_live_forms(as_words(array), words, kept))

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensorcomp._names import shown, unique_name
 from tensorcomp.checkpoints.layouts.torch_tensors import (
-    DTYPE_NAMES,
     dtype_text,
     is_dense,
     may_overlap,
 )
 from tensorcomp.checkpoints.layouts.torch_tree import Leaf
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
+from tensorcomp.dtypes import torch_dtype_name
 from tensorcomp.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _store_whole(layout: Layout, views: Sequence[_View]) -> None:
     name, tensor = views[0].name, views[0].tensor
     layout.stored[name] = tensor
     node: dict[str, Any] = {"name": name}
-    if dtype_text(tensor) not in DTYPE_NAMES:
+    if torch_dtype_name(tensor.dtype) is None:
         node |= {"dtype": dtype_text(tensor), "shape": list(tensor.shape)}
     if tensor.numel() and not tensor.is_contiguous() and is_dense(tensor.shape, tensor.stride()):
         node["stride"] = list(tensor.stride())

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tensorcomp._names import shown
 from tensorcomp.checkpoints.base import Recipe, TensorInfo, TensorSource
 from tensorcomp.checkpoints.layouts.torch_tensors import (
-    DTYPE_NAMES,
     byte_view,
     is_dense,
     require_torch,
@@ -21,6 +20,7 @@ from tensorcomp.checkpoints.layouts.torch_tensors import (
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
+from tensorcomp.dtypes import common_name
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.os_errors import writing
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # From this size on a storage lives in a file until it is saved: it need not fit in memory.
 _SCRATCH_BYTES = 64 << 20
-
-_TORCH_NAMES = {name: text for text, name in DTYPE_NAMES.items()}
 
 
 def restore_torch(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
@@ -113,7 +111,7 @@ class _Rebuilder:
         import torch
 
         info = self._info(node["name"])
-        dtype = _dtype(node.get("dtype", _TORCH_NAMES.get(info.dtype)))
+        dtype = _dtype(node.get("dtype", common_name(info.dtype)))
         shape = node.get("shape", list(info.shape))
         if math.prod(shape) * dtype.itemsize != info.nbytes:
             raise FormatError(f"has {info.nbytes} bytes, not its shape's", tensor=info.name)

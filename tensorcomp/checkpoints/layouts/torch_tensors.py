@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.dtypes import torch_dtype_name
 from tensorcomp.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
-
-# Names of torch's dtypes in safetensors; others travel as bytes.
-DTYPE_NAMES: Mapping[str, str] = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "complex64": "C64",
-    "complex128": "C128",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0",
-}
 
 
 def require_torch(path: Path) -> None:
@@ -70,7 +47,7 @@ def refusal(tensor: torch.Tensor) -> str | None:
 def tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
     """Return the description of a stored tensor; a dtype unknown to safetensors becomes bytes."""
     nbytes = tensor.numel() * tensor.element_size()
-    dtype = DTYPE_NAMES.get(dtype_text(tensor))
+    dtype = torch_dtype_name(tensor.dtype)
     if dtype is None:
         return TensorInfo(name, "U8", (nbytes,), nbytes)
     return TensorInfo(name, dtype, tuple(tensor.shape), nbytes)

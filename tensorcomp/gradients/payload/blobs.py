@@ -18,6 +18,7 @@ from tensorcomp.codecs.tree import Node, join
 from tensorcomp.container.blob import Blob, blob_index
 from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.payload.decoded import (
@@ -29,7 +30,7 @@ from tensorcomp.gradients.payload.decoded import (
 from tensorcomp.gradients.payload.sparse_blobs import encode_sparse, is_sparse, receive_sparse
 from tensorcomp.planning.lossless import sample_rows
 
-_FORMAT_NAMES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16"}
+_COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
 def tree_blob(tree: Node | str, gradient: np.ndarray, spec: GradientSpec) -> Payload:
@@ -143,10 +144,11 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
     FormatError
         If the dtype is no float type that the file format has.
     """
-    name = _FORMAT_NAMES.get(dtype.name)
-    if name is None:
+    if dtype.name not in _COMPRESSED:
         raise FormatError(f"gradients of {dtype} cannot be compressed; cast them to float32")
-    return chunk_grid(name, shape, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+    return chunk_grid(
+        dtype_name(dtype), shape, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    )
 
 
 def pack_blob(coder: ChunkCoder, payloads: Sequence[bytes]) -> bytes:

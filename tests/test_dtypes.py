@@ -1,0 +1,78 @@
+"""One table relates the dtypes of safetensors, NumPy, ml_dtypes and torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from tensorcomp.dtypes import (
+    common_name,
+    dtype_bits,
+    dtype_name,
+    holds_floats,
+    numpy_dtype,
+    torch_dtype,
+    torch_dtype_name,
+)
+
+NAMES = ["BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32"]
+NAMES += [
+    "F64",
+    "C64",
+    "C128",
+    "BF16",
+    "F8_E4M3",
+    "F8_E5M2",
+    "F8_E4M3FNUZ",
+    "F8_E5M2FNUZ",
+    "F8_E8M0",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_leads_to_all_libraries_and_back(name: str) -> None:
+    dtype = numpy_dtype(name)
+    assert dtype is not None
+    assert dtype.name == common_name(name)
+    assert 8 * dtype.itemsize == dtype_bits(name)
+    assert dtype_name(dtype) == name
+    assert holds_floats(dtype) == (name.startswith(("F", "BF")))
+    found = torch_dtype(name)
+    assert found is not None
+    assert torch_dtype_name(found) == name
+    assert 8 * found.itemsize == dtype_bits(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_safetensors_gives_the_same_names(name: str) -> None:
+    file = safetensors.torch.save({"a": torch.zeros(2, dtype=torch_dtype(name))})
+    assert f'"dtype":"{name}"'.encode() in file
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6), ("Q9", None)]
+)
+def test_what_arrays_cannot_hold_has_a_size_at_most(name: str, bits: int | None) -> None:
+    assert dtype_bits(name) == bits
+    assert common_name(name) is None
+    assert numpy_dtype(name) is None
+    assert torch_dtype(name) is None
+
+
+def test_byte_order_and_spelling_do_not_count() -> None:
+    for spelling in (">i4", "<i4", "intc", np.int32):
+        assert dtype_name(np.dtype(spelling)) == "I32"
+    assert dtype_name(np.dtype("q")) == dtype_name(np.dtype("l")) == "I64"
+    assert numpy_dtype("I64") == np.dtype("<i8")
+
+
+@pytest.mark.parametrize("dtype", ["S3", "O", "M8[s]", "longdouble", "f4,i4", "2f4"])
+def test_other_dtypes_are_refused(dtype: str) -> None:
+    with pytest.raises(TypeError, match="no safetensors equal; use one of BOOL, U8"):
+        dtype_name(np.dtype(dtype))
+
+
+def test_dtypes_of_torch_alone_have_no_name() -> None:
+    assert torch_dtype_name(torch.quint8) is None
