@@ -29,8 +29,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp import TensorcompError
-from tensorcomp.gradients import Aggregator, WorkerCompression, parse_compressor
-from tensorcomp.gradients.server.messages import decompress
+from tensorcomp.gradients import Aggregator, WorkerCompression, decompress, parse_compressor
 
 COMPRESSOR = "topk(0.01, values=affine(8))"
 SHARES = {0: 0.5, 1: 0.3, 2: 0.2}  # of the images; a worker's weight is how many it has

@@ -24,8 +24,8 @@ from tensorcomp.gradients.monitoring.metrics import TensorMetrics as TensorMetri
 from tensorcomp.gradients.monitoring.tensorboard import TensorBoardLog as TensorBoardLog
 from tensorcomp.gradients.recipes import parse_compressor as parse_compressor
 from tensorcomp.gradients.server.aggregation import Aggregator as Aggregator
-from tensorcomp.gradients.server.messages import WorkerCompression as WorkerCompression
-from tensorcomp.gradients.server.messages import decompress as decompress
+from tensorcomp.gradients.server.message import decompress as decompress
+from tensorcomp.gradients.server.worker import WorkerCompression as WorkerCompression
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback as ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection as MomentumCorrection
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss as PacketLoss

@@ -11,8 +11,8 @@ from tensorcomp.errors import CodecError, GradientError
 from tensorcomp.gradients.base import StepInfo
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.server.aggregation import Aggregator
-from tensorcomp.gradients.server.message_format import Message
-from tensorcomp.gradients.server.messages import SERVER, WorkerCompression
+from tensorcomp.gradients.server.message import Message
+from tensorcomp.gradients.server.worker import SERVER, WorkerCompression
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 F32 = np.float32
@@ -209,7 +209,7 @@ def test_an_answer_is_no_workers_message():
 def test_values_that_would_poison_the_mean_are_refused(bad, monkeypatch):
     good = message(1, [1.0, 2.0])
     monkeypatch.setattr(
-        "tensorcomp.gradients.server.messages.np.isfinite", lambda a: np.ones(1, bool)
+        "tensorcomp.gradients.server.worker.np.isfinite", lambda a: np.ones(1, bool)
     )
     spoiled = message(0, [1.0, bad])
     monkeypatch.undo()

@@ -18,8 +18,8 @@ from tensorcomp.errors import CodecError, GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.server.message_format import Message
-from tensorcomp.gradients.server.messages import WorkerCompression, decompress
+from tensorcomp.gradients.server.message import _TYPICAL, Message, decompress
+from tensorcomp.gradients.server.worker import WorkerCompression
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 F32 = np.float32
@@ -357,17 +357,30 @@ def test_a_message_that_was_cut_short_is_found(length):
         decompress(message[: length % len(message)])
 
 
-def sealed(header, payloads=b"", version=1):
-    """Return a message with right checksums, whatever it says."""
-    plain = header if isinstance(header, bytes) else json.dumps(header).encode()
-    packed = compress(plain, 3)
-    content = b"TCGM" + struct.pack("<IQ", version, len(packed)) + packed + payloads
+def sealed(header, payloads=b""):
+    """Return a message with right checksums, whatever its safetensors header says."""
+    plain = header if isinstance(header, bytes) else file_header(header)
+    packed = compress(plain, 3, like=_TYPICAL)
+    content = struct.pack("<Q", len(packed)) + packed + payloads
     return content + struct.pack("<Q", xxhash.xxh3_64_intdigest(content))
 
 
+def file_header(about, entries=None):
+    """Return the header of a safetensors file with this metadata, by default of one empty `w`."""
+    if entries is None:
+        entries = {"w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}
+    metadata = {"tensorcomp.gradients": about if isinstance(about, str) else json.dumps(about)}
+    text = json.dumps({"__metadata__": metadata, **entries}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def entry(begin, stop):
+    return {"dtype": "U8", "shape": [stop - begin], "data_offsets": [begin, stop]}
+
+
 def header(**changes):
-    usual = {"step": 0, "worker": 0, "weight": 1.0, "texts": ["raw"]}
-    return {**usual, "tensors": [["w", "F32", [4], 0, 0]], **changes}
+    usual = {"version": 2, "step": 0, "worker": 0, "weight": 1.0, "texts": ["raw"]}
+    return {**usual, "tensors": [["F32", [4], 0]], **changes}
 
 
 def test_an_empty_payload_stands_for_zeros():
@@ -398,19 +411,23 @@ def test_an_empty_payload_stands_for_zeros():
         header(texts=[3]),
         header(texts=None),
         header(tensors=None),
-        header(tensors=[["w", "F32", [4], 0]]),
-        header(tensors=[["w", "F32", [4], 1, 0]]),
-        header(tensors=[["w", "F32", [4], -1, 0]]),
-        header(tensors=[["w", "F32", [4], 0, 1]]),
-        header(tensors=[["w", "F32", [4], 0, -1]]),
-        header(tensors=[["w", "F32", [-4], 0, 0]]),
-        header(tensors=[["w", "F32", [4.0], 0, 0]]),
-        header(tensors=[["w", "F32", 4, 0, 0]]),
-        header(tensors=[["w", "F32", [1] * 33, 0, 0]]),
-        header(tensors=[["w", "I32", [4], 0, 0]]),
-        header(tensors=[["w", ["F32"], [4], 0, 0]]),
-        header(tensors=[[["w"], "F32", [4], 0, 0]]),
-        header(tensors=[["w", "F32", [4], 0, 0], ["w", "F32", [4], 0, 0]]),
+        header(tensors=[]),
+        header(tensors=[["F32", [4]]]),
+        header(tensors=[["F32", [4], 0], ["F32", [4], 0]]),
+        header(tensors=[["F32", [4], 1]]),
+        header(tensors=[["F32", [4], -1]]),
+        header(tensors=[["F32", [-4], 0]]),
+        header(tensors=[["F32", [4.0], 0]]),
+        header(tensors=[["F32", 4, 0]]),
+        header(tensors=[["F32", [1] * 33, 0]]),
+        header(tensors=[["I32", [4], 0]]),
+        header(tensors=[[["F32"], [4], 0]]),
+        *("", "{", "[" * 100_000, "null", "[]"),
+        file_header(header(), {"w": entry(0, 1)}),
+        file_header(header(), {"w": {"dtype": "U8", "shape": [-1], "data_offsets": [0, -1]}}),
+        file_header(header(), {"w": entry(4, 4)}),
+        file_header(header()).replace(b'"w"', b'"w": {}, "w"'),
+        b'{"__metadata__": {}}',
     ],
 )
 def test_a_false_header_is_refused(broken):
@@ -423,7 +440,7 @@ def test_a_false_header_is_refused(broken):
     ("shape", "limit"), [([1 << 20], 1 << 20), ([1 << 40] * 32, 1 << 30), ([1 << 62, 0], 1 << 30)]
 )
 def test_a_message_takes_no_more_memory_than_its_limit(shape, limit):
-    data = sealed(header(tensors=[["w", "F32", shape, 0, 0]]))
+    data = sealed(header(tensors=[["F32", shape, 0]]))
     tracemalloc.start()
     try:
         with pytest.raises(GradientError, match="more than its limit: 'w' of shape"):
@@ -434,8 +451,8 @@ def test_a_message_takes_no_more_memory_than_its_limit(shape, limit):
 
 
 def test_the_limit_is_for_all_tensors_together():
-    tensors = [["a", "F32", [100], 0, 0], ["b", "F64", [50], 0, 0]]
-    data = sealed(header(tensors=tensors))
+    tensors = [["F32", [100], 0], ["F64", [50], 0]]
+    data = sealed(file_header(header(tensors=tensors), {"a": entry(0, 0), "b": entry(0, 0)}))
     assert set(decompress(data, limit=800)) == {"a", "b"}
     with pytest.raises(GradientError, match=r"'b' of shape \(50,\) takes 400 bytes, 399 are left"):
         decompress(data, limit=799)
@@ -462,28 +479,30 @@ def test_a_header_that_expands_too_far_is_refused():
     ],
 )
 def test_a_text_that_is_no_compressors_is_refused(text):
-    data = sealed(header(texts=[text], tensors=[["w", "F32", [4], 0, 3]]), b"abc")
+    data = sealed(file_header(header(texts=[text]), {"w": entry(0, 3)}), b"abc")
     with pytest.raises(GradientError, match="cannot be read") as caught:
         decompress(data)
     assert len(str(caught.value)) < 1000
 
 
 def test_payloads_that_do_not_end_where_the_message_does_are_refused():
-    with pytest.raises(CodecError, match="payloads take 0 bytes, the message has 3"):
+    with pytest.raises(CodecError, match="3 bytes follow the last tensor"):
         decompress(sealed(header(), b"abc"))
+    with pytest.raises(CodecError, match="cut short: 4 bytes of tensors expected, 3 found"):
+        decompress(sealed(file_header(header(), {"w": entry(0, 4)}), b"abc"))
 
 
 def test_a_newer_version_is_told():
-    with pytest.raises(GradientError, match="of version 2, this tensorcomp reads 1"):
-        decompress(sealed(header(), version=2))
+    with pytest.raises(GradientError, match="expected a message of version 2, got 3"):
+        decompress(sealed(header(version=3)))
 
 
 @given(st.binary(max_size=64), st.sampled_from(TEXTS[1:]), st.integers(0, 300))
 def test_payloads_of_anything_do_no_harm(payload, text, elements):
     text = TreeCompressor.of(text).text()
     blob = payload + struct.pack("<Q", xxhash.xxh3_64_intdigest(payload))
-    tensors = [["w", "F32", [elements], 0, len(blob)]]
-    data = sealed(header(texts=[text], tensors=tensors), blob)
+    about = header(texts=[text], tensors=[["F32", [elements], 0]])
+    data = sealed(file_header(about, {"w": entry(0, len(blob))}), blob)
     with contextlib.suppress(CodecError):
         assert decompress(data)["w"].shape == (elements,)
 

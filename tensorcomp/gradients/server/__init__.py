@@ -1,1 +1,1 @@
-"""Gradients as messages for a parameter server."""
+"""Exchange gradients as messages, for training without a process group."""

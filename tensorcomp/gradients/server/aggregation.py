@@ -1,9 +1,9 @@
-"""Means of messages: a parameter server without its sockets, for workers that come and go."""
+"""Average messages: a parameter server without its sockets, for workers that come and go."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, StepInfo
-from tensorcomp.gradients.server.message_format import LIMIT, Message
-from tensorcomp.gradients.server.messages import SERVER, WorkerCompression, decompress
-from tensorcomp.gradients.server.weighted_mean import Arrived, check_values, weighted_mean
+from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.server.message import MAX_GRADIENT_BYTES, Message, decompress
+from tensorcomp.gradients.server.worker import SERVER, WorkerCompression
 
 Outcome: TypeAlias = Literal["counted", "folded", "refused", "repeated"]
 
 
 @dataclass(frozen=True)
 class Round:
-    """What became of a step.
+    """Hold the answer to a step, and whose gradients are in it.
 
     Parameters
     ----------
@@ -49,8 +49,18 @@ class Round:
         return decompress(self.message)
 
 
+@dataclass(frozen=True)
+class _Arrived:
+    """Hold a message that is to be part of a mean, as it came and as it decodes."""
+
+    message: Message
+    data: bytes
+    decoded: Mapping[str, DecodedGradient]
+    weight: float
+
+
 class Aggregator:
-    """Takes in workers' messages, and answers each step with their weighted mean.
+    """Take in workers' messages, and answer each step with their weighted mean.
 
     The mean of a tensor is Σ wᵢ gᵢ / Σ wᵢ over the messages that have it, in the order of steps and
     workers: it does not depend on the order in which they came. One step is open at a time. A
@@ -101,7 +111,7 @@ class Aggregator:
         late: Literal["fold", "refuse"] = "fold",
         lateness: int = 8,
         step: int = 0,
-        limit: int = LIMIT,
+        limit: int = MAX_GRADIENT_BYTES,
     ) -> None:
         if quorum < 1 or (workers is not None and quorum > len(workers)):
             most = "" if workers is None else f", at most {len(workers)}"
@@ -120,7 +130,7 @@ class Aggregator:
         self._lateness = lateness
         self._limit = limit
         self._step = step
-        self._arrived: dict[tuple[int, int], Arrived] = {}
+        self._arrived: dict[tuple[int, int], _Arrived] = {}
         self._counted: set[tuple[int, int]] = set()  # of closed steps that can still be late
         self._shapes: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._rounds: OrderedDict[int, Round] = OrderedDict()
@@ -187,11 +197,11 @@ class Aggregator:
         if lateness > (self._lateness if self._late == "fold" else 0):
             return "refused"
         shapes = self._fitting(message, who)
-        sent = message.received()
-        for name, one in sent.items():
-            check_values(one, f"{who}: the gradient of {name!r}")
+        decoded = message.decoded()
+        for name, one in decoded.items():
+            _check_values(one, f"{who}: the gradient of {name!r}")
         weight = message.weight if self._workers is None else self._workers[message.worker]
-        self._arrived[key] = Arrived(message, data, sent, weight)
+        self._arrived[key] = _Arrived(message, data, decoded, weight)
         self._shapes = shapes
         return "folded" if lateness else "counted"
 
@@ -238,7 +248,7 @@ class Aggregator:
                 "wait for more"
             )
         arrived = [self._arrived[key] for key in sorted(self._arrived)]
-        answer = self._answers.compress(weighted_mean(arrived), info=StepInfo(step))
+        answer = self._answers.compress(_weighted_mean(arrived), info=StepInfo(step))
         late = sorted(key for key in self._arrived if key[0] < step)
         done = Round(
             step,
@@ -288,3 +298,28 @@ class Aggregator:
         self._rounds.clear()
         for data in saved["arrived"].values():
             self.add(np.asarray(data, np.uint8).tobytes())
+
+
+def _weighted_mean(arrived: Sequence[_Arrived]) -> dict[str, np.ndarray]:
+    """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over the messages that have it, in their order."""
+    totals: dict[str, float] = {}
+    for one in arrived:
+        for name in one.decoded:
+            totals[name] = totals.get(name, 0.0) + one.weight
+    means: dict[str, np.ndarray] = {}
+    for one in arrived:
+        for name, decoded in one.decoded.items():
+            spec = one.message.payloads[name].spec
+            if name not in means:
+                means[name] = np.zeros(spec.shape, spec.dtype)
+            decoded.add_to(means[name].reshape(-1), one.weight / totals[name])
+    return means
+
+
+def _check_values(decoded: DecodedGradient, what: str) -> None:
+    """Refuse values that are not finite or overflow in a mean, and so in residuals ever after."""
+    values = getattr(decoded, "values", None)
+    if values is not None and values.size:
+        largest = float(np.finfo(values.dtype).max) / 4
+        if not bool((np.abs(values) <= largest).all()):
+            raise GradientError(f"{what} has values that are not finite, or nearly so")

@@ -1,4 +1,4 @@
-"""Gradients to bytes and back for workers that have no process group: a socket, a queue, a file."""
+"""Compress the gradients of a worker that has no process group, a message per step."""
 
 from __future__ import annotations
 
@@ -15,42 +15,18 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry, flatten, unflatten
-from tensorcomp.gradients.server.message_format import LIMIT, Message
+from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.server.message import Message
 from tensorcomp.gradients.wrappers.feedback import FeedbackState
 from tensorcomp.planning.roles.classify import classify
 
-_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 SERVER = -1  # the number of whoever answers workers
-
-
-def decompress(data: bytes, *, limit: int = LIMIT) -> dict[str, np.ndarray]:
-    """Return the gradients of a message, whoever wrote it: it says how it is read.
-
-    Parameters
-    ----------
-    data : bytes
-        From `WorkerCompression.compress`, or an answer of an `Aggregator`.
-    limit : int, optional
-        Bytes that they may take together.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        float32, or float64 where it was that.
-
-    Raises
-    ------
-    CodecError
-        If the message is damaged.
-    GradientError
-        If it decodes to more than the limit, or by a compressor that is not known here.
-    """
-    return Message.from_bytes(data, limit=limit).arrays()
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
 class _Held:
-    """The state of a tensor, and by which compressor and at which step it came about."""
+    """Hold the state of a tensor, and the compressor and step that it came from."""
 
     compressor: Compressor
     state: State
@@ -58,7 +34,7 @@ class _Held:
 
 
 class WorkerCompression:
-    """The gradients of one worker, a message a step; states are kept by the parameters' names.
+    """Compress the gradients of one worker to messages; keep states by parameter name.
 
     Parameters
     ----------
@@ -83,14 +59,16 @@ class WorkerCompression:
     --------
     >>> worker = WorkerCompression("topk(0.125)")
     >>> gradient = np.array([0.5] * 14 + [-8.0, 2.0], np.float32)
-    >>> decompress(worker.compress({"w": gradient}))["w"][-3:].tolist()
+    >>> Message.from_bytes(worker.compress({"w": gradient})).arrays()["w"][-3:].tolist()
     [0.0, -8.0, 2.0]
     """
 
     def __init__(
         self, compressor: Compressor | str, *, worker: int = 0, weight: float = 1.0
     ) -> None:
-        self.compressor = _parsed(compressor)
+        if isinstance(compressor, str):
+            compressor = parse_compressor(compressor)
+        self.compressor = compressor
         self.worker = worker
         self.weight = _checked_weight(weight)
         self.step = 0
@@ -178,7 +156,7 @@ class WorkerCompression:
                 f"a message of worker {message.worker} cannot be taken back by {self.worker}"
             )
         held: dict[str, _Held] = {}
-        for name, sent in message.received().items():
+        for name, sent in message.decoded().items():
             before = self._held.get(name)
             if before is None:
                 raise GradientError(f"no gradient of {name!r} was sent since states were loaded")
@@ -244,14 +222,6 @@ class WorkerCompression:
                 )
             held[name] = _Held(compressor, unflatten(template, one["state"]), info)
         return held
-
-
-def _parsed(compressor: Compressor | str) -> Compressor:
-    if isinstance(compressor, Compressor):
-        return compressor
-    from tensorcomp.gradients.recipes import parse_compressor
-
-    return parse_compressor(compressor)
 
 
 def _checked_weight(weight: float) -> float:
