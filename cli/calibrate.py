@@ -70,6 +70,12 @@ if TYPE_CHECKING:
     metavar="T",
     help="What grasp divides the logits by.",
 )
+@click.option(
+    "--train-mode/--eval-mode",
+    default=None,
+    help="Let dropout and batch normalisation act as in training, or as in use. By default "
+    "gradients are those of the mode in which --model is given, and input_norm is that in use.",
+)
 @force
 @json
 def calibrate(
@@ -83,6 +89,7 @@ def calibrate(
     statistics: str,
     where: tuple[str, ...],
     temperature: float,
+    train_mode: bool | None,
     force: bool,
     json: bool,
 ) -> None:
@@ -93,7 +100,8 @@ def calibrate(
     folder too, and a file may be named as path/to/file.py:NAME.
 
     A minibatch is (inputs, targets), or a mapping that is given to a model which returns its own
-    loss, or anything with --loss. The model infers: batch normalisation and dropout are as in use.
+    loss, or anything with --loss. A model is in training mode when it is made, and infers after its
+    method eval.
 
     \b
     Examples:
@@ -120,6 +128,7 @@ def calibrate(
             batches=batches,
             where=where or None,
             temperature=temperature,
+            train_mode=train_mode,
         )
     found.save(out, force=force)
     _report(found, sizes, out, time.perf_counter() - begun, json=json)

@@ -1,7 +1,7 @@
 from tensorcomp.planning.statistics import Statistics as Statistics
 from tensorcomp.pruning.adapted import prune_to_error as prune_to_error
 from tensorcomp.pruning.adapted import prune_to_size as prune_to_size
-from tensorcomp.pruning.calibration import GradientHistory as GradientHistory
+from tensorcomp.pruning.gradient_sums import GradientHistory as GradientHistory
 from tensorcomp.pruning.calibration import calibrate as calibrate
 from tensorcomp.pruning.lottery_ticket.lottery import Round as Round
 from tensorcomp.pruning.lottery_ticket.lottery import Ticket as Ticket
@@ -10,7 +10,7 @@ from tensorcomp.pruning.lottery_ticket.lottery import train_reinitialised as tra
 from tensorcomp.pruning.mask_hooks import MaskHooks as MaskHooks
 from tensorcomp.pruning.mask_hooks import hold as hold
 from tensorcomp.pruning.mask_hooks import release as release
-from tensorcomp.pruning.prune import prune as prune
+from tensorcomp.pruning.prune_model import prune as prune
 from tensorcomp.pruning.result import PruningResult as PruningResult
 from tensorcomp.pruning.search import prune_to_loss as prune_to_loss
 from tensorcomp.pruning.weights import ModelWeights as ModelWeights

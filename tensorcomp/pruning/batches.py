@@ -1,4 +1,4 @@
-"""Minibatches of a loader: counted, moved to the model's device, given twice if need be."""
+"""Iterate over the minibatches of a loader: counted, on the model's device, repeatable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.generators import generators, set_generators
+from tensorcomp.pruning.preserve_state import generators, set_generators
 
-Told = Callable[[int, "int | None"], None]
+OnBatch = Callable[[int, "int | None"], None]
 
 
 class Batches:
@@ -32,7 +32,7 @@ class Batches:
     again : bool
         Whether there will be a second pass. The minibatches of an iterator, which cannot be started
         again, are then kept in memory.
-    told : callable, optional
+    on_batch : callable, optional
         Called with the number of minibatches done, of all passes, and how many there will be, None
         if that is not known.
     """
@@ -44,30 +44,29 @@ class Batches:
         device: torch.device,
         *,
         again: bool = False,
-        told: Told | None = None,
+        on_batch: OnBatch | None = None,
     ) -> None:
         if wanted is not None and wanted < 1:
             raise PruningError(f"batches is at least 1; got {wanted}")
         if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
             raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
         # Before anything of the first pass: a loader may draw its order when it is started.
-        self._generators = generators() if again else None
+        self._generators = generators() if again else {}
         self._own = [(own, own.get_state()) for own in _generators_of(data)] if again else []
         try:
-            started = iter(data)
+            self._first: Iterator[Any] | None = iter(data)
         except TypeError:
             raise PruningError(
                 f"data is an iterable of minibatches; got a {type(data).__name__}"
             ) from None
         self.count = 0
         self.samples = 0
+        self._data = data
         self._wanted = wanted
         self._device = device
-        self._told = told
+        self._on_batch = on_batch or (lambda done, expected: None)
         self._passes = 2 if again else 1
-        self._kept: list[Any] | None = [] if again and started is data else None
-        self._data: Iterable[Any] = data
-        self._first: Iterator[Any] | None = started
+        self._kept: list[Any] | None = [] if again and self._first is data else None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of each minibatch, from 1, and the minibatch.
@@ -77,19 +76,10 @@ class Batches:
         PruningError
             If there are fewer than wanted, none, or not as many as before.
         """
-        if self._first is not None:
-            source, self._first = self._first, None
-            yield from self._take(source)
-        elif self._kept is not None:
-            yield from self._repeat(self._kept)
-        else:
-            assert self._generators is not None
-            set_generators(self._generators)
-            for own, state in self._own:
-                own.set_state(state)
-            yield from self._repeat(self._data)
-
-    def _take(self, source: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        if self._first is None:
+            yield from self._repeat()
+            return
+        source, self._first = self._first, None
         expected = self._expected()
         for number, batch in enumerate(itertools.islice(source, self._wanted), 1):
             if self._kept is not None:
@@ -98,7 +88,7 @@ class Batches:
             self.samples += _samples(moved)
             yield number, moved
             self.count = number
-            self._tell(number, expected)
+            self._on_batch(number, expected)
         if self._wanted is not None and self.count < self._wanted:
             raise PruningError(
                 f"the data ended after {self.count} minibatches; {self._wanted} were asked for"
@@ -106,11 +96,16 @@ class Batches:
         if not self.count:
             raise PruningError("the data hold no minibatch; a loader may have been used up before")
 
-    def _repeat(self, source: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    def _repeat(self) -> Iterator[tuple[int, Any]]:
+        source: Iterable[Any] = self._data if self._kept is None else self._kept
+        if self._kept is None:
+            set_generators(self._generators)
+            for own, state in self._own:
+                own.set_state(state)
         number = 0
         for number, batch in enumerate(itertools.islice(source, self.count), 1):
             yield number, to_device(batch, self._device)
-            self._tell(self.count + number, 2 * self.count)
+            self._on_batch(self.count + number, 2 * self.count)
         if number < self.count:
             raise PruningError(
                 f"the data gave {self.count} minibatches at first and {number} the second time; "
@@ -118,16 +113,12 @@ class Batches:
             )
 
     def _expected(self) -> int | None:
+        """Return how many minibatches all passes have together, if the loader knows its length."""
         try:
-            length: int | None = len(self._data)  # type: ignore[arg-type]
+            count = len(self._data)  # type: ignore[arg-type]
         except TypeError:
-            length = None
-        count = self._wanted if length is None else min(length, self._wanted or length)
-        return None if count is None else count * self._passes
-
-    def _tell(self, done: int, expected: int | None) -> None:
-        if self._told is not None:
-            self._told(done, expected)
+            return None if self._wanted is None else self._wanted * self._passes
+        return min(count, self._wanted or count) * self._passes
 
 
 def _generators_of(data: object) -> list[torch.Generator]:

@@ -1,10 +1,11 @@
-"""Measures a model on data: the statistics by which weights are scored, by streaming sums."""
+"""Measure the statistics of a model's weights on data, by streaming sums."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import STATISTICS, Statistics
-from tensorcomp.pruning.batches import Batches, Told
+from tensorcomp.pruning.batches import Batches, OnBatch
 from tensorcomp.pruning.derivatives import (
     Tensors,
     gradients,
@@ -24,12 +25,7 @@ from tensorcomp.pruning.derivatives import (
     unit_factor,
     widened,
 )
-from tensorcomp.pruning.gradient_sums import (
-    GradientHistory,
-    GradientSums,
-    kinds_for,
-    statistics_of,
-)
+from tensorcomp.pruning.gradient_sums import GradientSums, kinds_for, statistic_of
 from tensorcomp.pruning.input_norms import InputNorms
 from tensorcomp.pruning.losses import (
     Loss,
@@ -40,11 +36,14 @@ from tensorcomp.pruning.losses import (
     tempered,
 )
 from tensorcomp.pruning.masking import mask_parameters
-from tensorcomp.pruning.preserve_state import preserve_state
+from tensorcomp.pruning.preserve_state import (
+    evaluation_mode,
+    preserve_generators,
+    preserve_state,
+    seed_generators,
+)
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.targets import Where, prunable_parameters, require_values, unwrapped
-
-__all__ = ["CALIBRATED", "GradientHistory", "calibrate"]
 
 CALIBRATED = ("snip", "taylor", "gradient", "fisher", "grasp", "input_norm")
 
@@ -59,11 +58,14 @@ def calibrate(
     where: Where = None,
     temperature: float = 200.0,
     decay: float | None = None,
-    train_mode: bool = False,
+    train_mode: bool | None = None,
     masks: Mapping[str, np.ndarray] | None = None,
-    progress: Told | None = None,
+    progress: OnBatch | None = None,
 ) -> Statistics:
-    """Run a model on data and measure the statistics of its weights; it is left as it was.
+    """Run a model on data and measure the statistics of its weights.
+
+    The model is left as it was: weights, buffers such as the running statistics of batch
+    normalisation, training mode, gradients, random number generators.
 
     Minibatches count equally, whatever their sizes. Sums are float32, float64 for float64 weights,
     on the weights' devices. A statistic that a tensor cannot have, such as ``input_norm`` for a
@@ -93,12 +95,15 @@ def calibrate(
     decay : float, optional
         In [0, 1): ``gradient`` is the exponential running mean with this weight of the past,
         corrected for its start at zero; by default the plain mean.
-    train_mode : bool
-        Run the model in training mode; by default batch normalisation and dropout infer.
+    train_mode : bool, optional
+        Whether dropout and batch normalisation act as in training (true) or as in use (false). By
+        default gradients are those of the model in the mode that it is in, which is how SNIP and
+        GraSP were published, and ``input_norm`` is that of the model in use. What a minibatch draws
+        at random follows from the global generator of torch and the minibatch's number.
     masks : mapping of str to numpy.ndarray, optional
         Bool, by parameter: the model is measured with the others of its weights set to zero.
     progress : callable, optional
-        Told how many minibatches are done, and how many there will be, if that is known.
+        Called with the number of minibatches done, and how many there will be, if that is known.
 
     Returns
     -------
@@ -122,30 +127,49 @@ def calibrate(
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
-    if asked == {"synflow"}:
-        batches = 1  # of which it takes the shape
+    kinds = kinds_for(asked, decay)
     with contextlib.ExitStack() as stack:
         stack.enter_context(preserve_state(model))
         stack.enter_context(torch.inference_mode(mode=False))
-        model.train(train_mode)
+        if train_mode is not None:
+            model.train(train_mode)
         for weight in weights.values():
             weight.requires_grad_()
+        # Of synaptic flow's minibatch only the shape is taken.
+        wanted = 1 if asked == {"synflow"} else batches
         device = next(model.parameters()).device
-        minibatches = Batches(data, batches, device, again="grasp" in asked, told=progress)
+        passes = Batches(data, wanted, device, again="grasp" in asked, on_batch=progress)
         if masks is not None:
             mask_parameters(model, masks)
         norms = stack.enter_context(InputNorms(model, weights if "input_norm" in asked else {}))
-        measuring = _Measuring(model, weights, asked, loss, temperature, decay, norms)
-        arrays = measuring.measure(minibatches)
+        measured = _Measured(model, weights, loss, norms, _seed(model), as_used=train_mode is None)
+        first = GradientSums(weights, set(kinds.values()), decay)
+        divided = GradientSums(weights, {"signed"} if "grasp" in asked else set())
+        example = None
+        for number, batch in passes:
+            if number == 1 and "synflow" in asked:
+                example = example_of(batch)
+            measured.add(number, batch, ((1.0, first), (temperature, divided)))
+        found = {name: statistic_of(name, first, kind, weights) for name, kind in kinds.items()}
+        if "grasp" in asked:
+            divided.require_all()
+            found["grasp"] = measured.grasp(passes, divided.mean("signed"), temperature)
+        if "input_norm" in asked:
+            found["input_norm"] = norms.norms()
         if "synflow" in asked:
-            flow = synaptic_flow(model, measuring.example, list(weights))
-            arrays["synflow"] = {name: torch.from_numpy(array) for name, array in flow.items()}
-    found = {
-        statistic: {name: array.cpu().numpy() for name, array in sorted(arrays[statistic].items())}
+            flow = synaptic_flow(model, example, list(weights))
+            found["synflow"] = {name: torch.from_numpy(array) for name, array in flow.items()}
+    if asked == {"input_norm"} and not found["input_norm"]:
+        raise PruningError(
+            "input_norm: none of the tensors is the weight of a Linear, Conv1d, Conv2d or Conv3d "
+            "layer that the model calls"
+        )
+    arrays = {
+        statistic: {name: part.cpu().numpy() for name, part in sorted(found[statistic].items())}
         for statistic in STATISTICS
         if statistic in asked
     }
-    return Statistics(found, minibatches.count, minibatches.samples)
+    return Statistics(arrays, passes.count, passes.samples)
 
 
 def _asked(statistics: Sequence[str]) -> set[str]:
@@ -156,93 +180,80 @@ def _asked(statistics: Sequence[str]) -> set[str]:
     return asked
 
 
-class _Measuring:
-    """One model's statistics in the making; `measure` runs through the data."""
+def _seed(model: nn.Module) -> int | None:
+    """Draw a seed for what a model draws at random; None if all of it is in evaluation mode."""
+    if not any(module.training for module in model.modules()):
+        return None
+    with preserve_generators():
+        return int(torch.randint(1 << 62, ()))
 
-    def __init__(
-        self,
-        model: nn.Module,
-        weights: Mapping[str, nn.Parameter],
-        asked: set[str],
-        loss: Loss | None,
-        temperature: float,
-        decay: float | None,
-        norms: InputNorms,
-    ) -> None:
-        self._model = model
-        self._weights = weights
-        self._asked = asked
-        self._loss = loss
-        self._temperature = temperature
-        self._norms = norms
-        self._sums = GradientSums(weights, kinds_for(asked, decay), decay)
-        self._tempered = GradientSums(weights, {"signed"} if "grasp" in asked else set())
-        self.example: Any = None
 
-    def measure(self, batches: Batches) -> dict[str, Tensors]:
-        """Return the asked statistics, but ``synflow``."""
-        for number, batch in batches:
-            if self.example is None and "synflow" in self._asked:
-                self.example = example_of(batch)
-            self._measure_batch(batch, f"minibatch {number}")
-        arrays = statistics_of(self._sums, self._weights, self._asked)
-        if "grasp" in self._asked:
-            self._tempered.require_all()
-            arrays["grasp"] = self._grasp(batches, self._tempered.take_mean("signed"))
-        if "input_norm" in self._asked:
-            arrays["input_norm"] = self._norms.norms()
-            if not arrays["input_norm"] and self._asked == {"input_norm"}:
-                raise PruningError(
-                    "input_norm: none of the tensors is the weight of a Linear, Conv1d, Conv2d or "
-                    "Conv3d layer that the model calls"
-                )
-        return arrays
+@dataclass(frozen=True)
+class _Measured:
+    """A model that is run on minibatches, and what its layers read."""
 
-    def _measure_batch(self, batch: Any, place: str) -> None:
-        plain, divided = bool(self._sums.kinds), bool(self._tempered.kinds)
-        if plain:
-            with self._norms.listening():
-                loss = self._loss_of(batch, place)
-            self._sums.add(gradients(loss, self._weights, place))
-        if divided:  # the same inputs again
-            with contextlib.nullcontext() if plain else self._norms.listening():
-                loss = self._tempered_loss(batch, place)
-            self._tempered.add(gradients(loss, self._weights, place))
-        if not (plain or divided) and "input_norm" in self._asked:
-            with self._norms.listening(), torch.no_grad():
-                self._run(batch)
-        bad = non_finite(self._norms.sums)
-        if bad:
+    model: nn.Module
+    weights: Mapping[str, nn.Parameter]
+    loss: Loss | None
+    norms: InputNorms
+    seed: int | None
+    as_used: bool
+
+    def add(self, number: int, batch: Any, sums: Iterable[tuple[float, GradientSums]]) -> None:
+        """Count a minibatch: the gradients at each temperature, and the inputs."""
+        place = f"minibatch {number}"
+        inputs_apart = self.as_used and self.seed is not None
+        heard = inputs_apart
+        for temperature, total in sums:
+            if total.kinds:
+                with self.repeatable(number):
+                    with contextlib.nullcontext() if heard else self.norms.listening():
+                        loss = self.loss_of(batch, place, temperature)
+                    total.add(gradients(loss, self.weights, place))
+                heard = True
+        if self.norms.layers and (inputs_apart or not heard):
+            self.read(number, batch)
+        if bad := non_finite(self.norms.sums):
             raise PruningError(f"the input of {bad[0]!r} is not finite in {place}")
 
-    def _grasp(self, batches: Batches, gradient: Tensors) -> Tensors:
+    def read(self, number: int, batch: Any) -> None:
+        """Run the model where nothing but the inputs of its layers counts."""
+        mode = evaluation_mode(self.model) if self.as_used else contextlib.nullcontext()
+        with self.repeatable(number), mode, self.norms.listening(), torch.no_grad():
+            if self.loss is not None:
+                self.loss(self.model, batch)
+            else:
+                run(self.model, inputs_and_targets(batch)[0])
+
+    def grasp(self, passes: Batches, gradient: Tensors, temperature: float) -> Tensors:
         """Return w ⊙ Hg, by a second pass."""
         factor = unit_factor(gradient)
         for part in gradient.values():
             part.mul_(factor)
-        products = GradientSums(self._weights, {"signed"})
+        products = GradientSums(self.weights, {"signed"})
         # Other implementations of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
-            for number, batch in batches:
+            for number, batch in passes:
                 place = f"minibatch {number}"
-                loss = self._tempered_loss(batch, place)
-                products.add(hessian_product(loss, self._weights, gradient, place))
+                with self.repeatable(number):
+                    loss = self.loss_of(batch, place, temperature)
+                    products.add(hessian_product(loss, self.weights, gradient, place))
         return {
-            name: product.div_(factor).mul_(widened(self._weights[name].detach()))
-            for name, product in products.take_mean("signed").items()
+            name: product.div_(factor).mul_(widened(self.weights[name].detach()))
+            for name, product in products.mean("signed").items()
         }
 
-    def _loss_of(self, batch: Any, place: str) -> torch.Tensor:
-        with torch.enable_grad():
-            return require_loss((self._loss or cross_entropy)(self._model, batch), place)
+    def loss_of(self, batch: Any, place: str, temperature: float) -> torch.Tensor:
+        """Return the loss of logits that are divided by a temperature."""
+        with tempered(self.model, temperature), torch.enable_grad():
+            return require_loss((self.loss or cross_entropy)(self.model, batch), place)
 
-    def _tempered_loss(self, batch: Any, place: str) -> torch.Tensor:
-        with tempered(self._model, self._temperature):
-            return self._loss_of(batch, place)
-
-    def _run(self, batch: Any) -> None:
-        """Run the model where nothing but its inputs counts."""
-        if self._loss is not None:
-            self._loss(self._model, batch)
-        else:
-            run(self._model, inputs_and_targets(batch)[0])
+    @contextlib.contextmanager
+    def repeatable(self, number: int) -> Iterator[None]:
+        """Draw the same numbers for a minibatch each time; leave buffers and a loader's draws."""
+        if self.seed is None:
+            yield
+            return
+        with preserve_state(self.model, weights=False):
+            seed_generators(self.seed + number)
+            yield

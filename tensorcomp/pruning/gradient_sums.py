@@ -29,8 +29,7 @@ class GradientSums:
     def __init__(
         self, weights: Mapping[str, torch.Tensor], kinds: Set[str], decay: float | None = None
     ) -> None:
-        if decay is not None and not 0 <= decay < 1:
-            raise PruningError(f"decay is at least 0 and below 1; got {decay}")
+        check_decay(decay)
         self.kinds = kinds
         self.count = 0
         self._decay = decay or 0.0
@@ -56,7 +55,7 @@ class GradientSums:
                     sums[name].add_(gradient.abs())
 
     def require_all(self) -> None:
-        """Raise a PruningError if there is a weight that never had a gradient."""
+        """Require that every weight had a gradient."""
         for name in self._unseen:
             raise PruningError(
                 f"{name!r} has no gradient in any of {self.count} minibatches: the loss does not "
@@ -65,18 +64,16 @@ class GradientSums:
 
     def mean(self, kind: str) -> Tensors:
         """Return the mean over minibatches."""
-        weight = self._weight(kind)
+        weight: float = self.count
+        if kind == "running":
+            weight = (1 - self._decay**self.count) / (1 - self._decay)
         return {name: total / weight for name, total in self._sums[kind].items()}
 
-    def take_mean(self, kind: str) -> Tensors:
-        """Return the mean over minibatches in place of the sum, which is used up."""
-        weight = self._weight(kind)
-        return {name: total.div_(weight) for name, total in self._sums.pop(kind).items()}
 
-    def _weight(self, kind: str) -> float:
-        if kind == "running":
-            return (1 - self._decay**self.count) / (1 - self._decay)
-        return self.count
+def check_decay(decay: float | None) -> None:
+    """Require a decay of a running mean, if there is one."""
+    if decay is not None and not 0 <= decay < 1:
+        raise PruningError(f"decay is at least 0 and below 1; got {decay}")
 
 
 def _zeros(weight: torch.Tensor) -> torch.Tensor:
@@ -84,46 +81,24 @@ def _zeros(weight: torch.Tensor) -> torch.Tensor:
     return torch.zeros(weight.shape, dtype=dtype, device=weight.device)
 
 
-def kinds_for(asked: Set[str], decay: float | None) -> set[str]:
-    """Return which sums the asked statistics need."""
+def kinds_for(asked: Set[str], decay: float | None) -> dict[str, str]:
+    """Return which sum each of the asked statistics of first derivatives needs."""
     # As |w g| is |w| |g|, the mean of |g| gives the statistic taylor, too.
     kinds = {"snip": "signed", "taylor": "absolute", "fisher": "square"}
     kinds["gradient"] = "absolute" if decay is None else "running"
-    return {kind for statistic, kind in kinds.items() if statistic in asked}
+    return {statistic: kind for statistic, kind in kinds.items() if statistic in asked}
 
 
-def statistics_of(
-    sums: GradientSums, weights: Mapping[str, torch.Tensor], asked: Set[str]
-) -> dict[str, Tensors]:
-    """Return those of the statistics of first derivatives that are asked for; sums are used up.
-
-    Raises
-    ------
-    PruningError
-        If a weight never had a gradient.
-    """
-    found: dict[str, Tensors] = {}
-    if not sums.kinds:
-        return found
+def statistic_of(
+    statistic: str, sums: GradientSums, kind: str, weights: Mapping[str, torch.Tensor]
+) -> Tensors:
+    """Return a statistic of first derivatives from the sum that it needs."""
     sums.require_all()
-    if "signed" in sums.kinds:
-        found["snip"] = sums.take_mean("signed")
-        for name, mean in found["snip"].items():
+    means = sums.mean(kind)
+    if statistic in ("snip", "taylor"):
+        for name, mean in means.items():
             mean.mul_(widened(weights[name].detach())).abs_()
-    if "square" in sums.kinds:
-        found["fisher"] = sums.take_mean("square")
-    if "running" in sums.kinds:
-        found["gradient"] = sums.take_mean("running")
-    if "absolute" in sums.kinds:
-        means = sums.take_mean("absolute")
-        if "taylor" in asked:
-            found["taylor"] = {
-                name: widened(weights[name].detach()).abs().mul_(mean)
-                for name, mean in means.items()
-            }
-        if "gradient" in asked and "gradient" not in found:
-            found["gradient"] = means
-    return found
+    return means
 
 
 class GradientHistory:
@@ -155,11 +130,12 @@ class GradientHistory:
     """
 
     def __init__(self, decay: float | None = None, *, where: Where = None) -> None:
+        check_decay(decay)
         self._decay = decay
         self._where = where
         self._sums: GradientSums | None = None
         self._shapes: dict[str, torch.Size] = {}
-        GradientSums({}, set(), decay)  # refuses a wrong decay now
+        self._kind = kinds_for({"gradient"}, decay)["gradient"]
 
     def update(self, model: nn.Module) -> None:
         """Count the gradients that the parameters hold now; call it after ``backward``.
@@ -180,8 +156,7 @@ class GradientHistory:
         weights = prunable_parameters(model, self._where)
         shapes = {name: weight.shape for name, weight in weights.items()}
         if self._sums is None:
-            kinds = kinds_for({"gradient"}, self._decay)
-            self._sums, self._shapes = GradientSums(weights, kinds, self._decay), shapes
+            self._sums, self._shapes = GradientSums(weights, {self._kind}, self._decay), shapes
         if shapes != self._shapes:
             raise PruningError("the model has other parameters than at the first update")
         found = {
@@ -205,7 +180,6 @@ class GradientHistory:
         """
         if self._sums is None:
             raise PruningError("the history is empty: call update after backward")
-        self._sums.require_all()
-        (kind,) = self._sums.kinds
-        means = {name: mean.cpu().numpy() for name, mean in self._sums.mean(kind).items()}
-        return Statistics({"gradient": means}, batches=self._sums.count)
+        means = statistic_of("gradient", self._sums, self._kind, {})
+        arrays = {name: mean.cpu().numpy() for name, mean in means.items()}
+        return Statistics({"gradient": arrays}, batches=self._sums.count)

@@ -26,6 +26,8 @@ class InputNorms:
 
     Attributes
     ----------
+    layers : list of tuple
+        The layers whose inputs count, each with the name of its weight.
     sums : dict of str to torch.Tensor
         The squares so far, of the tensors whose layers were called: float32, float64 for float64
         weights; of one filter's shape, or of as many as the convolution has groups.
@@ -36,16 +38,16 @@ class InputNorms:
         self._weights = weights
         self._listens = False
         names = {id(weight): name for name, weight in weights.items()}
-        self._layers: list[tuple[nn.Module, str]] = []
+        self.layers: list[tuple[nn.Module, str]] = []
         for module in model.modules():
             if isinstance(module, (nn.Linear, *_Conv)):
                 name = names.get(id(module._parameters.get("weight")))
                 if name is not None:
-                    self._layers.append((module, name))
+                    self.layers.append((module, name))
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> InputNorms:
-        for module, name in self._layers:
+        for module, name in self.layers:
             hook = module.register_forward_pre_hook(self._listener(name), with_kwargs=True)
             self._stack.callback(hook.remove)
         return self

@@ -1,19 +1,20 @@
-"""A model that is left as it was, whatever is done to it in between."""
+"""Restore a model and the random number generators after a block of code."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
-
-from tensorcomp.pruning.generators import generators, set_generators
 
 
 @contextlib.contextmanager
 def preserve_state(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
-    """Restore a model and the generators of random numbers when the block ends, or fails.
+    """Restore a model and the random number generators when the block ends, or fails.
 
     What is restored: the values, storages and ``requires_grad`` of parameters; buffers; which
     parameters, buffers and modules each module has, and whether it is in training mode; ``.grad``,
@@ -39,17 +40,34 @@ def preserve_state(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     >>> torch.equal(model.weight, before)
     True
     """
-    state, numbers = _ModelState(model, weights=weights), generators()
+    modules = [
+        (module, module.training, [(table, dict(table)) for table in _tables(module)])
+        for module in model.modules()
+    ]
+    tensors = [_SavedTensor(tensor, values=weights) for tensor in model.parameters()]
+    tensors += [_SavedTensor(tensor, values=True) for tensor in model.buffers()]
     for parameter in model.parameters():
         parameter.grad = None
-    try:
-        yield
-    finally:
-        state.restore()
-        set_generators(numbers)
+    with preserve_generators():
+        try:
+            yield
+        finally:
+            for module, training, tables in modules:
+                module.training = training
+                for table, entries in tables:
+                    table.clear()
+                    table.update(entries)
+            with torch.no_grad():
+                for saved in tensors:
+                    saved.restore()
 
 
-class _Tensor:
+def _tables(module: nn.Module) -> tuple[dict[str, object], ...]:
+    """Return the dicts in which a module keeps its parameters, buffers and modules."""
+    return module._parameters, module._buffers, module._modules  # type: ignore[return-value]
+
+
+class _SavedTensor:
     """A parameter or buffer: its storage, and its values if they are to be kept."""
 
     def __init__(self, tensor: torch.Tensor, *, values: bool) -> None:
@@ -78,29 +96,59 @@ def _once(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[tuple(slice(0, 1 if stride == 0 else None) for stride in tensor.stride())]
 
 
-class _ModelState:
-    """A model's modules, parameters and buffers, as they are now."""
-
-    def __init__(self, model: nn.Module, *, weights: bool) -> None:
-        self._modules = [
-            (module, module.training, [(table, dict(table)) for table in _tables(module)])
-            for module in model.modules()
-        ]
-        parameters = [_Tensor(tensor, values=weights) for tensor in model.parameters()]
-        buffers = [_Tensor(tensor, values=True) for tensor in model.buffers()]
-        self._tensors = parameters + buffers
-
-    def restore(self) -> None:
-        for module, training, tables in self._modules:
-            module.training = training
-            for table, entries in tables:
-                table.clear()
-                table.update(entries)
-        with torch.no_grad():
-            for tensor in self._tensors:
-                tensor.restore()
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put all modules of a model into evaluation mode until the block ends."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
-def _tables(module: nn.Module) -> tuple[dict[str, object], ...]:
-    """Return the dicts in which a module keeps its parameters, buffers and modules."""
-    return module._parameters, module._buffers, module._modules  # type: ignore[return-value]
+@contextlib.contextmanager
+def preserve_generators() -> Iterator[None]:
+    """Restore the global random number generators when the block ends."""
+    before = generators()
+    try:
+        yield
+    finally:
+        set_generators(before)
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch, NumPy and ``random``."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global one is what loaders use
+    random.seed(seed)
+
+
+def generators() -> dict[str, Any]:
+    """Return the state of the global generators, as tensors and plain values."""
+    own: dict[str, Any] = dict(np.random.get_state(legacy=False))  # noqa: NPY002
+    if "key" in own["state"]:  # of the usual generator, an array
+        key = torch.from_numpy(own["state"]["key"].astype(np.int64))
+        own["state"] = {**own["state"], "key": key}
+    # Asking for CUDA's state would set CUDA up.
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
+        "numpy": own,
+        "random": random.getstate(),
+    }
+
+
+def set_generators(state: dict[str, Any]) -> None:
+    """Set the global generators to what `generators` returned."""
+    own = dict(state["numpy"])
+    if "key" in own["state"]:
+        key = own["state"]["key"].numpy().astype(np.uint32)
+        own["state"] = {**own["state"], "key": key}
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    np.random.set_state(own)  # noqa: NPY002
+    random.setstate(state["random"])

@@ -206,6 +206,15 @@ def test_options_and_json(call, code, tmp_path):
     assert "without input_norm: 0.bias" in text.splitlines()[2]
 
 
+def test_the_mode_is_the_models_own_or_the_asked_one(call, code):
+    for flags, mode in (((), None), (("--train-mode",), True), (("--eval-mode",), False)):
+        arguments = ["--model", f"{code}:Net", "--data", f"{code}:listed", *flags]
+        assert call("calibrate", *arguments, "-o", "out.safetensors", "--force").status == 0
+        from net_of_calibration import Net, listed
+
+        same(Statistics.load("out.safetensors"), calibrate(Net(), listed, train_mode=mode))
+
+
 def test_files_are_named_by_their_path_and_run_once(call, code, tmp_path, monkeypatch):
     (tmp_path / "project" / f"{code}.py").rename(tmp_path / "project" / "random.py")
     monkeypatch.chdir(tmp_path)
@@ -385,7 +394,7 @@ def test_a_bar_is_shown_where_stderr_is_a_terminal(call, code, monkeypatch):
 
 def test_what_a_users_code_prints_is_no_result(call, code):
     arguments = ["--model", f"{code}:chatty", "--data", f"{code}:chatty_batches"]
-    arguments += ["--statistics", "snip", "-o", "s.safetensors", "--force"]
+    arguments += ["--statistics", "snip", "--eval-mode", "-o", "s.safetensors", "--force"]
     done = call("calibrate", *arguments, "--json")
     assert done.status == 0
     assert json.loads(done.stdout)["batches"] == 1

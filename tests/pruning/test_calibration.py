@@ -347,18 +347,81 @@ def test_an_iterator_is_enough_without_grasp():
     np.testing.assert_array_equal(found.of("snip", "0.weight"), expected.of("snip", "0.weight"))
 
 
-def test_batch_normalisation_and_dropout_infer_unless_asked():
+GRADIENTS = ("snip", "taylor", "gradient", "fisher", "grasp")
+
+
+def normalised():
+    """Return a network that trains otherwise than it infers, and minibatches."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 3))
     net[1].running_mean += 1
-    data = [(torch.randn(16, 4), torch.arange(16) % 3) for _ in range(2)]
+    return net, [(torch.randn(16, 4), torch.arange(16) % 3) for _ in range(2)]
+
+
+def equal(found, other, statistics):
+    return all(
+        np.array_equal(found.of(statistic, name), other.of(statistic, name))
+        for statistic in statistics
+        for name in found.arrays[statistic]
+    )
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_gradients_are_those_of_the_mode_that_the_model_is_in(mode):
+    net, data = normalised()
+    net.train(mode)
     seen = Seen(net)
-    found = [calibrate(net, data, train_mode=mode) for mode in (False, False, True, True)]
-    seen.check(net)
-    snips = [each.of("snip", "0.weight") for each in found]
-    assert (snips[0] == snips[1]).all()
-    assert (snips[2] == snips[3]).all()  # the generators start where they started
-    assert (snips[0] != snips[2]).any()
+    found = {asked: calibrate(net, data, train_mode=asked) for asked in (None, True, False)}
+    seen.check(net)  # running means too
+    assert equal(found[None], found[mode], GRADIENTS)
+    for statistic in GRADIENTS:
+        assert not equal(found[None], found[not mode], [statistic])
+    # Inputs are those of the model in use, unless it is said otherwise.
+    assert equal(found[None], found[False], ["input_norm"])
+    assert not equal(found[True], found[False], ["input_norm"])
+
+
+def test_single_modules_keep_their_mode():
+    net, data = normalised()
+    net[2].eval()  # without dropout, by the statistics of each minibatch
+    found = calibrate(net, data, statistics=["snip"])
+    net[2] = nn.Identity()
+    net.append(nn.Identity())
+    assert equal(calibrate(net, data, statistics=["snip"]), found, ["snip"])
+
+
+def test_what_is_drawn_at_random_is_drawn_again():
+    net, data = normalised()
+    first = calibrate(net, data)
+    assert equal(calibrate(net, data), first, CALIBRATED)
+    torch.manual_seed(1)
+    other = calibrate(net, data)
+    assert not equal(other, first, ["snip"])
+    torch.manual_seed(1)
+    assert equal(calibrate(net, data), other, CALIBRATED)
+    # Each statistic is the same alone, as dropout draws the same for a minibatch in each pass.
+    for statistic in CALIBRATED:
+        assert equal(calibrate(net, data, statistics=[statistic]), other, [statistic])
+
+
+def test_minibatches_draw_numbers_of_their_own():
+    net, data = normalised()
+    dropped = []
+    net[2].register_forward_hook(lambda module, inputs, outputs: dropped.append(outputs == 0))
+    calibrate(net, [data[0]] * 2, statistics=["grasp"])
+    masks = [mask.tolist() for mask in dropped]
+    assert masks[0] != masks[1]
+    assert masks[2:] == masks[:2]  # the second pass
+
+
+def test_dropout_draws_nothing_of_a_loader():
+    net, dataset = normalised()[0].train(), Recording()
+    loader = DataLoader(dataset, batch_size=4, shuffle=True)
+    calibrate(net, loader, statistics=["grasp", "snip"])
+    asked = dataset.asked[:8]
+    assert dataset.asked[8:] == asked
+    calibrate(net, loader, statistics=["snip"], train_mode=False)
+    assert dataset.asked[16:] == asked
 
 
 def test_synaptic_flow_takes_the_shape_of_the_first_minibatch():

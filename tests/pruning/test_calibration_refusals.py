@@ -13,7 +13,7 @@ from unchanged import Seen
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.calibration import calibrate
-from tensorcomp.pruning.prune import prune
+from tensorcomp.pruning.prune_model import prune
 
 torch.set_num_threads(1)
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from tensorcomp import load_file
 from tensorcomp.errors import CheckpointError, FormatError, PruningError
-from tensorcomp.pruning.generators import generators, seed_generators, set_generators
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
+from tensorcomp.pruning.preserve_state import generators, seed_generators, set_generators
 from tensorcomp.selection.schedules import exponential
 
 torch.set_num_threads(1)

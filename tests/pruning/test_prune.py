@@ -185,3 +185,19 @@ def test_what_cannot_be_done_is_said(arguments, words):
     with pytest.raises(PruningError, match=words):
         prune(model, **arguments)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("score", ["snip", "grasp", "obd"])
+def test_gradients_are_measured_in_the_mode_of_the_model(score):
+    model = network()
+    masks = {
+        asked: prune(model, score, 0.5, data=batches(), train_mode=asked).masks
+        for asked in (None, True, False)
+    }
+    assert model.training
+    for name, mask in masks[None].items():
+        np.testing.assert_array_equal(mask, masks[True][name])
+    assert any((mask != masks[False][name]).any() for name, mask in masks[None].items())
+    evaluated = prune(model.eval(), score, 0.5, data=batches()).masks
+    for name, mask in masks[False].items():
+        np.testing.assert_array_equal(mask, evaluated[name])

@@ -11,7 +11,6 @@ import xxhash
 
 from tensorcomp._torch_arrays import torch_to_numpy
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.generators import generators, set_generators
 from tensorcomp.pruning.lottery_ticket.rounds import (
     Choice,
     MakeModel,
@@ -25,6 +24,7 @@ from tensorcomp.pruning.lottery_ticket.rounds import (
 )
 from tensorcomp.pruning.lottery_ticket.store import FolderShelf, MemoryShelf, Weights
 from tensorcomp.pruning.masking import Masks
+from tensorcomp.pruning.preserve_state import generators, set_generators
 from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.generators import generators, set_generators
+from tensorcomp.pruning.preserve_state import generators, set_generators
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.generators import generators, seed_generators, set_generators
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.lottery_ticket.store import Shelf, Weights
 from tensorcomp.pruning.mask_hooks import hold
 from tensorcomp.pruning.masking import Masks
+from tensorcomp.pruning.preserve_state import generators, seed_generators, set_generators
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import unwrapped
 from tensorcomp.pruning.weights import ModelWeights

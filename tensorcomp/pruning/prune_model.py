@@ -1,10 +1,8 @@
-"""Pruning a model: score, then select. The model is left as it was."""
+"""Prune a model: score its weights, then select; the model is left as it was."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +37,7 @@ def prune(
     batches: int | None = None,
     example: torch.Tensor | None = None,
     statistics: Statistics | None = None,
+    train_mode: bool | None = None,
     where: Where | None = None,
     scope: Scope | None = None,
     granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
@@ -66,6 +65,10 @@ def prune(
         An input, of which SynFlow takes the shape; by default that of the first minibatch.
     statistics : Statistics, optional
         In place of data: what `calibrate` measured.
+    train_mode : bool, optional
+        Whether dropout and batch normalisation act as in training while data are measured. By
+        default gradients (SNIP, GraSP, Taylor …) are those of the model in the mode that it is in,
+        and what Wanda measures is that of the model in use; see `calibrate`.
     where : str, sequence of str or callable, optional
         Which parameters; by default the weights of linear and convolutional layers.
     scope, granularity, floor, ceiling, threads : optional
@@ -84,15 +87,39 @@ def prune(
     parsed, unit = parse_score(score), parse_granularity(granularity)
     parameters = prunable_parameters(model, where)
     weights = ModelWeights(parameters)
-    measure = _Measuring(model, parsed, weights, data, loss, batches, example, statistics, where)
+
+    def measure(masks: Mapping[str, np.ndarray] | None) -> Statistics | None:
+        """Measure what the score needs beside the weights, of the model as it is under masks."""
+        nonlocal example
+        name = parsed.statistic
+        if name is None or statistics is not None:
+            return statistics
+        if name == "synflow":
+            example = _first_input(model, data) if example is None else example
+            return Statistics({name: synaptic_flow(model, example, list(weights), masks)})
+        if data is None:
+            raise PruningError(
+                f"the score {parsed} needs data: give minibatches, or the statistics that "
+                "calibrate measured"
+            )
+        return calibrate(
+            model,
+            data,
+            statistics=(name,),
+            loss=loss,
+            batches=batches,
+            where=where,
+            train_mode=train_mode,
+            masks=masks,
+        )
+
     masks = None if previous is None else previous.masks
     if rounds is None:
         rounds = 1 if statistics else parsed.rounds
     size = sum(parameter.numel() for parameter in parameters.values())
     for part in _parts(sparsity, rounds, size, masks):
-        scores = StreamingScores(weights, parsed, measure.statistics(masks))
         selection = select(
-            scores,
+            StreamingScores(weights, parsed, measure(masks)),
             part,
             scope=scope,
             granularity=unit,
@@ -104,6 +131,14 @@ def prune(
         masks = {name: selection.mask(name) for name in selection.names}
     assert masks is not None
     return PruningResult(masks, str(parsed), unit)
+
+
+def _first_input(model: torch.nn.Module, data: Iterable[Any] | None) -> Any:
+    """Return the input of the first minibatch; drawing it leaves the generators as they were."""
+    with preserve_state(model, weights=False):
+        for batch in data or ():
+            return example_of(batch)
+    raise PruningError("the score synflow needs the shape of an input: give an example")
 
 
 def _parts(
@@ -130,51 +165,3 @@ def _parts(
             "rounds that each prune the same part of what is left never prune all; give rounds=1"
         )
     return exponential(sparsity, rounds, start)
-
-
-@dataclass(frozen=True)
-class _Measuring:
-    """How what a score needs beside the weights is measured."""
-
-    model: torch.nn.Module
-    score: Score
-    weights: ModelWeights
-    data: Iterable[Any] | None
-    loss: Callable[..., torch.Tensor] | None
-    batches: int | None
-    example: torch.Tensor | None
-    given: Statistics | None
-    where: Where | None
-
-    def statistics(self, masks: Mapping[str, np.ndarray] | None) -> Statistics | None:
-        """Measure the model as it is under masks."""
-        name = self.score.statistic
-        if name is None or self.given is not None:
-            return self.given
-        if name == "synflow":
-            flow = synaptic_flow(self.model, self._example, list(self.weights), masks)
-            return Statistics({name: flow})
-        if self.data is None:
-            raise PruningError(
-                f"the score {self.score} needs data: give minibatches, or the statistics that "
-                "calibrate measured"
-            )
-        return calibrate(
-            self.model,
-            self.data,
-            statistics=(name,),
-            loss=self.loss,
-            batches=self.batches,
-            where=self.where,
-            masks=masks,
-        )
-
-    @functools.cached_property
-    def _example(self) -> torch.Tensor:
-        if self.example is not None:
-            return self.example
-        with preserve_state(self.model, weights=False):
-            for batch in self.data or ():
-                example: torch.Tensor = example_of(batch)
-                return example
-        raise PruningError("the score synflow needs the shape of an input: give an example")
