@@ -45,7 +45,7 @@ def test_a_name_leads_to_all_libraries_and_back(name: str) -> None:
     assert 8 * found.itemsize == dtype_bits(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "C128"])  # it knows C64 only
 def test_safetensors_gives_the_same_names(name: str) -> None:
     file = safetensors.torch.save({"a": torch.zeros(2, dtype=torch_dtype(name))})
     assert f'"dtype":"{name}"'.encode() in file

@@ -94,6 +94,8 @@ class Checkpoint(ABC):
         Every tensor that must be stored, in the file's order.
     aliases : mapping of str to str
         Further names of tensors in `tensors`: tied weights.
+    metadata : mapping of str to str, or None
+        What a safetensors file says about itself.
     """
 
     kind: ClassVar[str]
@@ -101,6 +103,7 @@ class Checkpoint(ABC):
     nbytes: int
     tensors: tuple[TensorInfo, ...]
     aliases: Mapping[str, str]
+    metadata: Mapping[str, str] | None = None
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:

@@ -48,11 +48,11 @@ from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.safetensors.header import json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
     PlannedTree,
     TensorRecord,
-    json_text,
     natural,
     record_from_json,
     records_to_text,
@@ -122,6 +122,15 @@ class Manifest:
         """Return the record of the tensor that holds this name's data."""
         record = self.tensors[self.aliases.get(name, name)]
         return record if record.same_as is None else self.tensors[record.same_as]
+
+
+def is_manifest(text: str | None) -> bool:
+    """Return whether a metadata string is a manifest: whole or damaged, of whatever version."""
+    try:
+        envelope = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(envelope, dict) and envelope.keys() >= {"format", "manifest"}
 
 
 def manifest_to_text(manifest: Manifest) -> str:

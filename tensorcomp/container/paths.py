@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError
 
@@ -59,8 +60,7 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
 
 def is_compressed(checkpoint: Checkpoint) -> bool:
     """Return whether a safetensors file is one that `compress` wrote."""
-    metadata = checkpoint.recipe().structure.get("metadata")
-    return isinstance(metadata, dict) and "tensorcomp" in metadata
+    return is_manifest((checkpoint.metadata or {}).get(METADATA_KEY))
 
 
 def refuse_itself(source: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from tensorcomp.container.blob import Blob
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
-from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_from_text
+from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import (
     BundleMember,
@@ -72,7 +72,7 @@ class CompressedFile:
             self.nbytes = file_size(source)
             self._header, self._data = _open(source, self.nbytes)
         text = (self._header.metadata or {}).get(METADATA_KEY)
-        if text is None:
+        if text is None or not is_manifest(text):
             raise FormatError(
                 "is a safetensors file, but not one that tensorcomp compressed", path=self.where
             )

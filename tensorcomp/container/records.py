@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from tensorcomp.checkpoints.safetensors.header import json_text, quoted
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import FormatError
 
 DIGEST_DIGITS = 16
 _ROUNDING = 1e-9
-_quoted = json.encoder.encode_basestring  # a JSON string, not escaped beyond need
 _MOST = 1 << 62
 
 
@@ -111,17 +110,17 @@ def records_to_text(records: Mapping[str, TensorRecord]) -> str:
 
     Written by hand, as there is one for each tensor: that takes a third of the time.
     """
-    members = (f"{_quoted(name)}:{_record_to_text(record)}" for name, record in records.items())
+    members = (f"{quoted(name)}:{_record_to_text(record)}" for name, record in records.items())
     return f"{{{','.join(members)}}}"
 
 
 def _record_to_text(record: TensorRecord) -> str:
     shape = ",".join(map(str, record.shape))
-    text = f'{{"dtype":{_quoted(record.dtype)},"shape":[{shape}],"role":{_quoted(record.role)}'
+    text = f'{{"dtype":{quoted(record.dtype)},"shape":[{shape}],"role":{quoted(record.role)}'
     if record.same_as is not None:
-        return f'{text},"same_as":{_quoted(record.same_as)}}}'
+        return f'{text},"same_as":{quoted(record.same_as)}}}'
     if record.bundle is not None:
-        return f'{text},"bundle":{_quoted(record.bundle)}}}'
+        return f'{text},"bundle":{quoted(record.bundle)}}}'
     if dtype_bits(record.dtype) is None:
         text += (
             f',"nbytes":{record.nbytes}'  # an unknown type's size does not follow from its shape
@@ -137,12 +136,7 @@ def _record_to_text(record: TensorRecord) -> str:
         text += f',"bound":{json_text(dict(record.bound))}'
     if record.pruned is not None:
         text += f',"pruned":{json_text(asdict(record.pruned))}'
-    return f'{text},"digest":{_quoted(record.digest)}}}'
-
-
-def json_text(value: Any) -> str:
-    """Return the shortest JSON text of a value."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f'{text},"digest":{quoted(record.digest)}}}'
 
 
 def record_from_json(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tensorcomp.container import reader
 
@@ -227,3 +228,14 @@ def test_compress_says_what_it_takes_to_restore_a_file_that_shrank_beyond_all_me
     assert "max-bytes" in call("decompress", compressed).line
     assert call("decompress", compressed, "--max-bytes", size).status == 0
     assert model.read_bytes() == before
+
+
+def test_a_source_with_a_metadata_key_of_the_manifests_name(call, tmp_path):
+    source, restored = tmp_path / "own.safetensors", tmp_path / "restored.safetensors"
+    weight = np.arange(6, dtype=np.float32)
+    save_file({"w": weight}, source, {"tensorcomp": "made with tensorcomp 0.1"})
+    assert call("compress", source).status == 0
+    assert call("decompress", tmp_path / "own.tc.safetensors", "-o", restored).status == 0
+    assert restored.read_bytes() == source.read_bytes()
+    assert call("compare", source, restored).status == 0
+    assert call("compress", tmp_path / "own.tc.safetensors").status == 2

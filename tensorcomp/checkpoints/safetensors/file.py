@@ -53,6 +53,7 @@ class SafetensorsFile(Checkpoint):
             self.header = read_header(file, self.nbytes, str(path))
             self._map = _mapped(file.fileno())
         self.tensors = self.header.tensors
+        self.metadata = self.header.metadata
         self.aliases = {}
 
     def read(self, name: str) -> np.ndarray:

@@ -29,7 +29,7 @@ MAX_HEADER_BYTES = 100_000_000  # the library's own limit
 METADATA_KEY = "__metadata__"
 
 _ALIGNMENT = 8
-_quoted = json.encoder.encode_basestring  # a JSON string, not escaped beyond need
+quoted = json.encoder.encode_basestring  # writes a JSON string, not escaped beyond need
 _INT64_MAX = 2**63 - 1
 
 
@@ -68,6 +68,11 @@ class Header:
     def data_start(self) -> int:
         """Return the offset in the file of the first tensor byte."""
         return len(self.raw)
+
+
+def json_text(value: Any) -> str:
+    """Return the shortest JSON text of a value."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def header_end(prefix: bytes | memoryview, file_size: int, where: str) -> int:
@@ -171,8 +176,7 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
     """
     entries: dict[str, str] = {}
     if metadata is not None:
-        written = json.dumps(dict(metadata), ensure_ascii=False, separators=(",", ":"))
-        entries[METADATA_KEY] = f"{_quoted(METADATA_KEY)}:{written}"
+        entries[METADATA_KEY] = f"{quoted(METADATA_KEY)}:{json_text(dict(metadata))}"
     begin = 0
     for info in tensors:
         name = info.name
@@ -181,7 +185,7 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
         stop = begin + info.nbytes
         shape = ",".join(map(str, info.shape))
         entries[name] = (
-            f'{_quoted(name)}:{{"dtype":{_quoted(info.dtype)},"shape":[{shape}],'
+            f'{quoted(name)}:{{"dtype":{quoted(info.dtype)},"shape":[{shape}],'
             f'"data_offsets":[{begin},{stop}]}}'
         )
         begin = stop
