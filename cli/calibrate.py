@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options.common import force, json, output, path
+from .command import command, option
+from .options.common import as_json, force, output, path
 from .options.objects import importable, load_object, made, naming, object_text
+from .output import Result
 
 if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
 
 
-@click.command()
-@click.option(
+@command()
+@option(
     "--model",
     type=object_text,
     required=True,
     metavar="MODULE:NAME",
     help="A function that returns the model, or the model.",
 )
-@click.option(
+@option(
     "--data",
     type=object_text,
     required=True,
@@ -35,49 +33,47 @@ if TYPE_CHECKING:
     help="A function that returns an iterable of minibatches, or the iterable.",
 )
 @output(text="The statistics file.", required=True)
-@click.option(
-    "--checkpoint", type=path, metavar="FILE", help="Weights to load into the model first."
-)
-@click.option(
+@option("--checkpoint", type=path, metavar="FILE", help="Weights to load into the model first.")
+@option(
     "--loss",
     type=object_text,
     metavar="MODULE:NAME",
     help="A function of model and minibatch that returns a scalar; cross-entropy by default.",
 )
-@click.option(
+@option(
     "--batches",
     type=click.IntRange(min=1),
     metavar="N",
     help="Take the first N minibatches; all by default.",
 )
-@click.option(
+@option(
     "--statistics",
     default="snip,taylor,gradient,fisher,grasp,input_norm",
     metavar="NAMES",
     help="Of snip, taylor, gradient, fisher, grasp, input_norm, synflow.",
 )
-@click.option(
+@option(
     "--where",
     multiple=True,
     metavar="PATTERN",
     help="Parameters to measure, by name; may be repeated. By default the weights of linear and "
     "convolutional layers and attention.",
 )
-@click.option(
+@option(
     "--temperature",
     type=float,
     default=200.0,
     metavar="T",
     help="What grasp divides the logits by.",
 )
-@click.option(
+@option(
     "--train-mode/--eval-mode",
     default=None,
     help="Let dropout and batch normalisation act as in training, or as in use. By default "
     "gradients are those of the mode in which --model is given, and input_norm is that in use.",
 )
 @force
-@json
+@as_json
 def calibrate(
     *,
     model: str,
@@ -91,8 +87,7 @@ def calibrate(
     temperature: float,
     train_mode: bool | None,
     force: bool,
-    json: bool,
-) -> None:
+) -> Result:
     """Run a model once on data and store the statistics by which its weights are scored.
 
     With the file, tensorcomp compress prunes a stored checkpoint without the model: snip, taylor,
@@ -112,13 +107,14 @@ def calibrate(
     from tensorcomp.io.atomic import refuse_existing
     from tensorcomp.planning.statistics import STATISTICS
 
+    from .progress import progress
+
     names = [name.strip() for name in statistics.split(",")]
     for name in names:
         if name not in STATISTICS:
             raise click.BadParameter(f"{name!r} is none of the statistics {', '.join(STATISTICS)}")
     refuse_existing(out, force=force)
-    begun = time.perf_counter()
-    with importable(model, data, loss):
+    with importable(model, data, loss), progress("calibrating", "minibatches") as watch:
         found, sizes = _measured(
             model,
             data,
@@ -129,9 +125,10 @@ def calibrate(
             where=where or None,
             temperature=temperature,
             train_mode=train_mode,
+            progress=watch.count,
         )
     found.save(out, force=force)
-    _report(found, sizes, out, time.perf_counter() - begun, json=json)
+    return _result(found, sizes, out, watch.seconds)
 
 
 def _measured(
@@ -161,8 +158,8 @@ def _measured(
         name: parameter.numel()
         for name, parameter in prunable_parameters(network, options["where"]).items()
     }
-    with _bar() as shown, naming(model, " on the data"):
-        found = measure(network, minibatches, loss=criterion, progress=shown, **options)
+    with naming(model, " on the data"):
+        found = measure(network, minibatches, loss=criterion, **options)
     return found, sizes
 
 
@@ -212,58 +209,29 @@ def _named_loss(loss: Any, text: str) -> Callable[[Any, Any], Any]:
     return run
 
 
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[int, int | None], None] | None]:
-    """Show a bar of minibatches and time left, where stderr is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    columns = (TextColumn("calibrating"), BarColumn(bar_width=None), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns,
-        TextColumn("minibatches"),
-        TimeLeft(),
-        console=console,
-        transient=True,
-        expand=True,
-    ) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
-
-
-def _report(
-    found: Statistics, sizes: dict[str, int], out: Path, seconds: float, *, json: bool
-) -> None:
-    from tensorcomp._formatting import counted, printable
-
-    from .output import show, show_json
+def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float) -> Result:
+    from tensorcomp._formatting import counted, printable, seconds_text
 
     measured = {statistic: list(arrays) for statistic, arrays in found.arrays.items()}
-    if json:
-        show_json(
-            {
-                "output": str(out),
-                "batches": found.batches,
-                "samples": found.samples,
-                "seconds": round(seconds, 6),
-                "weights": sum(sizes.values()),
-                "statistics": measured,
-            }
-        )
-        return
     lines = [
         f"{printable(str(out))}: {', '.join(measured)}",
         f"{counted(len(sizes), 'tensor')} of {counted(sum(sizes.values()), 'weight')}, "
         f"{counted(found.batches, 'minibatch')} of {counted(found.samples, 'sample')}, "
-        f"{seconds:.1f} s",
+        f"{seconds_text(seconds)}",
     ]
     for statistic, names in measured.items():
         left = [printable(name) for name in sizes if name not in names]
         if left:
             lines.append(f"without {statistic}: {', '.join(left)}")
-    show(lines)
+
+    def to_json() -> dict[str, Any]:
+        return {
+            "output": str(out),
+            "batches": found.batches,
+            "samples": found.samples,
+            "seconds": round(seconds, 6),
+            "weights": sum(sizes.values()),
+            "statistics": measured,
+        }
+
+    return Result(to_json, summary=lines)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import click
 
-from .options.common import forms, path, refuse_two_forms, threads
+from .command import command
+from .options.common import all_forms, path, threads
+from .output import Result
 
 
-@click.command()
+@command()
 @click.argument("a", type=path, metavar="A", help="The original: a file or a folder.")
 @click.argument("b", type=path, metavar="B", help="What is compared with it.")
 @threads
-@forms
-def compare(
-    a: Path, b: Path, *, threads: int | None, json: bool, csv: bool, markdown: bool
-) -> None:
+@all_forms
+def compare(a: Path, b: Path, *, threads: int | None) -> Result:
     """Measure how far the tensors of checkpoint B are from those of A.
 
     Both may be files or folders, compressed or not, of any format that compress takes. Tensors are
@@ -33,31 +32,25 @@ def compare(
     Example:
       tensorcomp compare model.safetensors model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    refuse_two_forms(json=json, csv=csv, markdown=markdown)
     from tensorcomp._formatting import printable
-    from tensorcomp._names import shown as named
+    from tensorcomp._names import shown
     from tensorcomp.api import compare as comparison
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports import comparison_tables as tables
 
-    from .output import show, show_json, stdout_width
     from .progress import progress
 
-    begun = time.perf_counter()
-    with progress("comparing") as shown:
-        found = comparison.compare(a, b, threads=threads, progress=shown)
-    seconds = time.perf_counter() - begun
-    if json:
-        show_json(tables.comparison_json(found, seconds))
-    elif csv:
-        show(tables.comparison_csv(found))
-    elif markdown:
-        show(tables.comparison_markdown(found))
-    else:
-        title = f"{printable(str(a))} and {printable(str(b))}"
-        table = tables.comparison_table(found, stdout_width())
-        show([*table, "", f"{title}: {tables.comparison_totals(found)}"])
+    with progress("comparing") as watch:
+        found = comparison.compare(a, b, threads=threads, progress=watch)
+    failure = None
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1
-        more = f" (and {others} more)" if others else ""
-        raise VerificationError(f"tensor {named(first.name)}: {first.problem}{more}")
+        more = f" (and {others:,} more)" if others else ""
+        failure = VerificationError(f"tensor {shown(first.name)}: {first.problem}{more}")
+    title = f"{printable(str(a))} and {printable(str(b))}"
+    return Result(
+        lambda: {**tables.comparison_json(found), "seconds": round(watch.seconds, 6)},
+        tables.comparison_table(found),
+        summary=(f"{title}: {tables.comparison_totals(found)}",),
+        failure=failure,
+    )

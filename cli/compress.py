@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-import click
-
-from .options.budget import budget_of, effort_option, lossy_options
-from .options.common import force, json, output, path, source, threads
+from .command import command, option
+from .options.budget import budget_of, lossy_options
+from .options.common import as_json, force, output, path, source, threads
 from .options.pruning import prune_options, pruning_of
+from .output import Result
 
 
-@click.command()
+@command()
 @source
 @output()
 @lossy_options
+@option(
+    "--plan",
+    type=path,
+    metavar="FILE",
+    help="Obey a plan that tensorcomp plan wrote.",
+    group="Planning",
+)
 @prune_options
-@click.option("--plan", type=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote.")
-@effort_option
 @threads
 @force
-@json
-def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> None:
+@as_json
+def compress(source: Path, out: Path | None, **options: Any) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
     INPUT is a .safetensors, .pt, .pth, .bin or .npz file, or a folder of such files. Without -o,
-    model.safetensors becomes model.tc.safetensors beside it, and a folder NAME becomes NAME.tc.
+    model.safetensors becomes model.tc.safetensors beside it, model.pt becomes
+    model.pt.tc.safetensors, and a folder NAME becomes NAME.tc.
 
     A budget is one limit: --max-rel-l2, --min-snr and --max-abs-error hold for each tensor as it is
     decoded; --bits-per-weight, --target-ratio and --target-size hold for the file. A profile brings
@@ -44,39 +49,33 @@ def compress(source: Path, out: Path | None, *, json: bool, **options: Any) -> N
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import bytes_text, printable
+    from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.as_json import to_json
-    from tensorcomp.reports.pruned import pruning_line
-    from tensorcomp.reports.tables import cost_table, totals
+    from tensorcomp.reports.inspect_tables import cost_table, summary_json, totals
+    from tensorcomp.reports.pruning import pruning_line
 
     from .exits import say
-    from .output import show, show_json, stdout_width
+    from .output import stdout_width
     from .progress import progress
     from .summaries import summarise
 
-    begun = time.perf_counter()
     budget, pruning = budget_of(options), pruning_of(options)
-    with progress("compressing") as shown:
+    with progress("compressing") as watch:
         result = files.compress(
-            source, out, budget=budget, prune=pruning, progress=shown, **options
+            source, out, budget=budget, prune=pruning, progress=watch, **options
         )
-    seconds = time.perf_counter() - begun
     summary = summarise(result.path)
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
-    if json:
-        show_json(to_json(summary, seconds))
-        return
-    speed = bytes_text(round(summary.input_bytes / seconds))
-    width = stdout_width()
-    show(
-        [
+    speed = speed_text(summary.input_bytes, watch.work_seconds)
+    return Result(
+        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)},
+        summary=(
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
-            f"{totals(summary)}, {seconds:.1f} s ({speed}/s)",
+            f"{totals(summary)}, {seconds_text(watch.seconds)}, encoded at {speed}",
             *pruning_line(summary),
             "",
-            *cost_table(summary, width),
-        ]
+            *cost_table(summary).lines(stdout_width()),
+        ),
     )

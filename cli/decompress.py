@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .options.common import force, json, output, source, threads
+from .command import command, option
+from .options.common import as_json, force, output, source, threads
+from .output import Result
 
 
-@click.command()
+@command()
 @source
 @output()
 @threads
-@force
-@click.option(
+@option(
     "--max-bytes",
     type=click.IntRange(min=0),
     metavar="N",
     help="Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
 )
-@json
-def decompress(
-    source: Path,
-    out: Path | None,
-    *,
-    threads: int | None,
-    force: bool,
-    max_bytes: int | None,
-    json: bool,
-) -> None:
+@force
+@as_json
+def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     """Restore the checkpoint that was compressed.
 
     A .safetensors file comes back byte for byte; a torch file or .npz archive as equal objects.
@@ -41,28 +35,21 @@ def decompress(
     Example:
       tensorcomp decompress model.tc.safetensors -o restored.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import bytes_text, printable
+    from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
-    from tensorcomp.reports.as_json import to_json
+    from tensorcomp.reports.inspect_tables import summary_json
 
-    from .output import show, show_json
     from .progress import progress
     from .summaries import summarise
 
-    begun = time.perf_counter()
-    with progress("decompressing") as shown:
-        restored = restoring.decompress(
-            source, out, threads=threads, force=force, max_bytes=max_bytes, progress=shown
-        )
-    seconds = time.perf_counter() - begun
+    with progress("decompressing") as watch:
+        restored = restoring.decompress(source, out, progress=watch, **options)
     summary = summarise(source)
-    if json:
-        show_json(to_json(summary, seconds))
-        return
-    size, speed = summary.input_bytes, summary.input_bytes / seconds
-    show(
-        [
-            f"{printable(str(restored))} restored: {bytes_text(size)} in {seconds:.1f} s "
-            f"({bytes_text(round(speed))}/s)"
-        ]
+    size = summary.input_bytes
+    line = (
+        f"{printable(str(restored))} restored: {bytes_text(size)} in "
+        f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
+    )
+    return Result(
+        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)}, summary=(line,)
     )

@@ -1,62 +1,20 @@
-"""How the program ends: the status, and one line on stderr that says why."""
+"""Give every error an exit status, and one line on stderr that says why."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
+import re
 import sys
-import threading
-from collections.abc import Iterator
-from types import FrameType
 
 import click
 
 from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError, VerificationError
 
-from .entry import signals
+from .signals import Stopped
 
 CHECK_FAILED = 1
 BAD_USAGE = 2  # or an input that cannot be read
-READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
-
-
-class Stopped(BaseException):
-    """Someone wants the program to end; no `Exception`, so that nothing but clean-up handles it.
-
-    Parameters
-    ----------
-    status : int
-    line : str
-        What to say; may be empty.
-    """
-
-    def __init__(self, status: int, line: str) -> None:
-        super().__init__(line)
-        self.status = status
-        self.line = line
-
-
-@contextlib.contextmanager
-def signals_stop() -> Iterator[None]:
-    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    stopped: list[Stopped] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        stopped.append(Stopped(128 + number, f"stopped by {signal.Signals(number).name}"))
-        raise stopped[-1]
-
-    before = {number: signal.signal(number, stop) for number in signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if stopped:  # while a callback ran, of which Python ignores exceptions
-        raise stopped[0]
 
 
 def explain(error: BaseException) -> tuple[int, str]:
@@ -69,6 +27,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     """
     if isinstance(error, Stopped):
         return error.status, error.line
+    if isinstance(error, SystemExit):  # of click's shell completion
+        return error.code if isinstance(error.code, int) else 0, ""
     if isinstance(error, VerificationError):
         return CHECK_FAILED, str(error)
     if isinstance(error, TensorcompError):
@@ -86,9 +46,21 @@ def explain(error: BaseException) -> tuple[int, str]:
     )
 
 
-def _usage_line(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx is not None else "tensorcomp"
-    return f"{error.format_message().rstrip('.')}; see {command} --help"
+def by_options(message: str, ctx: click.Context) -> str:
+    """Return a message about arguments of the library in terms of the verb's options.
+
+    ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
+    ``--force``.
+    """
+    for param in ctx.command.params:
+        name = param.name or ""
+        if not isinstance(param, click.Option):
+            continue
+        option = max(param.opts, key=len)
+        given = "_" in name and ctx.params.get(name) not in (None, (), False)
+        value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
+        message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
+    return message
 
 
 def say(line: str) -> None:
@@ -96,3 +68,8 @@ def say(line: str) -> None:
     if sys.stderr is not None and line:  # None where the shell has closed it
         with contextlib.suppress(OSError):
             print(f"tensorcomp: {escaped(' '.join(line.split()))}", file=sys.stderr, flush=True)
+
+
+def _usage_line(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "tensorcomp"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import click
+from .command import command
+from .options.common import all_forms, source
+from .output import Result
 
-from .options.common import json, source
 
-
-@click.command()
+@command()
 @source
-@json
-def inspect(source: Path, *, json: bool) -> None:
+@all_forms
+def inspect(source: Path) -> Result:
     """Show the tensors of a checkpoint.
 
     INPUT is a file or a folder, compressed or not; nothing is decoded. Of each tensor the table has
@@ -25,18 +25,28 @@ def inspect(source: Path, *, json: bool) -> None:
       tensorcomp inspect model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
-    from tensorcomp.reports.as_json import to_json
-    from tensorcomp.reports.pruned import pruning_line
-    from tensorcomp.reports.tables import tensor_table, totals
+    from tensorcomp.reports.inspect_tables import (
+        GAP,
+        summary_json,
+        tensor_legend,
+        tensor_table,
+        totals,
+    )
+    from tensorcomp.reports.pruning import pruning_line
 
-    from .output import show, show_json, stdout_width
+    from .output import stdout_width
     from .summaries import summarise
 
     begun = time.perf_counter()
     summary = summarise(source)
-    if json:
-        show_json(to_json(summary, time.perf_counter() - begun))
-        return
-    table = tensor_table(summary, stdout_width())
-    whole = [f"{printable(str(source))}: {totals(summary)}", *pruning_line(summary)]
-    show([*table, *([""] if table else []), *whole])
+    seconds = time.perf_counter() - begun
+    return Result(
+        lambda: {**summary_json(summary), "seconds": round(seconds, 6)},
+        tensor_table(summary),
+        notes=(GAP,) if summary.lossy else (),
+        summary=(
+            *tensor_legend(summary, stdout_width()),
+            f"{printable(str(source))}: {totals(summary)}",
+            *pruning_line(summary),
+        ),
+    )

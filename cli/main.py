@@ -12,7 +12,9 @@ import click
 
 import tensorcomp
 
-from .exits import explain, say, signals_stop
+from .command import Settings
+from .exits import explain, say
+from .signals import signals_stop
 from .verbs import Verbs
 
 # What models and plots are made with may have to clean up when the process ends.
@@ -33,7 +35,7 @@ _OTHERS = {"torch", "matplotlib"}
 )
 @click.option("--debug", is_flag=True, help="Print a traceback with an error.")
 @click.pass_obj
-def app(settings: dict[str, bool] | None, *, debug: bool) -> None:
+def app(settings: Settings | None, *, debug: bool) -> None:
     """Make neural-network checkpoints small, at an error that is proved or none at all.
 
     \b
@@ -44,7 +46,7 @@ def app(settings: dict[str, bool] | None, *, debug: bool) -> None:
     Exit status: 0 done, 1 a check failed, 2 wrong usage or unreadable input.
     """  # noqa: D301 - \b keeps the example's lines as they are
     if settings is not None:
-        settings["debug"] = debug
+        settings.debug = debug
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0 done, 1 a check failed, 2 wrong usage or unreadable input; 128 + N after signal N.
     """
-    settings = {"debug": False}
+    settings = Settings()
+    status = None
     try:
         with signals_stop():
             status = app.main(
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 obj=settings,
             )
     except BaseException as error:  # the one place where all of them end
-        if settings["debug"]:
+        if settings.debug:
             import traceback
 
             traceback.print_exc()
@@ -95,7 +98,3 @@ def run() -> None:
     # At once: taking NumPy and all other modules apart takes 30 ms; and where the program was
     # stopped, threads may still be at work, and stdout may have no reader.
     os._exit(status)
-
-
-if __name__ == "__main__":
-    run()

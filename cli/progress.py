@@ -1,36 +1,84 @@
-"""What a long job shows on stderr: a bar where that is a terminal, nothing elsewhere."""
+"""Time a long job, and show how far it is: a bar where stderr is a terminal, or a log."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tensorcomp.progress import Progress
 
+from .command import settings
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 
+class Watch(Progress):
+    """Times a job; subclasses show how far it is.
+
+    Attributes
+    ----------
+    seconds : float
+        From the start of the job to its end.
+    work_seconds : float
+        From the first byte of its input that it works on, where it says so.
+    """
+
+    def __init__(self) -> None:
+        self._created = self._begun = time.perf_counter()
+        self.seconds = self.work_seconds = 0.0
+        self._waiting = True
+
+    def begin_folder(self, nbytes: int) -> None:
+        """Note when work begins."""
+        if self._waiting:
+            self._waiting, self._begun = False, time.perf_counter()
+
+    def begin(self, tensors: int, nbytes: int) -> None:
+        """Note when work begins."""
+        Watch.begin_folder(self, nbytes)
+
+    def count(self, done: int, total: int | None) -> None:
+        """Show how many things are done, where bytes say nothing."""
+
+    def stop(self) -> None:
+        """Take the times."""
+        now = time.perf_counter()
+        self.seconds, self.work_seconds = now - self._created, now - self._begun
+
+
 @contextlib.contextmanager
-def progress(doing: str) -> Iterator[Progress]:
+def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
     """Show a bar of tensors, bytes, speed and time left until the block ends.
 
     Parameters
     ----------
     doing : str
         Such as ``compressing``.
+    unit : str, optional
+        Of other things, which have no bytes.
     """
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield Progress()
-        return
-    with _rich_progress() as shown:
-        yield _Bar(shown, doing)
+    chosen = settings()
+    with contextlib.ExitStack() as stack:
+        if chosen.verbose:
+            watch: Watch = _Log(doing)
+        elif _has_bar() and not chosen.quiet:
+            watch = _Bar(stack.enter_context(_rich_progress(unit)), doing)
+        else:
+            watch = Watch()
+        yield watch
+        watch.stop()
 
 
-def _rich_progress() -> RichProgress:
+def _has_bar() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _rich_progress(unit: str) -> RichProgress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -41,12 +89,12 @@ def _rich_progress() -> RichProgress:
         TransferSpeedColumn,
     )
 
+    in_bytes = (DownloadColumn(), TransferSpeedColumn()) if unit == "tensors" else ()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        TextColumn("{task.fields[tensors]} tensors"),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        TextColumn(f"{{task.fields[items]}} {unit}"),
+        *in_bytes,
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -54,22 +102,25 @@ def _rich_progress() -> RichProgress:
     )
 
 
-class _Bar(Progress):
-    """A bar over one file, or over all files of a folder, whose bytes `begin_folder` tells."""
+class _Bar(Watch):
+    """A bar over one file, or over all files of a folder, whose bytes `begin_folder` gives."""
 
     def __init__(self, shown: RichProgress, doing: str) -> None:
+        super().__init__()
         self._shown = shown
-        self._task = shown.add_task(doing, total=None, tensors="0")
+        self._task = shown.add_task(doing, total=None, items="0")
         self._in_folder = False
         self._expected = 0
         self._before = 0
         self._names: set[str] = set()
 
     def begin_folder(self, nbytes: int) -> None:
+        super().begin_folder(nbytes)
         self._in_folder = True
         self._start(nbytes)
 
     def begin(self, tensors: int, nbytes: int) -> None:
+        super().begin(tensors, nbytes)
         if not self._in_folder:
             self._start(nbytes)
         self._before += len(self._names)
@@ -85,4 +136,37 @@ class _Bar(Progress):
     def advance(self, name: str, nbytes: int) -> None:
         self._names.add(name)
         done = self._before + len(self._names)
-        self._shown.update(self._task, advance=nbytes, tensors=f"{done}/{self._expected}")
+        self._shown.update(self._task, advance=nbytes, items=f"{done:,}/{self._expected:,}")
+
+    def count(self, done: int, total: int | None) -> None:
+        items = f"{done:,}/{'?' if total is None else f'{total:,}'}"
+        self._shown.update(self._task, completed=done, total=total, items=items)
+
+
+class _Log(Watch):
+    """Lines under the name ``tensorcomp`` of Python's logging."""
+
+    def __init__(self, doing: str) -> None:
+        import logging
+
+        super().__init__()
+        self._logger = logging.getLogger("tensorcomp")
+        self._logger.info("%s", doing)
+
+    def begin_folder(self, nbytes: int) -> None:
+        super().begin_folder(nbytes)
+        self._logger.info("a folder of %s bytes", f"{nbytes:,}")
+
+    def begin(self, tensors: int, nbytes: int) -> None:
+        super().begin(tensors, nbytes)
+        self._logger.info("a file of %s tensors, %s bytes", f"{tensors:,}", f"{nbytes:,}")
+
+    def advance(self, name: str, nbytes: int) -> None:
+        self._logger.debug("%s: %s bytes done", name, f"{nbytes:,}")
+
+    def count(self, done: int, total: int | None) -> None:
+        self._logger.debug("%s done", f"{done:,}")
+
+    def stop(self) -> None:
+        super().stop()
+        self._logger.info("done in %.3f s", self.seconds)

@@ -21,6 +21,21 @@ VERBS: Mapping[str, str] = {
     ),
     "sparsity": "Show the zeros of a checkpoint, and what they save.",
     "gradients": "Compression of gradients in distributed training.",
+    "completion": "Print what makes a shell complete verbs, options and paths.",
+}
+# What people may call a verb or look for as one.
+_HINTS = {
+    "prune": "compress --prune SCORE --sparsity X",
+    "quantize": "compress --bits-per-weight X",
+    "diff": "compare",
+    "extract": "decompress",
+    "restore": "decompress",
+    "estimate": "gradients estimate",
+    "info": "inspect",
+    "list": "inspect",
+    "show": "inspect",
+    "check": "verify",
+    "benchmark": "bench",
 }
 
 
@@ -39,12 +54,20 @@ class Verbs(click.Group):
         assert isinstance(verb, click.Command)
         return verb
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which one it may be."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            from difflib import get_close_matches
+
+            near = _HINTS.get(args[0]) or next(iter(get_close_matches(args[0], VERBS)), "")
+            hint = near and f"; did you mean `tensorcomp {near}`?"
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", error.ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs as click does, but from their table."""
-        limit = formatter.width - 6 - max(map(len, VERBS))
-        rows = [
-            (name, click.Command(name, help=text).get_short_help_str(limit))
-            for name, text in VERBS.items()
-        ]
+        """List the verbs as click does, but from their table, and whole."""
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(list(VERBS.items()))

@@ -1,13 +1,11 @@
-"""Figures and names as short text, and text in aligned columns."""
+"""Format numbers, sizes and names as short text."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 _LONGEST = 300  # characters of a name; a hostile file's may have millions
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
-_BREAKS = "./_-:, "
 
 
 def bytes_text(nbytes: int) -> str:
@@ -40,6 +38,27 @@ def three_digits(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def seconds_text(seconds: float) -> str:
+    """Return a time with its unit.
+
+    Examples
+    --------
+    >>> [seconds_text(seconds) for seconds in (0.0123, 0.5, 12.34, 4000.0)]
+    ['12.3 ms', '0.50 s', '12.3 s', '4,000 s']
+    """
+    return f"{three_digits(seconds)} s" if seconds >= 0.1 else f"{three_digits(1e3 * seconds)} ms"
+
+
+def speed_text(nbytes: int, seconds: float) -> str:
+    """Return a speed such as ``90.9 MB/s``."""
+    return f"{bytes_text(round(nbytes / max(seconds, 1e-9)))}/s"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits after the point."""
+    return f"{100 * share:.2f} %"
+
+
 def counted(number: int, what: str) -> str:
     """Return a number of things: ``1 tensor``, ``1,000 tensors``."""
     plural = f"{what}es" if what.endswith("ch") else f"{what}s"
@@ -48,7 +67,7 @@ def counted(number: int, what: str) -> str:
 
 def snr_text(snr: float | None) -> str:
     """Return a signal-to-noise ratio in dB; a dash if exact."""
-    return "-" if snr is None else f"{snr:.1f}"
+    return "-" if snr is None else f"{snr:z.1f}"
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -60,7 +79,7 @@ def ratio_text(ratio: float | None) -> str:
 
 def bits_text(bits: float | None) -> str:
     """Return bits per weight, or a dash where there is none."""
-    return "-" if bits is None else f"{bits:.2f}"
+    return "-" if bits is None else f"{bits:z.2f}"
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -85,81 +104,3 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def cells(text: str) -> int:
-    """Return how many terminal columns a line takes."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def fold(text: str, width: int) -> str:
-    """Break a long name into lines after a dot or the like; later ones are indented.
-
-    Parameters
-    ----------
-    text : str
-        One line.
-    width : int
-        Columns of a line at most, above 2.
-
-    Examples
-    --------
-    >>> print(fold("encoder.layer.0.attention.weight", 18))
-    encoder.layer.0.
-      attention.weight
-    """
-    lines = []
-    indent = ""
-    while cells(text) > width - len(indent):
-        taken, room = 0, width - len(indent)
-        while (room := room - _cells(text[taken])) >= 0:
-            taken += 1
-        taken = max(taken, 1)
-        after = 1 + max(text.rfind(mark, 0, taken) for mark in _BREAKS)
-        if after > taken // 2:
-            taken = after
-        lines.append(f"{indent}{text[:taken].rstrip()}")
-        text, indent = text[taken:], "  "
-    return "\n".join([*lines, indent + text])
-
-
-def in_columns(rows: Sequence[Sequence[str]], right: Collection[int], gap: int = 2) -> list[str]:
-    """Return the lines of a table.
-
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        The first may be the head. A cell may have several lines.
-    right : collection of int
-        Columns that are aligned on the right.
-    gap : int, optional
-        Spaces between columns.
-    """
-    widths = column_widths(rows)
-    lines = []
-    for row in rows:
-        split = [cell.split("\n") for cell in row]
-        for level in range(max(map(len, split))):
-            parts = [cell[level] if level < len(cell) else "" for cell in split]
-            padded = [
-                " " * (widths[i] - cells(part)) + part
-                if i in right
-                else part + " " * (widths[i] - cells(part))
-                for i, part in enumerate(parts)
-            ]
-            lines.append((" " * gap).join(padded).rstrip())
-    return lines
-
-
-def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each column of a table is."""
-    return [
-        max(cells(line) for cell in column for line in cell.split("\n"))
-        for column in zip(*rows, strict=True)
-    ]

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..command import MOST_USED, option
 from .common import path, together
+from .quantity import size
 
 if TYPE_CHECKING:
     from tensorcomp.planning.budgets import Budget
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
-
-
-def size(text: str) -> int:
-    """Return the bytes that a text such as ``700MB`` or ``1.5GiB`` says."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is no size; give one like 700MB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
-
-
+_BUDGET = "Budget (one limit)"
 _LIMITS = (
     "max_rel_l2",
     "min_snr",
@@ -34,58 +24,75 @@ _LIMITS = (
 )
 
 lossy_options = together(
-    click.option(
+    option(
         "--profile",
         metavar="NAME",
         help="lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
+        group=MOST_USED,
     ),
-    click.option(
-        "--max-rel-l2",
-        type=float,
-        metavar="X",
-        help="Largest ‖error‖ / ‖tensor‖ of each tensor.",
-    ),
-    click.option(
+    option(
         "--min-snr",
         type=float,
         metavar="DB",
-        help="Lowest signal-to-noise ratio of each tensor, in dB.",
+        help="Lowest signal-to-noise ratio of each tensor, in dB; a budget.",
+        group=MOST_USED,
     ),
-    click.option("--max-abs-error", type=float, metavar="X", help="Largest error of any element."),
-    click.option(
+    option(
         "--bits-per-weight",
         type=float,
         metavar="X",
-        help="Bits of the file for each weight, every byte counted.",
+        help="Bits of the file per weight, every byte counted; a budget.",
+        group=MOST_USED,
     ),
-    click.option(
+    option(
+        "--effort",
+        type=click.Choice(["fast", "balanced", "max"]),
+        help="What size is worth in time: balanced by default, or the profile's.",
+        group=MOST_USED,
+    ),
+    option(
+        "--max-rel-l2",
+        type=float,
+        metavar="X",
+        help="Largest ‖error‖ / ‖tensor‖ of each tensor, below 1.",
+        group=_BUDGET,
+    ),
+    option(
+        "--max-abs-error",
+        type=float,
+        metavar="X",
+        help="Largest error of any element.",
+        group=_BUDGET,
+    ),
+    option(
         "--target-ratio",
         type=float,
         metavar="X",
         help="Bytes of the input over bytes of the file.",
+        group=_BUDGET,
     ),
-    click.option(
-        "--target-size", type=size, metavar="SIZE", help="Bytes of the file, such as 700MB."
+    option(
+        "--target-size",
+        type=size,
+        metavar="SIZE",
+        help="Bytes of the file, such as 700MB.",
+        group=_BUDGET,
     ),
-    click.option(
+    option(
         "--codec",
         "codecs",
         multiple=True,
         metavar="SELECTOR=TREE",
         help="A tree for tensors by role, name, pattern of names or all; may be repeated.",
+        group="Planning",
     ),
-    click.option(
+    option(
         "--importance",
         type=path,
         metavar="FILE",
         help="A safetensors file that says what an error costs in each tensor.",
+        group="Planning",
     ),
-)
-
-effort_option = click.option(
-    "--effort",
-    type=click.Choice(["fast", "balanced", "max"]),
-    help="What size is worth in time: balanced by default, or the profile's.",
 )
 
 
@@ -95,6 +102,11 @@ def budget_of(options: dict[str, Any]) -> Budget | None:
     given = {name: value for name, value in limits.items() if value is not None}
     if not given:
         return None
+    if given.get("max_rel_l2", 0.0) >= 1 or given.get("min_snr", 1.0) <= 0:
+        raise click.UsageError(
+            "at a rel-L2 of 1, an SNR of 0 dB, every weight may become 0; "
+            "give --max-rel-l2 below 1 or --min-snr above 0"
+        )
     from tensorcomp.planning.budgets import Budget
 
     return Budget(**given)

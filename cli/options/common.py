@@ -8,22 +8,38 @@ from typing import Any, TypeVar
 
 import click
 
+from ..command import MOST_USED, OUTPUT, option
+
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
-def path(text: str) -> Path:
-    """Take a path, but not an empty one, which `Path` takes for the current folder."""
-    if not text:
-        raise click.BadParameter("the path is empty")
-    return Path(text)
+class _PathType(click.ParamType[Path]):
+    """A path, but not an empty one, which `Path` takes for the current folder."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return Path(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+path = _PathType()
 
 
 def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
     """Return one decorator for several options, which help shows in this order."""
 
     def decorate(verb: Verb) -> Verb:
-        for option in reversed(options):
-            verb = option(verb)
+        for decorator in reversed(options):
+            verb = decorator(verb)
         return verb
 
     return decorate
@@ -33,28 +49,45 @@ def output(
     metavar: str = "OUT", text: str = "Where to write.", *, required: bool = False
 ) -> Callable[[Verb], Verb]:
     """Return the option ``-o``."""
-    return click.option(
-        "-o", "--output", "out", type=path, metavar=metavar, help=text, required=required
+    return option(
+        *("-o", "--output", "out"),
+        type=path,
+        metavar=metavar,
+        help=text,
+        required=required,
+        group=MOST_USED,
     )
 
 
 source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
-threads = click.option(
+threads = option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
     help="Threads to use; all processors by default.",
 )
-force = click.option("--force", is_flag=True, help="Replace an existing output.")
-json = click.option("--json", is_flag=True, help="Print one JSON object on stdout, no text.")
-forms = together(
-    json,
-    click.option("--csv", is_flag=True, help="Print comma-separated values instead of a table."),
-    click.option("--markdown", is_flag=True, help="Print the table in Markdown."),
+force = option("--force", is_flag=True, help="Replace an existing output.", group=OUTPUT)
+_json = option("--json", is_flag=True, help="Print one JSON object, no text.", group=OUTPUT)
+_amounts = (
+    option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        help="Print no progress, no remarks: errors and tables only.",
+        group=OUTPUT,
+    ),
+    option(
+        "-v",
+        "--verbose",
+        count=True,
+        help="Log to stderr what is done; -vv: each tensor.",
+        group=OUTPUT,
+    ),
 )
-
-
-def refuse_two_forms(*, json: bool, csv: bool, markdown: bool) -> None:
-    """Refuse what asks for more than one form of the same table."""
-    if json + csv + markdown > 1:
-        raise click.BadParameter("--json, --csv and --markdown exclude each other")
+as_json = together(_json, *_amounts)
+all_forms = together(
+    _json,
+    option("--csv", is_flag=True, help="Print comma-separated values.", group=OUTPUT),
+    option("--markdown", is_flag=True, help="Print the table in Markdown.", group=OUTPUT),
+    *_amounts,
+)

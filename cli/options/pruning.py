@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .budget import size
+from ..command import option
 from .common import path, together
+from .quantity import size
 
 if TYPE_CHECKING:
     from tensorcomp.selection.request import Pruning
@@ -23,64 +24,74 @@ _FIELDS = {
     "--prune-max-rel-l2": "max_rel_l2",
     "--prune-target-size": "target_size",
 }
+_GROUP = "Pruning"
 _TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
 prune_options = together(
-    click.option(
+    option(
         "--prune",
         metavar="SCORE",
         help="Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
         "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--sparsity",
         type=float,
         metavar="X",
         help="The exact part of the pruned tensors' weights, from 0 to 1.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--stats",
         type=path,
         metavar="FILE",
         help="Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
         "training checkpoint.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--scope",
         type=click.Choice(["global", "tensor", "row"]),
         help="Among which weights: the score's own choice by default; "
         "tensor for what is more than single weights.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--granularity",
         metavar="TEXT",
         help="What is pruned together: element (default), row, filter, channel, 'block(4, 4)', "
         "'nm(2, 4)'.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--prune-where",
         multiple=True,
         metavar="SELECTOR",
         help="Which tensors, by role, name or pattern of names; may be repeated. Matrices and "
         "kernels of layers by default.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--density-floor",
         type=float,
         metavar="X",
-        help="The part of each tensor that stays at least: 0.001.",
+        help="The least part of each tensor that stays; 0.001 by default.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--prune-max-rel-l2",
         type=float,
         metavar="X",
         help="Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
+        group=_GROUP,
     ),
-    click.option(
+    option(
         "--prune-target-size",
         type=size,
         metavar="SIZE",
         help="Instead of --sparsity: prune until the file takes at most so many bytes.",
+        group=_GROUP,
     ),
 )
 

@@ -1,9 +1,8 @@
-"""What strategies make of a checkpoint: their rates, errors and speeds, beside R(D)."""
+"""What strategies make of a checkpoint: rates, errors and speeds, beside R(D)."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tensorcomp.metrics.gaussian_limit import Limit
 
@@ -15,13 +14,11 @@ class StrategyRow:
     Parameters
     ----------
     label, family, tree : str
-        The tree is a template; for a peer, the package and its version.
-    peer : bool
-        Whether another library coded it.
+        The tree is a template; empty for what the lossless planner chooses.
     stored : float
         Bytes of all tensors' blobs, those that stay lossless included.
     bits : float
-        Of `stored` for each weight.
+        Of `stored` per weight.
     ratio : float
         Bytes of all tensors / `stored`.
     snr_db : float or None
@@ -33,30 +30,21 @@ class StrategyRow:
     refused : int
         Tensors that its codec cannot code, or not in fewer bytes; they are coded losslessly.
     encode_speed, decode_speed : float
-        Weights a second.
-    problem : str
-        Why there are no figures; empty if there are.
+        Weights per second.
     """
 
     label: str
     family: str
     tree: str
-    peer: bool = False
-    stored: float = math.nan
-    bits: float = math.nan
-    ratio: float = math.nan
-    snr_db: float | None = None
-    lowest_snr_db: float | None = None
-    gap: float | None = None
-    refused: int = 0
-    encode_speed: float = math.nan
-    decode_speed: float = math.nan
-    problem: str = ""
-
-    @property
-    def exact(self) -> bool:
-        """Whether nothing was lost."""
-        return not self.problem and self.snr_db is None
+    stored: float
+    bits: float
+    ratio: float
+    snr_db: float | None
+    lowest_snr_db: float | None
+    gap: float | None
+    refused: int
+    encode_speed: float
+    decode_speed: float
 
     @property
     def rel_l2(self) -> float:
@@ -73,18 +61,16 @@ class Benchmark:
     name : str
         Of the file or folder.
     profile : str
-        What says which tensors may lose something.
+        Says which tensors may lose something.
     weights, tensors, input_bytes : int
         Of the whole checkpoint.
     lossy_weights : int
         Those that may lose something.
     measured_weights, measured_tensors : int
-        Those of them that were coded; the whole is reckoned from them.
+        Those of them that were coded; figures of the whole are estimated from them.
     threads : int
         That coded tensors at once.
     limit : Limit
-        R(D), for a variance of each row × column.
-    tensor_limit : Limit
         R(D), for one variance of each tensor.
     rows : tuple of StrategyRow
     """
@@ -99,15 +85,14 @@ class Benchmark:
     measured_tensors: int
     threads: int
     limit: Limit
-    tensor_limit: Limit
-    rows: tuple[StrategyRow, ...] = field(default=())
+    rows: tuple[StrategyRow, ...] = ()
 
     @property
     def sampled(self) -> bool:
-        """Whether figures are reckoned from a sample."""
+        """Whether figures are estimated from a sample."""
         return self.measured_weights < self.lossy_weights
 
     @property
     def fixed_bits(self) -> float:
-        """Bits of the tensors that stay lossless, for each weight of all."""
+        """Bits of the tensors that stay lossless, per weight of the checkpoint."""
         return self.limit.fixed_bits / self.limit.all_weights

@@ -1,4 +1,4 @@
-"""Part of a checkpoint that stands for the whole: tensors of every role, rows of every tensor.
+"""Sample a checkpoint: tensors of every role, rows of every tensor, and their moments.
 
 Of a tensor that is too large, rows are taken evenly spaced; of a role with too many tensors,
 tensors evenly spaced in the checkpoint's order. Each piece says for how many weights it stands, so
@@ -18,6 +18,8 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 
 _LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
+_HUGE = 1e280  # squares beyond, summed up and weighted, may leave the range of float64
+_AT_ONCE = 1 << 18  # elements widened to float64
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,37 @@ class Piece:
     def size(self) -> int:
         """Elements of the piece itself."""
         return math.prod(self.grid.shape)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A piece of floats, and the means of its elements and of their squares."""
+
+    piece: Piece
+    mean: float
+    square: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether every element is, and sums of their weighted squares."""
+        return self.square < _HUGE  # not so if it is NaN
+
+    @property
+    def variance(self) -> float:
+        """Mean square about the mean."""
+        return max(self.square - self.mean**2, 0.0)
+
+
+def look_at(piece: Piece) -> Weights:
+    """Return a piece with the moments of its elements."""
+    flat = piece.load().reshape(-1)
+    total = squares = 0.0
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, _AT_ONCE):
+            block = flat[start : start + _AT_ONCE].astype(np.float64)
+            total += float(block.sum())
+            squares += float(block @ block)
+    return Weights(piece, total / flat.size, squares / flat.size)
 
 
 def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:

@@ -1,23 +1,18 @@
-"""A tensor as a strategy or another library's format codes it, with all its bytes counted."""
+"""Encode a tensor by a strategy, with all its bytes counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.benchmark.peers import Peer
 from tensorcomp.container.chunk_coder import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
-from tensorcomp.errors import NotRepresentable
 from tensorcomp.pipeline.encode import planned_coder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.strategies import Strategy
-
-Method: TypeAlias = "Strategy | Peer"
 
 LOSSLESS = Strategy("lossless")
 
@@ -32,8 +27,8 @@ class Coded:
     decode : callable
         Returns the tensor's array.
     refused : bool
-        Whether the method could not code it, or not in fewer bytes than it has, so that some or all
-        of it was coded losslessly.
+        Whether the strategy could not code it, or not in fewer bytes than it has, so that some or
+        all of it was coded losslessly.
     """
 
     nbytes: int
@@ -41,29 +36,18 @@ class Coded:
     refused: bool = False
 
 
-def code(method: Method, array: np.ndarray, grid: ChunkGrid, scale: float) -> Coded:
-    """Code a tensor.
+def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -> Coded:
+    """Encode a tensor as a file would hold it: what chunks share, payloads, index.
 
     Parameters
     ----------
-    method : Strategy or Peer
+    strategy : Strategy
     array : numpy.ndarray
         Of the shape and type of `grid`.
     grid : ChunkGrid
     scale : float
         Root mean square that a free step is proportional to.
     """
-    if isinstance(method, Strategy):
-        return _by_tree(method, array, grid, scale)
-    try:
-        nbytes, decode = method.encode(array, scale)
-    except NotRepresentable:
-        return replace(_by_tree(LOSSLESS, array, grid, scale), refused=True)
-    return Coded(nbytes, lambda: decode().reshape(array.shape).astype(array.dtype, copy=False))
-
-
-def _by_tree(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -> Coded:
-    """Code a tensor as a file would hold it: what chunks share, payloads, index."""
     tree = strategy.tree(scale)
     plan = None if tree is None else TensorPlan(tree)
     found, _ = planned_coder(array, grid, plan, strategy.effort)

@@ -1,91 +1,113 @@
-"""A comparison of two checkpoints as lines of text, Markdown, comma-separated values, and JSON."""
+"""Show a comparison of two checkpoints: the table, totals in one line, JSON."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tensorcomp._formatting import (
     bytes_text,
-    cells,
-    in_columns,
+    counted,
     printable,
     ratio_text,
     shape_text,
     three_digits,
 )
-from tensorcomp._table_formats import Cell, csv_lines, markdown_lines
+from tensorcomp._tables import Column, Table, json_value
 from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums
-from tensorcomp.reports.tables import fitted
+
+
+def _number(value: float) -> str:
+    return three_digits(value) if 1000 <= value < 1e9 else f"{value:.3g}"
+
+
+def _figures(errors: ErrorSums | None) -> dict[str, float | None]:
+    if errors is None:
+        return dict.fromkeys(("l1", "l2", "rel_l2", "max_abs_error", "snr_db", "cosine"))
+    return {
+        "l1": errors.l1,
+        "l2": errors.l2,
+        "rel_l2": errors.rel_l2,
+        "max_abs_error": errors.max_abs,
+        "snr_db": errors.snr_db,
+        "cosine": errors.cosine,
+    }
+
+
+def _snr(errors: ErrorSums | None) -> str | None:
+    if errors is None:
+        return None
+    return "exact" if errors.snr_db is None else f"{errors.snr_db:z.2f}"
+
+
+def _named(row: TensorComparison) -> str:
+    return printable(row.name) + (f"\n  {printable(row.problem)}" if row.problem else "")
+
+
+def _both(row: TensorComparison, text: Callable[[Held], str]) -> str:
+    """Return what both sides have, said once where it is the same."""
+    return " → ".join(dict.fromkeys(text(held) for held in (row.a, row.b) if held is not None))
+
+
+def _figure(
+    title: str, key: str, text: Callable[[Any], str] = _number, *, spare: int = 0
+) -> Column:
+    return Column(title, key, lambda row: _figures(row.errors)[key], text, spare=spare)
+
+
+def _side(side: str) -> tuple[Column, ...]:
+    return (
+        Column("", f"{side}_dtype", lambda row: (held := getattr(row, side)) and held.dtype),
+        Column(
+            "", f"{side}_shape", lambda row: (held := getattr(row, side)) and shape_text(held.shape)
+        ),
+        Column(
+            f"Bytes {side}",
+            f"{side}_bytes",
+            lambda row: (held := getattr(row, side)) and held.stored,
+            bytes_text,
+            spare=2,
+        ),
+    )
+
 
 _COLUMNS = (
-    "Tensor",
-    "Shape",
-    "Type",
-    "Bytes a",
-    "Bytes b",
-    "Ratio",
-    "L1",
-    "L2",
-    "rel-L2",
-    "Max error",
-    "SNR dB",
-    "Cosine",
+    Column("File", "file", lambda row: row.file, printable, left=True, optional=True, heading=True),
+    Column("Tensor", "", _named, left=True),
+    Column("", "tensor", lambda row: row.name),
+    Column("Shape", "", lambda row: _both(row, lambda held: shape_text(held.shape)), left=True),
+    Column("Type", "", lambda row: _both(row, lambda held: printable(held.dtype)), left=True),
+    *_side("a"),
+    *_side("b"),
+    Column("Ratio", "ratio", lambda row: row.ratio, ratio_text),
+    _figure("L1", "l1", spare=4),
+    _figure("L2", "l2", spare=4),
+    _figure("rel-L2", "rel_l2"),
+    _figure("Max error", "max_abs_error"),
+    Column("SNR dB", "", lambda row: _snr(row.errors)),
+    _figure("", "snr_db"),
+    _figure("Cosine", "cosine", "{:.6f}".format),
+    Column("", "problem", lambda row: row.problem or None),
 )
-_NARROW = (0, 2, 5, 8, 9, 10, 11)  # of these columns, where all do not fit
-_LEFT = ("File", "Tensor", "Shape", "Type")
-_CSV = ("file", "tensor", "a_dtype", "a_shape", "a_bytes", "b_dtype", "b_shape", "b_bytes", "ratio")
-_FIGURES = ("l1", "l2", "rel_l2", "max_abs_error", "snr_db", "cosine")
-_TOTAL = "all floats"
 
 
-def comparison_table(comparison: Comparison, width: int | None = None) -> list[str]:
+def comparison_table(comparison: Comparison) -> Table:
     """Return a table of all tensors, and of all floats together.
 
-    Parameters
-    ----------
-    comparison : Comparison
-    width : int, optional
-        Columns to keep within: names are folded, and shapes, bytes and sums are left out.
+    For programs, infinite errors are ``inf``; an SNR that is empty beside an L1 of 0 is exact.
     """
-    rows = _text_rows(comparison)
-    lines = in_columns(rows, right=_right(rows[0]))
-    if width is None or max(map(cells, lines)) <= width:
-        return lines
-    first = rows[0].index(_COLUMNS[0])
-    narrow = [[row[first + column] for column in _NARROW] for row in rows]
-    blocks = fitted(narrow, width, right=_right(narrow[0]))
-    return [line for block in blocks for line in block]
-
-
-def comparison_markdown(comparison: Comparison) -> list[str]:
-    """Return the table of all tensors in Markdown."""
-    rows = _text_rows(comparison, between=": ")
-    return markdown_lines(rows, right=_right(rows[0]))
-
-
-def comparison_csv(comparison: Comparison) -> list[str]:
-    """Return a line of comma-separated values for each tensor, and one for all floats, named so.
-
-    Infinite errors are ``inf``; an SNR that is empty beside an L1 of 0 is exact.
-    """
-    lines: list[list[Cell]] = [
-        [
-            row.file,
-            row.name,
-            *_csv_cells(row.a),
-            *_csv_cells(row.b),
-            row.ratio,
-            *_figures(row.errors),
-            row.problem or None,
-        ]
-        for row in comparison.tensors
-    ]
-    sizes = [None, None, comparison.a_bytes, None, None, comparison.b_bytes, comparison.ratio]
-    lines.append([None, _TOTAL, *sizes, *_figures(_compared(comparison)), None])
-    return csv_lines([*_CSV, *_FIGURES, "problem"], lines)
+    errors = comparison.total if comparison.total.count else None
+    total = {
+        "Tensor": "all floats",
+        "tensor": "all floats",
+        "a_bytes": comparison.a_bytes,
+        "b_bytes": comparison.b_bytes,
+        "ratio": comparison.ratio,
+        "SNR dB": _snr(errors),
+        **_figures(errors),
+    }
+    return Table(_COLUMNS, comparison.tensors, total)
 
 
 def comparison_totals(comparison: Comparison) -> str:
@@ -93,26 +115,20 @@ def comparison_totals(comparison: Comparison) -> str:
     total = comparison.total
     exact = sum(row.errors is not None and row.errors.exact for row in comparison.tensors)
     sizes = f"{bytes_text(comparison.a_bytes)} and {bytes_text(comparison.b_bytes)}"
-    number = len(comparison.tensors)
-    counts = f"{number:,} tensor{'' if number == 1 else 's'}, {exact:,} of them equal"
+    counts = f"{counted(len(comparison.tensors), 'tensor')}, {exact:,} of them equal"
     if comparison.problems:
         counts += f", {len(comparison.problems):,} not compared"
-    if not total.count or total.exact:
-        return f"{sizes}: ratio {ratio_text(comparison.ratio)}; {counts}"
-    errors = (
-        f"rel-L2 {_number(total.rel_l2)}, SNR {_snr(total)} dB, max error {_number(total.max_abs)}"
-    )
-    return f"{sizes}: ratio {ratio_text(comparison.ratio)}, {errors}; {counts}"
+    errors = ""
+    if total.count and not total.exact:
+        errors = (
+            f", rel-L2 {_number(total.rel_l2)}, SNR {_snr(total)} dB, max error "
+            f"{_number(total.max_abs)}"
+        )
+    return f"{sizes}: ratio {ratio_text(comparison.ratio)}{errors}; {counts}"
 
 
-def comparison_json(comparison: Comparison, seconds: float) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as JSON values; the keys are part of the command line's interface.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    seconds : float
-        How long it took.
 
     Returns
     -------
@@ -128,7 +144,6 @@ def comparison_json(comparison: Comparison, seconds: float) -> dict[str, Any]:
         "output_bytes": comparison.b_bytes,
         "ratio": comparison.ratio,
         "exact": comparison.exact,
-        "seconds": round(seconds, 6),
         "total": _json_figures(comparison.total),
         "tensors": [_json_row(row) for row in comparison.tensors],
     }
@@ -152,68 +167,5 @@ def _json_side(held: Held | None) -> dict[str, Any] | None:
     return {"dtype": held.dtype, "shape": list(held.shape), "bytes": held.stored}
 
 
-def _json_figures(errors: ErrorSums | None) -> dict[str, float | str | None]:
-    return {
-        name: str(value) if isinstance(value, float) and math.isinf(value) else value
-        for name, value in zip(_FIGURES, _figures(errors), strict=True)
-    }
-
-
-def _figures(errors: ErrorSums | None) -> tuple[float | None, ...]:
-    if errors is None:
-        return (None,) * len(_FIGURES)
-    return errors.l1, errors.l2, errors.rel_l2, errors.max_abs, errors.snr_db, errors.cosine
-
-
-def _csv_cells(held: Held | None) -> tuple[Cell, ...]:
-    return (None,) * 3 if held is None else (held.dtype, shape_text(held.shape), held.stored)
-
-
-def _right(head: Sequence[str]) -> list[int]:
-    return [number for number, title in enumerate(head) if title not in _LEFT]
-
-
-def _compared(comparison: Comparison) -> ErrorSums | None:
-    """Return the errors of all floats together; None where none could be compared."""
-    return comparison.total if comparison.total.count else None
-
-
-def _text_rows(comparison: Comparison, between: str = "\n  ") -> list[list[str]]:
-    """Return the cells of all tensors; `between` stands between a name and its problem."""
-    with_file = any(row.file is not None for row in comparison.tensors)
-    rows = [[*_COLUMNS]]
-    for row in comparison.tensors:
-        name = printable(row.name) + (between + printable(row.problem) if row.problem else "")
-        rows.append([name, *_sides(row), ratio_text(row.ratio), *_error_cells(row.errors)])
-    sizes = bytes_text(comparison.a_bytes), bytes_text(comparison.b_bytes)
-    ratio = ratio_text(comparison.ratio)
-    rows.append([_TOTAL, "", "", *sizes, ratio, *_error_cells(_compared(comparison))])
-    if not with_file:
-        return rows
-    files = ["File", *(printable(row.file or "") for row in comparison.tensors), ""]
-    return [[file, *row] for file, row in zip(files, rows, strict=True)]
-
-
-def _sides(row: TensorComparison) -> tuple[str, str, str, str]:
-    """Return shape, type and bytes of both sides, said once where they are the same."""
-    sides = [held for held in (row.a, row.b) if held is not None]
-    shapes = dict.fromkeys(shape_text(held.shape) for held in sides)
-    types = dict.fromkeys(printable(held.dtype) for held in sides)
-    stored = ["-" if held is None else bytes_text(held.stored) for held in (row.a, row.b)]
-    return " → ".join(shapes), " → ".join(types), stored[0], stored[1]
-
-
-def _error_cells(errors: ErrorSums | None) -> list[str]:
-    if errors is None:
-        return ["-"] * len(_FIGURES)
-    cosine = "-" if errors.cosine is None else f"{errors.cosine:.6f}"
-    lengths = [_number(value) for value in (errors.l1, errors.l2, errors.rel_l2, errors.max_abs)]
-    return [*lengths, _snr(errors), cosine]
-
-
-def _snr(errors: ErrorSums) -> str:
-    return "exact" if errors.snr_db is None else f"{errors.snr_db:.2f}"
-
-
-def _number(value: float) -> str:
-    return three_digits(value) if 1000 <= value < 1e9 else f"{value:.3g}"
+def _json_figures(errors: ErrorSums | None) -> dict[str, Any]:
+    return {key: json_value(value) for key, value in _figures(errors).items()}

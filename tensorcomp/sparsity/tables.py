@@ -1,13 +1,11 @@
-"""The zeros of a checkpoint as lines of text, Markdown, comma-separated values, and JSON."""
+"""Show the zeros of a checkpoint: the table, totals, JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tensorcomp._formatting import bytes_text, cells, in_columns, printable, shape_text
-from tensorcomp._table_formats import Cell, csv_lines, markdown_lines
-from tensorcomp.reports.tables import fitted
+from tensorcomp._formatting import bytes_text, printable, shape_text
+from tensorcomp._tables import Column, Table
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
 
 _STORAGES = {
@@ -18,75 +16,88 @@ _STORAGES = {
     "live": "Live",
     "entropy": "Entropy",
 }
-_FIGURES = ("Zeros", "Density", "Dead rows", "Dead columns")
-_LEFT = ("File", "Tensor", "Shape", "Type")
-_BEST = "*"
-_TOTAL = "all listed"
-_CSV = (
-    *("file", "name", "dtype", "shape", "elements", "zeros", "negative_zeros", "density"),
-    *("dead_rows", "dead_columns", "bytes", *_STORAGES, "pattern", "best"),
-)
 SPEED = (
     "zeros alone do not make a matrix product faster: n of m patterns do, on hardware that skips "
     "them, and cutting dead rows and columns out of the model does (--keep-indices)"
 )
 
+_count, _density = "{:,}".format, "{:.4f}".format
 
-def sparsity_table(report: SparsityReport, width: int | None = None) -> list[str]:
+
+def _pattern(row: SparsityRow) -> str | None:
+    return None if row.pattern is None else f"{row.pattern[0]}:{row.pattern[1]}"
+
+
+def _packed(row: SparsityRow) -> str | None:
+    size = row.sizes.get("packed")
+    return None if size is None else f"{_pattern(row)} {bytes_text(size)}"
+
+
+def _best(row: SparsityRow) -> str:
+    return f"{row.best} {bytes_text(row.sizes[row.best])}"
+
+
+def _storage(storage: str) -> tuple[Column, ...]:
+    bytes_column = Column(
+        _STORAGES[storage],
+        storage,
+        lambda row: row.sizes.get(storage),
+        bytes_text,
+        optional=True,
+        spare=0 if storage == "dense" else 4,
+    )
+    if storage != "packed":
+        return (bytes_column,)
+    shown = Column("Packed", "", _packed, optional=True, spare=4)
+    return shown, Column("", storage, bytes_column.value)
+
+
+_COLUMNS = (
+    Column("File", "file", lambda row: row.file, printable, left=True, optional=True, heading=True),
+    Column("Tensor", "", lambda row: row.name, printable, left=True),
+    Column("", "name", lambda row: row.name),
+    Column("", "dtype", lambda row: row.dtype),
+    Column("Shape", "shape", lambda row: shape_text(row.shape), left=True, spare=2),
+    Column("Type", "", lambda row: row.dtype, printable, left=True, spare=3),
+    Column("", "elements", lambda row: row.elements),
+    Column("Zeros", "", lambda row: row.zeros, _count, spare=1),
+    Column("", "zeros", lambda row: row.zeros),
+    Column("", "negative_zeros", lambda row: row.negative_zeros),
+    Column("Density", "", lambda row: row.density if row.elements else None, _density),
+    Column("", "density", lambda row: row.density),
+    Column("Dead rows", "dead_rows", lambda row: row.dead_rows, _count),
+    Column("Dead columns", "dead_columns", lambda row: row.dead_columns, _count),
+    Column("", "bytes", lambda row: row.stored),
+    *(column for storage in _STORAGES for column in _storage(storage)),
+    Column("", "pattern", _pattern),
+    Column("", "best", lambda row: row.best),
+    Column("Best", "", _best, left=True),
+)
+
+
+def sparsity_table(report: SparsityReport) -> Table:
     """Return a table of the listed tensors, and of all of them together.
 
-    Parameters
-    ----------
-    report : SparsityReport
-    width : int, optional
-        Columns to keep within: names are folded, and of the storages only the best is shown.
+    For programs, the last row has the zeros of all floats, listed or not. What a tensor lacks is
+    None: bytes under a storage that does not suit it, dead rows of a vector.
     """
-    if not report.rows:
-        return []
-    rows = _text_rows(report)
-    lines = in_columns(rows, right=_right(rows[0]))
-    if width is None or max(map(cells, lines)) <= width:
-        return lines
-    rows = [[name, *figures] for name, figures in _narrow_rows(report)]
-    blocks = fitted(rows, width, right=_right(rows[0]))
-    return [line for block in blocks for line in block]
-
-
-def sparsity_markdown(report: SparsityReport) -> list[str]:
-    """Return the table of the listed tensors in Markdown."""
-    rows = [[cell.rstrip() for cell in row] for row in _text_rows(report)]
-    return markdown_lines(rows, right=_right(rows[0]))
-
-
-def sparsity_csv(report: SparsityReport) -> list[str]:
-    """Return a line of comma-separated values for each listed tensor, and one for all floats.
-
-    What a tensor has not is empty: bytes under a storage that does not suit it, dead rows of a
-    vector.
-    """
-    lines: list[list[Cell]] = [
-        [
-            row.file,
-            row.name,
-            row.dtype,
-            shape_text(row.shape),
-            row.elements,
-            row.zeros,
-            row.negative_zeros,
-            row.density,
-            row.dead_rows,
-            row.dead_columns,
-            row.stored,
-            *(row.sizes.get(storage) for storage in _STORAGES),
-            None if row.pattern is None else f"{row.pattern[0]}:{row.pattern[1]}",
-            row.best,
-        ]
-        for row in report.rows
-    ]
-    total: list[Cell] = [None, "all floats", None, None, report.elements, report.zeros, None]
-    total += [report.density, None, None, None]
-    total += [report.total(storage) for storage in _STORAGES]
-    return csv_lines(_CSV, [*lines, [*total, None, None]])
+    elements = sum(row.elements for row in report.rows)
+    zeros = sum(row.zeros for row in report.rows)
+    sizes = {storage: report.total(storage) for storage in _STORAGES}
+    packed = sizes["packed"]
+    total = {
+        "Tensor": "all listed",
+        "Zeros": zeros,
+        "Density": (elements - zeros) / elements if elements else None,
+        "Packed": None if packed is None else bytes_text(packed),
+        "Best": bytes_text(report.best_bytes),
+        "name": "all floats",
+        "elements": report.elements,
+        "zeros": report.zeros,
+        "density": report.density,
+        **sizes,
+    }
+    return Table(_COLUMNS, report.rows, total)
 
 
 def sparsity_totals(report: SparsityReport) -> list[str]:
@@ -109,14 +120,8 @@ def sparsity_totals(report: SparsityReport) -> list[str]:
     return [*lines, SPEED]
 
 
-def sparsity_json(report: SparsityReport, seconds: float) -> dict[str, Any]:
+def sparsity_json(report: SparsityReport) -> dict[str, Any]:
     """Return a report as JSON values; the keys are part of the command line's interface.
-
-    Parameters
-    ----------
-    report : SparsityReport
-    seconds : float
-        How long it took.
 
     Returns
     -------
@@ -132,12 +137,11 @@ def sparsity_json(report: SparsityReport, seconds: float) -> dict[str, Any]:
         "sparsity": report.sparsity,
         "storages": {storage: report.total(storage) for storage in _STORAGES},
         "best_bytes": report.best_bytes,
-        "seconds": round(seconds, 6),
-        "tensors": [_json_row(row) for row in report.rows],
+        "tensors": [_row_json(row) for row in report.rows],
     }
 
 
-def _json_row(row: SparsityRow) -> dict[str, Any]:
+def _row_json(row: SparsityRow) -> dict[str, Any]:
     value: dict[str, Any] = {
         "name": row.name,
         "dtype": row.dtype,
@@ -154,61 +158,3 @@ def _json_row(row: SparsityRow) -> dict[str, Any]:
         "pattern": None if row.pattern is None else list(row.pattern),
     }
     return value if row.file is None else {**value, "file": row.file}
-
-
-def _right(head: Sequence[str]) -> list[int]:
-    return [number for number, title in enumerate(head) if title not in _LEFT]
-
-
-def _text_rows(report: SparsityReport) -> list[list[str]]:
-    """Return the cells of all tensors, under every storage that any of them has."""
-    shown = [name for name in _STORAGES if any(name in row.sizes for row in report.rows)]
-    with_file = any(row.file is not None for row in report.rows)
-    head = ["Tensor", "Shape", "Type", *_FIGURES]
-    rows = [[*head, *(_STORAGES[name] for name in shown)]]
-    for row in report.rows:
-        cells_of = [printable(row.name), shape_text(row.shape), printable(row.dtype)]
-        cells_of += _figures(row)
-        rows.append([*cells_of, *(_size_text(row, name) for name in shown)])
-    elements = sum(row.elements for row in report.rows)
-    zeros = sum(row.zeros for row in report.rows)
-    last = [_TOTAL, "", "", f"{zeros:,}", _density_text(zeros, elements), "", ""]
-    totals = (report.total(name) for name in shown)
-    rows.append([*last, *("-" if size is None else bytes_text(size) for size in totals)])
-    if not with_file:
-        return rows
-    files = ["File", *(printable(row.file or "") for row in report.rows), ""]
-    return [[file, *line] for file, line in zip(files, rows, strict=True)]
-
-
-def _narrow_rows(report: SparsityReport) -> list[tuple[str, list[str]]]:
-    rows = [("Tensor", ["Density", "Dead rows", "columns", "Dense", "Best", "is"])]
-    for row in report.rows:
-        _, density, dead_rows, dead_columns = _figures(row)
-        best = bytes_text(row.sizes[row.best])
-        sizes = [bytes_text(row.sizes["dense"]), best, _storage_text(row, row.best).lower()]
-        rows.append((printable(row.name), [density, dead_rows, dead_columns, *sizes]))
-    return rows
-
-
-def _figures(row: SparsityRow) -> list[str]:
-    dead = ["-" if count is None else f"{count:,}" for count in (row.dead_rows, row.dead_columns)]
-    return [f"{row.zeros:,}", _density_text(row.zeros, row.elements), *dead]
-
-
-def _density_text(zeros: int, elements: int) -> str:
-    return f"{(elements - zeros) / elements:.4f}" if elements else "-"
-
-
-def _storage_text(row: SparsityRow, storage: str) -> str:
-    if storage == "packed" and row.pattern is not None:
-        return f"{row.pattern[0]}:{row.pattern[1]}"
-    return _STORAGES[storage]
-
-
-def _size_text(row: SparsityRow, storage: str) -> str:
-    size = row.sizes.get(storage)
-    if size is None:
-        return "-"
-    pattern = f"{_storage_text(row, storage)} " if storage == "packed" else ""
-    return f"{pattern}{bytes_text(size)}{_BEST if storage == row.best else ' '}"

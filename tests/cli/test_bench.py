@@ -42,7 +42,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def test_bench_prints_a_table(call, weights):
-    done = call("bench", weights, "--no-peers")
+    done = call("bench", weights)
     assert (done.status, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     table = lines[: lines.index("")]
@@ -55,7 +55,7 @@ def test_bench_prints_a_table(call, weights):
 
 def test_bench_json_with_a_tree_of_ones_own(call, weights):
     tree = "affine(5, 32)"
-    done = call("bench", weights, "--no-peers", "--json", "--all", "--codec", tree)
+    done = call("bench", weights, "--json", "--all", "--codec", tree)
     assert (done.status, done.stderr) == (0, "")
     (line,) = done.stdout.splitlines()
     value = json.loads(line, parse_constant=pytest.fail)
@@ -70,9 +70,9 @@ def test_bench_json_with_a_tree_of_ones_own(call, weights):
 
 
 def test_bench_csv_and_markdown(call, weights):
-    rows = list(csv.DictReader(call("bench", weights, "--no-peers", "--csv").stdout.splitlines()))
+    rows = list(csv.DictReader(call("bench", weights, "--csv").stdout.splitlines()))
     assert [row["strategy"] for row in rows] == LABELS
-    lines = call("bench", weights, "--no-peers", "--markdown").stdout.splitlines()
+    lines = call("bench", weights, "--markdown").stdout.splitlines()
     table = lines[: lines.index("")]
     assert len(table) == 2 + len(LABELS)
     assert len({line.count("|") for line in table}) == 1
@@ -81,11 +81,11 @@ def test_bench_csv_and_markdown(call, weights):
 def test_bench_draws_a_plot(call, weights, tmp_path):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "rates.png"
-    done = call("bench", weights, "--no-peers", "--plot", plot)
+    done = call("bench", weights, "--plot", plot)
     assert (done.status, done.stderr) == (0, "")
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert done.stdout.splitlines()[-1].endswith(f"drawn as {plot}")
-    done = call("bench", weights, "--no-peers", "--plot", plot)
+    done = call("bench", weights, "--plot", plot)
     assert done.status == 2
     assert "exists already" in done.line
     assert [file.name for file in tmp_path.iterdir()].count("rates.png") == 1

@@ -126,7 +126,7 @@ def test_wrong_usage_and_unreadable_inputs_end_with_2(call, model, tmp_path):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_narrow_terminal_keeps_the_figures(call, model, other, monkeypatch, width):
-    from tensorcomp._formatting import cells
+    from tensorcomp._tables import cells
     from tensorcomp_cli import output
 
     monkeypatch.setattr(output, "stdout_width", lambda: width)

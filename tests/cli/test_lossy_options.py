@@ -291,7 +291,7 @@ def test_a_plan_with_faults_is_refused_with_the_list(call, path, out, tmp_path):
         (["--min-snr", "loud"], "--min-snr"),
         (["--max-rel-l2", "0"], "above 0"),
         (["--max-abs-error", "-1"], "above 0"),
-        (["--bits-per-weight", "nan"], "bits_per_weight"),
+        (["--bits-per-weight", "nan"], "--bits-per-weight is a finite number"),
         (["--target-size", "huge"], "700MB"),
         (["--target-size", "0"], "above 0"),
         (["--target-size", "-5"], "700MB"),
@@ -362,7 +362,7 @@ def test_a_narrow_terminal_gets_a_narrow_table(path, monkeypatch):
     from tensorcomp.reports.plan_tables import plan_table
 
     forecast = plan(path, budget=Budget(min_snr=30))
-    lines = plan_table(forecast, 80)
+    lines = plan_table(forecast).lines(80)
     assert max(map(len, lines)) <= 80
     assert len(lines) >= 6
 

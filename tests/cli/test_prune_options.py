@@ -219,7 +219,10 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
         (["--prune", "magnitude", "--granularity", "nm(2, 7)"], "7 does not divide"),
         (["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "x"], "selects no tensor"),
         (["--prune", "magnitude", "--sparsity", "0.5", "--scope", "wide"], "--scope"),
-        (["--prune", "magnitude", "--prune-target-size", "some"], "is no size"),
+        (
+            ["--prune", "magnitude", "--prune-target-size", "some"],
+            "'some'; expected a size such as 700MB",
+        ),
         (["--prune", "magnitude", "--prune-target-size", "1kB"], "1,000"),
         (
             ["--prune", "magnitude", "--prune-target-size", "9kB", "--bits-per-weight", "3"],

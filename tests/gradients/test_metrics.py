@@ -14,7 +14,7 @@ from tensorcomp.gradients.monitoring.metrics import (
     TensorMetrics,
     tensor_metrics,
 )
-from tensorcomp.gradients.monitoring.tables import gradient_csv, gradient_table
+from tensorcomp.gradients.monitoring.tables import gradient_log, gradient_table
 from tensorcomp.gradients.payload.decoded import DenseGradient, EmptyGradient, SparseGradient
 
 F32 = np.float32
@@ -211,10 +211,10 @@ def test_a_skipped_step_is_told():
 
 def test_the_table_shows_the_tensors_of_the_last_step_only():
     steps = [step_of(0, small("old")), step_of(1, small("new"), small("w\x1b[2J"))]
-    lines = gradient_table(steps)
+    lines = gradient_table(steps).lines()
     assert [line.split()[0] for line in lines] == ["Tensor", "new", "w\\x1b[2J", "all"]
-    assert gradient_table([]) == []
-    assert gradient_table([step_of(0)]) == []
+    assert gradient_table([]).lines() == []
+    assert gradient_table([step_of(0)]).lines() == []
 
 
 @pytest.mark.parametrize("width", [54, 60, 80, 100])
@@ -222,7 +222,7 @@ def test_a_narrow_table_keeps_within_its_width(width):
     state = Kept(spec(2), np.array([6.0, 8.0], F32))
     known = metrics_of([3.0, 4.0], sparse([1], [4.0]), state=state)
     long = TensorMetrics("encoder.layer.0.attention.self.query.weight", 2, "c", 8, 10, 1)
-    lines = gradient_table([step_of(0, known, long)], width)
+    lines = gradient_table([step_of(0, known, long)]).lines(width)
     assert max(map(len, lines)) <= width
     assert "Payload" in lines[0]
     assert "Residual" in lines[0]
@@ -230,7 +230,7 @@ def test_a_narrow_table_keeps_within_its_width(width):
 
 def test_comma_separated_values():
     found = metrics_of([3.0, 4.0], sparse([1], [4.0]))
-    head, first, second = gradient_csv([step_of(5, found), step_of(6, small())])
+    head, first, second = gradient_log([step_of(5, found), step_of(6, small())]).csv()
     assert head.startswith("step,name,compressor,elements,raw_bytes,payload_bytes,density,")
     row = dict(zip(head.split(","), first.split(","), strict=True))
     assert (row["step"], row["name"], row["density"], row["cosine"]) == ("5", "w", "0.5", "0.8")

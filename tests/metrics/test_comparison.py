@@ -181,14 +181,15 @@ def test_what_cannot_be_compared_says_why(tmp_path):
 
 
 def test_what_shares_no_tensor_is_not_exact(tmp_path):
-    from tensorcomp.reports.comparison_tables import comparison_csv, comparison_table
+    from tensorcomp.reports.comparison_tables import comparison_table
 
     a = write(tmp_path / "a.safetensors", {"x": np.ones(4, "f4")})
     b = write(tmp_path / "b.safetensors", {"y": np.ones(4, "f4")})
     found = compare(a, b)
     assert not found.exact
-    assert "exact" not in comparison_table(found)[-1]
-    assert comparison_csv(found)[-1].endswith(7 * ",")
+    table = comparison_table(found)
+    assert "exact" not in table.lines()[-1]
+    assert table.csv()[-1].endswith(7 * ",")
 
 
 def test_tied_names_are_counted_once(tmp_path):
@@ -256,7 +257,7 @@ def test_the_json_of_infinite_errors_is_strict(tmp_path):
 
     a = write(tmp_path / "a.safetensors", {"x": np.zeros(4, "f4"), "y": np.ones(2, "f4")})
     b = write(tmp_path / "b.safetensors", {"x": np.ones(4, "f4"), "y": np.full(2, np.nan, "f4")})
-    value = json.loads(json.dumps(comparison_json(compare(a, b), 0.5), allow_nan=False))
+    value = json.loads(json.dumps(comparison_json(compare(a, b)), allow_nan=False))
     x, y = value["tensors"]
     assert (x["l1"], x["rel_l2"], x["snr_db"], x["cosine"]) == (4, "inf", "-inf", None)
     assert (y["l1"], y["max_abs_error"], y["problem"]) == ("inf", "inf", None)

@@ -5,11 +5,17 @@ import json
 
 import pytest
 
-from tensorcomp._formatting import cells, counted
+from tensorcomp._formatting import counted
+from tensorcomp._tables import cells
 from tensorcomp.api.inspect import Summary, TensorRow, join
 from tensorcomp.container.records import PruningRecord
-from tensorcomp.reports.as_json import to_json
-from tensorcomp.reports.tables import cost_table, tensor_table, totals
+from tensorcomp.reports.inspect_tables import (
+    cost_table,
+    summary_json,
+    tensor_legend,
+    tensor_table,
+    totals,
+)
 
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
 
@@ -52,19 +58,18 @@ def test_join_adds_up(summary):
 
 
 def test_json_of_an_empty_checkpoint_is_strict():
-    value = to_json(Summary(10, 20, (), compressed=True), 0.25)
+    value = summary_json(Summary(10, 20, (), compressed=True))
     assert json.loads(json.dumps(value, allow_nan=False)) == {
         "input_bytes": 10,
         "output_bytes": 20,
         "ratio": 0.5,
         "bits_per_weight": None,
-        "seconds": 0.25,
         "tensors": [],
     }
 
 
 def test_a_table_for_a_pipe_has_one_whole_line_a_tensor(summary):
-    lines = tensor_table(summary)
+    lines = tensor_table(summary).lines()
     assert len(lines) == 1 + len(summary.tensors)
     assert all(f"{TREE}  floats" in line for line in lines[1:13])
     assert lines[14].endswith("same as norm.weight")
@@ -73,15 +78,17 @@ def test_a_table_for_a_pipe_has_one_whole_line_a_tensor(summary):
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_a_table_for_a_terminal_keeps_within_it_and_explains_trees(summary, width):
-    lines = tensor_table(summary, width)
+    lines = tensor_table(summary).lines(width)
     assert max(map(cells, lines)) <= width
-    text = "\n".join(lines)
+    assert "= norm.weight" in "\n".join(lines)
+    legend = list(tensor_legend(summary, width))
+    assert max(map(cells, legend)) <= width
+    text = "\n".join(legend)
     assert text.count("fields(") == 1
     assert "12 tensors" in text
-    assert "= norm.weight" in text
-    costs = cost_table(summary, width)
+    costs = cost_table(summary).lines(width)
     assert max(map(cells, costs)) <= width
-    assert len(cost_table(summary)) == 1 + 8 + 1
+    assert len(cost_table(summary).lines()) == 1 + 8 + 1
 
 
 @pytest.mark.parametrize("shape", [(64, 32), (4096, 11008), (1152, 192, 3, 3)])
@@ -90,7 +97,7 @@ def test_a_pruned_and_lossy_table_keeps_within_a_terminal(summary, width, shape)
     pruned = PruningRecord("magnitude", "element", 1024, 0.25)
     changed = {"rel_l2": 0.3, "pruned": pruned, "shape": shape, "role": "attention.k"}
     tensors = [dataclasses.replace(row, **changed) for row in summary.tensors]
-    lines = tensor_table(dataclasses.replace(summary, tensors=tuple(tensors)), width)
+    lines = tensor_table(dataclasses.replace(summary, tensors=tuple(tensors))).lines(width)
     assert max(map(cells, lines)) <= width
     head = lines[0].split()
     assert {"Tensor", "Shape", "Bytes", "Bits", "Pruned", "Tree"} <= set(head)
@@ -100,31 +107,38 @@ def test_a_pruned_and_lossy_table_keeps_within_a_terminal(summary, width, shape)
 
 
 def test_a_narrow_terminal_still_shows_every_figure(summary):
-    lines = tensor_table(summary, 30)
+    lines = tensor_table(summary).lines(30)
     assert all("64×32" in line for line in lines if line.startswith("encoder.layer.1"))
 
 
 def test_a_wide_terminal_needs_no_legend(summary):
-    assert tensor_table(summary, 300) == tensor_table(summary)
+    assert tensor_table(summary).lines(300) == tensor_table(summary).lines()
+    assert not list(tensor_legend(summary, 300))
 
 
 def test_files_of_a_folder_are_a_column_or_a_heading(summary):
     named = [dataclasses.replace(item, file="a.tc.safetensors") for item in summary.tensors]
     folder = dataclasses.replace(summary, tensors=tuple(named))
-    assert all(line.startswith("a.tc.safetensors") for line in tensor_table(folder)[1:])
-    assert tensor_table(folder, 80).count("a.tc.safetensors") == 1
+    assert all(line.startswith("a.tc.safetensors") for line in tensor_table(folder).lines()[1:])
+    assert tensor_table(folder).lines(80).count("a.tc.safetensors") == 1
 
 
 def test_costs_add_up_to_the_file(summary):
-    lines = cost_table(summary, most=2)
+    lines = cost_table(summary, most=2).lines()
     assert lines[1].startswith("encoder.layer.11.")
     assert "13 others and the header" in lines[-1]
     assert "86.6 %" in lines[-1]
 
 
+def test_a_file_that_is_shown_whole_has_no_others(summary):
+    assert cost_table(summary, most=99).lines()[-1].startswith("2 others and the header")
+    two = dataclasses.replace(summary, tensors=summary.tensors[:2])
+    assert cost_table(two).lines()[-1].split()[:3] == ["the", "header", "26.0"]
+
+
 def test_nothing_to_show():
     empty = Summary(10, 400, (), compressed=True)
-    assert tensor_table(empty) == cost_table(empty) == []
+    assert tensor_table(empty).lines() == cost_table(empty).lines() == []
     assert totals(empty) == "0 tensors, 10 B in 400 B: ratio 0.025"
 
 

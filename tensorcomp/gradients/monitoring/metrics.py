@@ -294,4 +294,6 @@ class History:
         """
         from tensorcomp.gradients.monitoring.tables import gradient_table, gradient_totals
 
-        return "\n".join([*gradient_totals(self), "", *gradient_table(self, width)]).rstrip("\n")
+        return "\n".join([*gradient_totals(self), "", *gradient_table(self).lines(width)]).rstrip(
+            "\n"
+        )

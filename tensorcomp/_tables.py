@@ -1,0 +1,312 @@
+"""One table, for a terminal, as Markdown, comma-separated values, JSON or HTML."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from tensorcomp._formatting import escaped
+
+Value: TypeAlias = "str | int | float | None"
+
+_NARROWEST = 20  # columns of a terminal that names keep
+_BREAKS = "./_-:, "
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: what it holds for programs, and how people read it.
+
+    Parameters
+    ----------
+    title : str
+        Heading for people; empty for a column that only programs get.
+    key : str
+        Name for programs; empty for a column that only people get.
+    value : callable
+        Takes a row, and returns its value; None where there is none.
+    text : callable, optional
+        Takes a value that is not None, and returns its text; lines of it are kept apart.
+    none : str, optional
+        Text of None.
+    left : bool, optional
+        Whether texts are aligned on the left.
+    optional : bool, optional
+        Whether people do not get it where no row has a value but 0.
+    spare : int, optional
+        Where a terminal is too narrow, columns of the highest number are left out first; never
+        those of 0.
+    narrow : callable, optional
+        Takes a row, and returns its text where a terminal is too narrow for whole lines.
+    heading : bool, optional
+        Whether its values become headings, above the rows that share them, in a narrow terminal.
+    """
+
+    title: str
+    key: str
+    value: Callable[[Any], Value]
+    text: Callable[[Any], str] = str
+    none: str = "-"
+    left: bool = False
+    optional: bool = False
+    spare: int = 0
+    narrow: Callable[[Any], str] | None = None
+    heading: bool = False
+
+    def cell(self, value: Value) -> str:
+        """Return the text of a value."""
+        return self.none if value is None else self.text(value)
+
+
+@dataclass(frozen=True)
+class Table:
+    r"""Rows of anything, seen through columns.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The first without ``heading`` holds names, which are folded where a terminal is narrow.
+    rows : sequence
+    total : mapping of str to value, optional
+        The last row, by keys or, of columns without key, titles; other cells of it are empty.
+
+    Examples
+    --------
+    >>> bits = Column("Bits", "bits_per_weight", lambda row: row[1], "{:.2f}".format)
+    >>> table = Table([Column("Name", "name", lambda row: row[0], left=True), bits], [("a|b", 4)])
+    >>> print(*table.lines(), sep="\n")
+    Name  Bits
+    a|b   4.00
+    >>> print(*table.markdown(), sep="\n")
+    | Name | Bits |
+    | --- | ---: |
+    | a\|b | 4.00 |
+    >>> table.csv()
+    ['name,bits_per_weight', 'a|b,4']
+    >>> table.records()
+    [{'name': 'a|b', 'bits_per_weight': 4}]
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    total: Mapping[str, Value] = field(default_factory=dict)
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """Return lines for a terminal.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns to keep within: names are folded, and some columns may be left out. By default
+            each row is one line.
+        """
+        if not self.rows:
+            return []
+        columns = self._shown()
+        lines = in_columns(self._texts(columns), _right(columns))
+        if width is None or max(map(cells, lines)) <= width:
+            return lines
+        heading = next((column for column in columns if column.heading), None)
+        columns = [
+            replace(column, value=column.narrow, text=str) if column.narrow else column
+            for column in columns
+            if not column.heading
+        ]
+        for column in sorted(columns, key=lambda column: -column.spare):
+            if not column.spare or _least_width(self._texts(columns)) <= width:
+                break
+            columns.remove(column)
+        head, *blocks = _folded(self._texts(columns), width, _right(columns))
+        if heading is None:
+            return [line for block in (head, *blocks) for line in block]
+        names = [heading.value(row) for row in self.rows] + [None] * bool(self.total)
+        lines = head
+        for name, group in groupby(zip(names, blocks, strict=True), key=lambda pair: pair[0]):
+            lines += [] if name is None else ["", heading.cell(name)]
+            lines += [line for _, block in group for line in block]
+        return lines
+
+    def fits(self, width: int | None) -> bool:
+        """Return whether each row is one line of a terminal of so many columns."""
+        return width is None or max(map(cells, self.lines()), default=0) <= width
+
+    def markdown(self) -> list[str]:
+        """Return the lines of a table in Markdown."""
+        columns = self._shown()
+        head, *body = [
+            [_one_line(cell).replace("|", "\\|") for cell in row] for row in self._texts(columns)
+        ]
+        rule = ["---" if column.left else "---:" for column in columns]
+        return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
+
+    def csv(self) -> list[str]:
+        """Return the lines of comma-separated values (RFC 4180), one a row.
+
+        Numbers are written with all their digits; None is empty, and what cannot be printed is
+        escaped.
+        """
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        columns = [column for column in self.columns if column.key]
+        rows = [[column.value(row) for column in columns] for row in self.rows]
+        if self.total:
+            rows.append([self.total.get(column.key) for column in columns])
+        writer.writerow([column.key for column in columns])
+        for row in rows:
+            writer.writerow([escaped(cell) if isinstance(cell, str) else cell for cell in row])
+        return file.getvalue().splitlines()
+
+    def records(self) -> list[dict[str, Value]]:
+        """Return the rows as JSON values, without the total."""
+        columns = [column for column in self.columns if column.key]
+        return [
+            {column.key: json_value(column.value(row)) for column in columns} for row in self.rows
+        ]
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        columns = self._shown()
+        sides = ["left" if column.left else "right" for column in columns]
+        tags = ["th", *["td"] * (len(self.rows) + bool(self.total))]
+        lines = [
+            "".join(
+                f'<{tag} style="text-align: {side}">{html.escape(_one_line(cell))}</{tag}>'
+                for side, cell in zip(sides, row, strict=True)
+            )
+            for tag, row in zip(tags, self._texts(columns), strict=True)
+        ]
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+    def _shown(self) -> list[Column]:
+        """Return the columns for people."""
+        return [
+            column
+            for column in self.columns
+            if column.title
+            and not (column.optional and not any(column.value(row) for row in self.rows))
+        ]
+
+    def _texts(self, columns: Sequence[Column]) -> list[list[str]]:
+        """Return the cells of all rows, the head first."""
+        rows = [[column.cell(column.value(row)) for column in columns] for row in self.rows]
+        if self.total:
+            keys = [column.key or column.title for column in columns]
+            rows.append(
+                [
+                    column.cell(self.total[key]) if key in self.total else ""
+                    for key, column in zip(keys, columns, strict=True)
+                ]
+            )
+        return [[column.title for column in columns], *rows]
+
+
+def json_value(value: Value) -> Value:
+    """Return a value that JSON has: infinite numbers become text."""
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns a line takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def fold(text: str, width: int) -> str:
+    """Break a long name into lines after a dot or the like; later ones are indented.
+
+    Parameters
+    ----------
+    text : str
+        One line.
+    width : int
+        Columns of a line at most, above 2.
+
+    Examples
+    --------
+    >>> print(fold("encoder.layer.0.attention.weight", 18))
+    encoder.layer.0.
+      attention.weight
+    """
+    lines = []
+    indent = ""
+    while cells(text) > width - len(indent):
+        taken, room = 0, width - len(indent)
+        while (room := room - _cells(text[taken])) >= 0:
+            taken += 1
+        taken = max(taken, 1)
+        after = 1 + max(text.rfind(mark, 0, taken) for mark in _BREAKS)
+        if after > taken // 2:
+            taken = after
+        lines.append(f"{indent}{text[:taken].rstrip()}")
+        text, indent = text[taken:], "  "
+    return "\n".join([*lines, indent + text])
+
+
+def in_columns(rows: Sequence[Sequence[str]], right: Collection[int], gap: int = 2) -> list[str]:
+    """Return the lines of aligned columns.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of str
+        The first may be the head. A cell may have several lines.
+    right : collection of int
+        Columns that are aligned on the right.
+    gap : int, optional
+        Spaces between columns.
+    """
+    widths = _widths(rows)
+    lines = []
+    for row in rows:
+        split = [cell.split("\n") for cell in row]
+        for level in range(max(map(len, split))):
+            padded = []
+            for number, parts in enumerate(split):
+                part = parts[level] if level < len(parts) else ""
+                room = " " * (widths[number] - cells(part))
+                padded.append(room + part if number in right else part + room)
+            lines.append((" " * gap).join(padded).rstrip())
+    return lines
+
+
+def _folded(rows: Sequence[Sequence[str]], width: int, right: Collection[int]) -> list[list[str]]:
+    """Return each row's lines, with the first column folded so that they keep within `width`."""
+    others = _widths(rows)[1:]
+    gap = 2 if sum(others) + 2 * len(others) + 2 * _NARROWEST <= width else 1
+    room = max(width - sum(others) - gap * len(others), _NARROWEST)
+    folded = [
+        ("\n".join(fold(line, room) for line in name.split("\n")), *rest) for name, *rest in rows
+    ]
+    lines = iter(in_columns(folded, right, gap))
+    return [[next(lines) for _ in name.split("\n")] for name, *_ in folded]
+
+
+def _least_width(rows: Sequence[Sequence[str]]) -> int:
+    others = _widths(rows)[1:]
+    return sum(others) + len(others) + _NARROWEST
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(cells(line) for cell in column for line in cell.split("\n"))
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _right(columns: Sequence[Column]) -> set[int]:
+    return {number for number, column in enumerate(columns) if not column.left}
+
+
+def _one_line(cell: str) -> str:
+    return escaped(": ".join(line.strip() for line in cell.split("\n")))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
