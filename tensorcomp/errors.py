@@ -5,7 +5,9 @@ Every message says what is wrong, where (file, tensor, chunk) and what to do abo
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Self
 
 from tensorcomp._names import shown
@@ -68,6 +70,21 @@ class TensorcompError(Exception):
         if tensor or chunk:
             places.append(", ".join(tensor + chunk))
         return ": ".join([*places, self.message])
+
+
+@contextlib.contextmanager
+def located(
+    *,
+    path: str | os.PathLike[str] | None = None,
+    tensor: str | None = None,
+    chunk: int | None = None,
+) -> Iterator[None]:
+    """Fill in the unknown fields of an error that the block raises."""
+    try:
+        yield
+    except TensorcompError as error:
+        error.at(path=path, tensor=tensor, chunk=chunk)
+        raise
 
 
 class CodecError(TensorcompError):

@@ -24,7 +24,7 @@ from tensorcomp.container.paths import (
 )
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.atomic import atomic_file, atomic_folder, is_temporary, refuse_existing
 from tensorcomp.progress import Progress
 
@@ -96,11 +96,8 @@ def _restore_file(
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
     with Workers(threads) as workers, atomic_file(target, force=force) as out:
         partial = Path(out.name)
-        try:
+        with located(path=file.where):
             restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
-        except (CheckpointError, FormatError) as error:
-            error.at(path=file.where)
-            raise
 
 
 class _Decoder:

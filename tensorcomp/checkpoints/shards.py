@@ -1,4 +1,4 @@
-"""The shards of one model: which files an index names, and whether they hold what it says."""
+"""Read indexes of shards, and check shards against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorcomp._names import listed, shown
 from tensorcomp.checkpoints.safetensors.header import read_header
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.os_errors import file_size, reading
 
 # model.safetensors.index.json, pytorch_model.bin.index.json, and diffusers' variants of them:
@@ -59,26 +59,30 @@ def read_index(path: Path) -> Index | None:
     match = _INDEX_NAME.fullmatch(path.name)
     if match is None:
         return None
-    if file_size(path) > _MAX_INDEX_BYTES:
-        raise CheckpointError("is too large for an index of shards", path=path)
-    try:
-        with reading(path):
-            content: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"is not valid JSON: {error}", path=path) from error
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(weight_map, dict):
-        raise CheckpointError('has no "weight_map" of tensors to shards', path=path)
-    shards = set()
+    with located(path=path), reading(path):
+        if file_size(path) > _MAX_INDEX_BYTES:
+            raise CheckpointError("is too large for an index of shards")
+        weight_map = _weight_map(path.read_bytes())
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str) or not _is_plain_name(shard):
             raise CheckpointError(
-                f"says that tensor {shown(tensor)} is in {shown(shard)}, which is not the "
-                "name of a file beside it",
+                f"says that tensor {shown(tensor)} is in {shown(shard)}, which is not the name of "
+                "a file beside it",
                 path=path,
             )
-        shards.add(shard)
-    return Index(path.parent, str(path), frozenset(shards), weight_map, match["whole"])
+    shards = frozenset(weight_map.values())
+    return Index(path.parent, str(path), shards, weight_map, match["whole"])
+
+
+def _weight_map(text: bytes) -> dict[str, Any]:
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"is not valid JSON: {error}") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict):
+        raise CheckpointError('has no "weight_map" of tensors to shards')
+    return weight_map
 
 
 def numbered_shards(folder: Path, names: Iterable[str]) -> list[Index]:
@@ -115,23 +119,26 @@ def check_shards(index: Index, present: Collection[str]) -> None:
         Listing the shards or tensors that are missing, that stand twice, or that the index does
         not know.
     """
+    with located(path=index.where):
+        _check_names(index, present)
+        if all(name.endswith(".safetensors") for name in index.shards):
+            _check_tensors(index)
+
+
+def _check_names(index: Index, present: Collection[str]) -> None:
     missing = sorted(index.shards.difference(present))
     if missing:
         raise CheckpointError(
-            f"{len(missing)} of {len(index.shards)} shards are missing: "
-            f"{listed(missing)}; download them",
-            path=index.where,
+            f"{len(missing)} of {len(index.shards)} shards are missing: {listed(missing)}; "
+            "download them"
         )
     if index.weight_map is not None:
         stale = sorted(name for name in present if _is_passed_over(name, index))
         if stale:
             raise CheckpointError(
-                f"is stale: it does not name {listed(stale)} beside it; remove the "
-                "index or those files, whichever is old",
-                path=index.where,
+                f"is stale: it does not name {listed(stale)} beside it; remove the index or those "
+                "files, whichever is old"
             )
-    if all(name.endswith(".safetensors") for name in index.shards):
-        _check_tensors(index)
 
 
 def _check_tensors(index: Index) -> None:
@@ -141,30 +148,26 @@ def _check_tensors(index: Index) -> None:
         size = file_size(path)
         with reading(path), path.open("rb") as file:
             header = read_header(file, size, str(path))
-        for info in header.tensors:
-            other = holders.setdefault(info.name, shard)
+        for name in header.entries:
+            other = holders.setdefault(name, shard)
             if other != shard:
                 raise CheckpointError(
-                    f"tensor {shown(info.name)} stands in both {shown(other)} and "
-                    f"{shown(shard)}; remove one of them",
-                    path=index.where,
+                    f"tensor {shown(name)} stands in both {shown(other)} and {shown(shard)}; "
+                    "remove one of them"
                 )
     if index.weight_map is None:
         return
     lacking = [name for name, shard in index.weight_map.items() if holders.get(name) != shard]
     if lacking:
-        shard = index.weight_map[lacking[0]]
         raise CheckpointError(
-            f"{len(lacking)} tensors are not in the shards that it names: "
-            f"{listed(lacking)} (the first should be in {shown(shard)}); download both again",
-            path=index.where,
+            f"{len(lacking)} tensors are not in the shards that it names: {listed(lacking)} (the "
+            f"first should be in {shown(index.weight_map[lacking[0]])}); download both again"
         )
     unknown = [name for name in holders if name not in index.weight_map]
     if unknown:
         raise CheckpointError(
-            f"is stale: it lacks {len(unknown)} tensors that the shards hold: "
-            f"{listed(unknown)}; write it again",
-            path=index.where,
+            f"is stale: it lacks {len(unknown)} tensors that the shards hold: {listed(unknown)}; "
+            "write it again"
         )
 
 

@@ -26,7 +26,7 @@ from tensorcomp.checkpoints.layouts.npy_header import NpyHeader, read_npy_header
 from tensorcomp.checkpoints.packing import pack_recipe, unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError, FormatError, located
 from tensorcomp.io.os_errors import file_size, reading, writing
 
 _SUFFIX = ".npy"
@@ -146,11 +146,12 @@ class NpzFile(Checkpoint):
     def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
         """Open a member; what a damaged or unusual one raises becomes a `CheckpointError`."""
         try:
-            with reading(self.path), self._archive.open(entry) as file:
+            with (
+                located(path=self.path, tensor=entry.filename),
+                reading(self.path),
+                self._archive.open(entry) as file,
+            ):
                 yield file
-        except CheckpointError as error:
-            error.at(path=self.path, tensor=entry.filename)
-            raise
         except (
             EOFError,
             NotImplementedError,

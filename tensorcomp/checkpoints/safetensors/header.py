@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, cast
 from tensorcomp._names import listed, shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.dtypes import dtype_bits
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, located
 
 PREFIX_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # the library's own limit
@@ -75,48 +75,11 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def header_end(prefix: bytes | memoryview, file_size: int, where: str) -> int:
-    """Return the offset in the file at which the header ends and the data begins.
-
-    Parameters
-    ----------
-    prefix : bytes or memoryview
-        At least the file's first 8 bytes, or all of a shorter file.
-    file_size : int
-        Bytes of the whole file.
-    where : str
-        The file's name, for the error message.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is too short to hold the header that it claims.
-    """
-    if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
-        raise CheckpointError(
-            f"{file_size} bytes are too few for a safetensors file; download it again", path=where
-        )
-    length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
-    if length > file_size - PREFIX_BYTES:
-        raise CheckpointError(
-            f"claims a header of {length} bytes, but the file holds {file_size}; "
-            "it is cut short or not a safetensors file",
-            path=where,
-        )
-    if length > MAX_HEADER_BYTES:
-        raise CheckpointError(
-            f"its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
-            "split the checkpoint into shards",
-            path=where,
-        )
-    return PREFIX_BYTES + length
-
-
 def read_header(file: BinaryIO, file_size: int, where: str) -> Header:
     """Read and validate the header of a file that stands at its first byte."""
-    prefix = file.read(PREFIX_BYTES)
-    end = header_end(prefix, file_size, where)
-    return parse_header(prefix + file.read(end - PREFIX_BYTES), file_size, where)
+    with located(path=where):
+        prefix = file.read(PREFIX_BYTES)
+        return _parsed(prefix + file.read(_header_end(prefix, file_size) - PREFIX_BYTES), file_size)
 
 
 def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Header:
@@ -136,20 +99,45 @@ def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Head
     CheckpointError
         If the header breaks the format, or the file's size is not what the header says.
     """
-    end = header_end(buffer, file_size, where)
+    with located(path=where):
+        return _parsed(buffer, file_size)
+
+
+def _header_end(prefix: bytes | memoryview, file_size: int) -> int:
+    """Return the offset in the file at which the header ends and the data begins."""
+    if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
+        raise CheckpointError(
+            f"{file_size} bytes are too few for a safetensors file; download it again"
+        )
+    length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
+    if length > file_size - PREFIX_BYTES:
+        raise CheckpointError(
+            f"claims a header of {length} bytes, but the file holds {file_size}; "
+            "it is cut short or not a safetensors file"
+        )
+    if length > MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
+            "split the checkpoint into shards"
+        )
+    return PREFIX_BYTES + length
+
+
+def _parsed(buffer: bytes | memoryview, file_size: int) -> Header:
+    end = _header_end(buffer, file_size)
     raw = bytes(buffer[:end])
     if len(raw) < end:
-        raise CheckpointError(f"the header ends after {len(raw)} of {end} bytes", path=where)
-    entries = _load_json(raw[PREFIX_BYTES:], where)
-    metadata = _checked_metadata(entries.pop(METADATA_KEY, None), where)
+        raise CheckpointError(f"the header ends after {len(raw)} of {end} bytes")
+    entries = _load_json(raw[PREFIX_BYTES:])
+    metadata = _checked_metadata(entries.pop(METADATA_KEY, None))
     for name, entry in entries.items():
         fault = _entry_fault(name, entry)
         if fault is not None:
-            raise CheckpointError(fault, path=where, tensor=name)
+            raise CheckpointError(fault, tensor=name)
     spans = [(entry["data_offsets"], name) for name, entry in entries.items()]
     # A stable sort: empty tensors share their offset and stay in the order of their keys.
     spans.sort(key=itemgetter(0))
-    _check_layout(spans, file_size - end, where)
+    _check_layout(spans, file_size - end)
     return Header(
         entries={name: entries[name] for _, name in spans},
         offsets={name: (begin, stop) for (begin, stop), name in spans},
@@ -202,11 +190,10 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
     return len(text).to_bytes(PREFIX_BYTES, "little") + text
 
 
-def _load_json(text: bytes, where: str) -> dict[str, Any]:
+def _load_json(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise CheckpointError(
-            f"the header begins with {text[:1]!r}, not with '{{'; this is not a safetensors file",
-            path=where,
+            f"the header begins with {text[:1]!r}, not with '{{'; this is not a safetensors file"
         )
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -216,36 +203,29 @@ def _load_json(text: bytes, where: str) -> dict[str, Any]:
             twice = next(key for key, count in counts.items() if count > 1)
             raise CheckpointError(
                 f"the header has the key {shown(twice)} twice, so readers disagree on "
-                "what it says; write the file again",
-                path=where,
+                "what it says; write the file again"
             )
         return entries
 
     try:
         entries = json.loads(text.decode(), object_pairs_hook=unique)
     except RecursionError:
-        raise CheckpointError(
-            "the header nests too deeply for a safetensors file", path=where
-        ) from None
+        raise CheckpointError("the header nests too deeply for a safetensors file") from None
     except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
-        raise CheckpointError(f"the header is not valid JSON: {error}", path=where) from error
+        raise CheckpointError(f"the header is not valid JSON: {error}") from error
     return cast("dict[str, Any]", entries)
 
 
-def _checked_metadata(value: Any, where: str) -> dict[str, str] | None:
+def _checked_metadata(value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{METADATA_KEY} is not a JSON object", path=where)
+        raise CheckpointError(f"{METADATA_KEY} is not a JSON object")
     for key, text in value.items():
         if not isinstance(text, str):
-            raise CheckpointError(
-                f"the {METADATA_KEY} entry {shown(key)} is not a string", path=where
-            )
+            raise CheckpointError(f"the {METADATA_KEY} entry {shown(key)} is not a string")
         if not _is_unicode(key) or not _is_unicode(text):
-            raise CheckpointError(
-                f"the {METADATA_KEY} entry {shown(key)} is not valid Unicode", path=where
-            )
+            raise CheckpointError(f"the {METADATA_KEY} entry {shown(key)} is not valid Unicode")
     return value
 
 
@@ -258,20 +238,15 @@ def _entry_fault(name: str, entry: Any) -> str | None:
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or not _is_unicode(dtype):
         return "has no dtype"
-    if not isinstance(shape, list):
+    if not isinstance(shape, list) or not all(map(_is_size, shape)):
         return "its shape is not a list of sizes"
     elements = 1
-    for size in shape:
-        if not _is_size(size):
-            return "its shape is not a list of sizes"
-        # Zeros are left out of the check: NumPy, too, refuses (2**62, 8, 0).
+    for size in shape:  # zeros are left out: NumPy, too, refuses (2**62, 8, 0)
         if elements <= _INT64_MAX:
             elements *= size or 1
-    if not isinstance(offsets, list) or len(offsets) != 2:
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         return "its data_offsets are not a begin and an end"
     begin, stop = offsets
-    if not _is_size(begin) or not _is_size(stop):
-        return "its data_offsets are not a begin and an end"
     if stop < begin:
         return f"its data end at {stop}, before they begin at {begin}"
     if elements > _INT64_MAX:
@@ -287,7 +262,7 @@ def _entry_fault(name: str, entry: Any) -> str | None:
     return None
 
 
-def _check_layout(spans: list[tuple[list[int], str]], available: int, where: str) -> None:
+def _check_layout(spans: list[tuple[list[int], str]], available: int) -> None:
     """Require that the ranges follow each other without a gap and fill the file."""
     expected = 0
     for number, ((begin, stop), name) in enumerate(spans):
@@ -296,21 +271,19 @@ def _check_layout(spans: list[tuple[list[int], str]], available: int, where: str
             previous = shown(spans[number - 1][1]) if number else "the header"
             raise CheckpointError(
                 f"begins at {begin}, not {expected}, and {fault} {previous}",
-                path=where,
                 tensor=name,
             )
         expected = stop
     if expected < available:
         raise CheckpointError(
-            f"{available - expected} bytes follow the last tensor and belong to none", path=where
+            f"{available - expected} bytes follow the last tensor and belong to none"
         )
     if expected > available:
         broken = [name for (_, stop), name in spans if stop > available]
         raise CheckpointError(
             f"cut short: {expected} bytes of tensors expected, {available} found; "
             f"{len(spans) - len(broken)} of {len(spans)} tensors are whole, not {listed(broken)}; "
-            "download it again",
-            path=where,
+            "download it again"
         )
 
 
