@@ -1,6 +1,6 @@
 from tensorcomp.planning.statistics import Statistics as Statistics
-from tensorcomp.pruning.adapted import prune_to_error as prune_to_error
-from tensorcomp.pruning.adapted import prune_to_size as prune_to_size
+from tensorcomp.pruning.budgets import prune_to_error as prune_to_error
+from tensorcomp.pruning.budgets import prune_to_size as prune_to_size
 from tensorcomp.pruning.calibration import calibrate as calibrate
 from tensorcomp.pruning.gradient_sums import GradientHistory as GradientHistory
 from tensorcomp.pruning.lottery_ticket.lottery import Round as Round

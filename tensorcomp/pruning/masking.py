@@ -10,7 +10,7 @@ from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.targets import require_value
-from tensorcomp.selection.mask_checks import require_mask
+from tensorcomp.selection.checks import require_mask
 
 Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 

@@ -19,7 +19,8 @@ from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
 from tensorcomp.selection.schedules import exponential
-from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.scores import parse_score
+from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Scope, select
 from tensorcomp.selection.streaming_scores import StreamingScores
 

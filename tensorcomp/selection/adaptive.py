@@ -1,7 +1,7 @@
-"""The sparsity of each tensor raised until an error budget or a size is reached.
+"""Raise the sparsity of each tensor until an error budget or a size is reached.
 
 Needs no torch, so that stored checkpoints are pruned by it too; a validation loss is the limit in
-`validated`, which runs a model.
+`tensorcomp.pruning.search`, which runs a model.
 """
 
 from __future__ import annotations
@@ -9,22 +9,112 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
+from functools import partial
 
 import numpy as np
 
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import measure
-from tensorcomp.selection.error_curve import ErrorCurve, most_within
+from tensorcomp.selection.checks import pruned, require_fraction
+from tensorcomp.selection.error_curve import ErrorCurve, bisect, most_units, most_within
 from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
-from tensorcomp.selection.groups import Limits, limits_of
-from tensorcomp.selection.mask_checks import pruned
+from tensorcomp.selection.groups import limits_of
 from tensorcomp.selection.select import USUAL_FLOOR, Selection, select
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 _ROUNDING = 1e-10  # relative; far more than sums of squares in float64 differ by
 _EVALUATIONS = 16
 _CLOSE = 0.995  # of a size: enough of it is used
+
+
+@dataclass(frozen=True)
+class PrunableTensor:
+    """How much of a tensor may be pruned, in its units, and how it is selected.
+
+    Parameters
+    ----------
+    scores : StreamingScores
+        Of this tensor alone.
+    name : str
+    unit : Granularity
+    floor, ceiling : float
+        The least and the greatest density.
+    weights : int
+        How many a unit has.
+    least, most : int
+        The fewest and the most units that may be pruned.
+    """
+
+    scores: StreamingScores
+    name: str
+    unit: Granularity
+    floor: float
+    ceiling: float
+    weights: int
+    least: int
+    most: int
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return self.scores.sizes[self.name] // self.weights
+
+    def curve(self) -> ErrorCurve:
+        """Return the error by how many units are pruned."""
+        return ErrorCurve.of(self.scores, self.name, self.unit)
+
+    def select(self, units: int, threads: int | None) -> Selection:
+        """Select as many of the lowest units."""
+        return select(
+            self.scores,
+            units * self.weights / max(self.scores.sizes[self.name], 1),
+            scope="tensor",
+            granularity=self.unit,
+            floor=self.floor,
+            ceiling=self.ceiling,
+            threads=threads,
+        )
+
+    def keeps(self, max_rel_l2: float, units: int, threads: int | None) -> bool:
+        """Return whether an error, measured as `compare` does, is kept without so many units."""
+        weights = np.ascontiguousarray(self.scores.weights[self.name])
+        mask = self.select(units, threads).mask(self.name)
+        return measure(weights, pruned(weights, mask)).rel_l2 <= max_rel_l2
+
+
+def prunable_tensors(
+    scores: StreamingScores, granularity: str | Granularity, floor: float, ceiling: float
+) -> list[PrunableTensor]:
+    """Return how much of each tensor may be pruned under a floor and a ceiling of its density.
+
+    Raises
+    ------
+    PruningError
+        If the granularity is a pattern, or does not suit a tensor, or there is no tensor.
+    """
+    unit = parse_granularity(granularity)
+    if isinstance(unit, NM):
+        raise PruningError(f"{unit} has one sparsity only; there is nothing to adapt")
+    if not scores.names:
+        raise PruningError("there is no tensor to prune")
+    found = []
+    for name in scores.names:
+        limits = limits_of(scores, name, unit, floor, ceiling)
+        weights = math.prod(unit.tile(scores.shapes[name], name))
+        least, most = -(-limits.least // weights), limits.most // weights
+        single = scores.only(name)
+        found.append(PrunableTensor(single, name, unit, floor, ceiling, weights, least, most))
+    return found
+
+
+def _together(tensors: Mapping[str, Selection], unit: Granularity) -> Selection:
+    """Return one selection of tensors that were selected one by one."""
+    return Selection(
+        unit,
+        {name: selection.sizes[name] for name, selection in tensors.items()},
+        {name: selection.pruned[name] for name, selection in tensors.items()},
+        lambda name: tensors[name].mask(name),
+    )
 
 
 def select_within_error(
@@ -61,35 +151,23 @@ def select_within_error(
     -----
     Sorts each tensor: 0.1 µs and 8 bytes a weight by magnitude, 0.4 µs and 24 bytes otherwise.
     """
-    number = isinstance(max_rel_l2, Real) and not isinstance(max_rel_l2, bool)
-    if not number or not 0 <= max_rel_l2 <= 1:
-        raise PruningError(f"a rel-L2 to keep is a number from 0 to 1; got {max_rel_l2!r}")
-    room = Room.of(scores, granularity, floor, ceiling)
-    low, high = {}, {}
-    for name in scores.names:
-        curve = ErrorCurve.of(scores, name, room.unit)
-        most = room.most(name)
-        low[name] = min(curve.within(max_rel_l2 * (1 - _ROUNDING)), most)
-        high[name] = min(curve.within(max_rel_l2 * (1 + _ROUNDING)), most)
-    # The curves add squares up in another order than who measures the result: near the limit,
-    # what is measured decides.
-    while any(low[name] < high[name] for name in scores.names):
-        middle = {name: (low[name] + high[name] + 1) // 2 for name in scores.names}
-        selection = room.select(middle, threads)
-        for name in scores.names:
-            if low[name] == high[name]:
-                continue
-            if _measured(scores, selection, name) <= max_rel_l2:
-                low[name] = middle[name]
-            else:
-                high[name] = middle[name] - 1
-    for name in scores.names:
-        if low[name] < room.least(name):
+    limit = require_fraction("a rel-L2 to keep", max_rel_l2)
+    selections = {}
+    for tensor in prunable_tensors(scores, granularity, floor, ceiling):
+        curve, name = tensor.curve(), tensor.name
+        # The curve adds squares up in another order than who measures the result: near the limit,
+        # what is measured decides.
+        low, high = (
+            min(curve.within(limit * (1 + part)), tensor.most) for part in (-_ROUNDING, _ROUNDING)
+        )
+        units = most_units(partial(tensor.keeps, limit, threads=threads), low, high)
+        if units < tensor.least:
             raise PruningError(
                 f"tensor {name!r}: the ceiling of its density, or earlier masks, want more pruned "
-                f"than a rel-L2 of {max_rel_l2} allows"
+                f"than a rel-L2 of {limit} allows"
             )
-    return room.select(low, threads)
+        selections[name] = tensor.select(units, threads)
+    return _together(selections, parse_granularity(granularity))
 
 
 def select_within_size(
@@ -130,115 +208,33 @@ def select_within_size(
     """
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
         raise PruningError(f"a size to reach is a number of bytes of at least 1; got {max_bytes!r}")
-    room = Room.of(scores, granularity, floor, ceiling)
-    points = {name: ErrorCurve.of(scores, name, room.unit).points() for name in scores.names}
+    tensors = prunable_tensors(scores, granularity, floor, ceiling)
+    points = {tensor.name: tensor.curve().points() for tensor in tensors}
+    tried: dict[float, tuple[int, Selection]] = {}
 
-    def at(rel_l2: float) -> tuple[Selection, int]:
-        wanted = {
-            name: int(most_within(rel_l2, errors, units))
-            for name, (units, errors) in points.items()
-        }
-        counts = {n: min(max(wanted[n], room.least(n)), room.most(n)) for n in scores.names}
-        selection = room.select(counts, threads)
-        return selection, file_size(selection)
+    def fits(rel_l2: float) -> bool:
+        selections = {}
+        for tensor in tensors:
+            units, errors = points[tensor.name]
+            count = max(int(most_within(rel_l2, errors, units)), tensor.least)
+            selections[tensor.name] = tensor.select(min(count, tensor.most), threads)
+        selection = _together(selections, parse_granularity(granularity))
+        tried[rel_l2] = file_size(selection), selection
+        return tried[rel_l2][0] <= max_bytes
 
-    least, largest = at(0.0)
-    if largest <= max_bytes:
-        return least
-    best, smallest = at(1.0)
-    if smallest > max_bytes:
+    if fits(0.0):
+        return tried[0.0][1]
+    if not fits(1.0):
         raise PruningError(
             f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor {floor} "
-            f"allows, the file takes {smallest:,}; lower the floor or raise the size"
+            f"allows, the file takes {tried[1.0][0]:,}; lower the floor or raise the size"
         )
-    low, high = 0.0, 1.0
-    for _ in range(_EVALUATIONS):
+
+    def middle(good: float, bad: float) -> float | None:
+        smallest, largest = tried[good][0], tried[bad][0]
         if smallest >= _CLOSE * max_bytes:
-            break
+            return None
         share = (largest - max_bytes) / (largest - smallest)
-        middle = low + (high - low) * min(max(share, 0.1), 0.9)
-        selection, size = at(middle)
-        if size <= max_bytes:
-            best, high, smallest = selection, middle, size
-        else:
-            low, largest = middle, size
-    return best
+        return bad + (good - bad) * min(max(share, 0.1), 0.9)
 
-
-@dataclass(frozen=True)
-class Room:
-    """How much of each tensor may be pruned, in its units, and how a selection is made of it.
-
-    Parameters
-    ----------
-    scores : StreamingScores
-    unit : Granularity
-    floor, ceiling : float
-        The least and the greatest density of each tensor.
-    limits : mapping of str to Limits
-        By tensor.
-    weights : mapping of str to int
-        How many a unit of each tensor has.
-    """
-
-    scores: StreamingScores
-    unit: Granularity
-    floor: float
-    ceiling: float
-    limits: Mapping[str, Limits]
-    weights: Mapping[str, int]
-
-    @classmethod
-    def of(
-        cls, scores: StreamingScores, granularity: str | Granularity, floor: float, ceiling: float
-    ) -> Room:
-        """Return the room that a floor and a ceiling of each tensor's density leave.
-
-        Raises
-        ------
-        PruningError
-            If the granularity is a pattern, or does not suit a tensor.
-        """
-        unit = parse_granularity(granularity)
-        if isinstance(unit, NM):
-            raise PruningError(f"{unit} has one sparsity only; there is nothing to adapt")
-        if not scores.names:
-            raise PruningError("there is no tensor to prune")
-        limits, weights = {}, {}
-        for name in scores.names:
-            limits[name] = limits_of(scores, name, unit, floor, ceiling)
-            units = math.prod(unit.units(scores.shapes[name], name))
-            weights[name] = scores.sizes[name] // max(units, 1)
-        return cls(scores, unit, floor, ceiling, limits, weights)
-
-    def units(self, name: str) -> int:
-        """Return how many units a tensor has."""
-        return self.scores.sizes[name] // max(self.weights[name], 1)
-
-    def least(self, name: str) -> int:
-        """Return how many units of a tensor must be pruned."""
-        return -(-self.limits[name].least // max(self.weights[name], 1))
-
-    def most(self, name: str) -> int:
-        """Return how many units of a tensor may be pruned."""
-        return self.limits[name].most // max(self.weights[name], 1)
-
-    def select(self, units: Mapping[str, int], threads: int | None) -> Selection:
-        """Select as many of the lowest units of each tensor."""
-        return select(
-            self.scores,
-            {
-                name: units[name] * self.weights[name] / max(self.scores.sizes[name], 1)
-                for name in self.scores.names
-            },
-            scope="tensor",
-            granularity=self.unit,
-            floor=self.floor,
-            ceiling=self.ceiling,
-            threads=threads,
-        )
-
-
-def _measured(scores: StreamingScores, selection: Selection, name: str) -> float:
-    weights = np.ascontiguousarray(scores.weights[name])
-    return measure(weights, pruned(weights, selection.mask(name))).rel_l2
+    return tried[bisect(fits, 1.0, 0.0, middle=middle, evaluations=_EVALUATIONS)][1]

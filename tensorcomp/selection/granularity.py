@@ -11,13 +11,13 @@ granularity         a unit is
 `NM`                one weight, where `keep` of each `group` of neighbours stay
 ==================  ===============================================================================
 
-A unit's score is the sum of its weights' scores.
+Every unit is a tile of the matrix that is the first axis × all the others; its score is the sum of
+its weights' scores.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,122 +26,90 @@ import numpy as np
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
-from tensorcomp.selection.text import format_call, parse_call
+from tensorcomp.selection.text import Named, parse_named
 
 _LARGEST_GROUP = 64
 
 
-class Granularity(ABC):
-    """Base of what may be pruned together.
+class Granularity(Named):
+    """Base of what may be pruned together."""
 
-    Attributes
-    ----------
-    id : str
-        The name in texts.
-    """
-
-    id: ClassVar[str]
-
-    def __str__(self) -> str:
-        """Return the text that `parse_granularity` reads."""
-        return format_call(self)
-
-    @abstractmethod
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the shape of the array of a tensor's units.
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return the rows and columns of a unit.
 
         Raises
         ------
         PruningError
             If a tensor of this shape cannot be cut into such units; `name` says which.
         """
+        return 1, 1
 
-    @abstractmethod
     def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the units' scores, float64, of an array of scores of the tensor's shape."""
+        """Return the units' scores, float64, flat, of an array of scores of the tensor's shape."""
+        height, width = self.tile(scores.shape, "")
+        tiles = scores.reshape(_tiles(scores.shape, height, width))
+        totals: np.ndarray = tiles.sum(axis=(1, 3), dtype=np.float64)
+        return totals.reshape(-1)
 
-    @abstractmethod
     def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return what a tensor's elements get from an array of its units."""
+        down, height, across, width = _tiles(shape, *self.tile(shape, ""))
+        tiles = np.broadcast_to(units.reshape(down, 1, across, 1), (down, height, across, width))
+        return np.ascontiguousarray(tiles).reshape(shape)
+
+    def _matrix(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return rows and columns of a tensor of two axes or more, at least 1 each."""
+        if len(shape) < 2:
+            raise PruningError(f"{self}: {name!r} of shape {list(shape)} has less than two axes")
+        return max(shape[0], 1), max(math.prod(shape[1:]), 1)
 
 
-class _Weights(Granularity):
-    """Single weights are the units."""
-
-    def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores."""
-        return scores
-
-    def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the units."""
-        return units.reshape(shape)
+def _tiles(shape: tuple[int, ...], height: int, width: int) -> tuple[int, int, int, int]:
+    return shape[0] // height, height, math.prod(shape[1:]) // width, width
 
 
 @dataclass(frozen=True)
-class Element(_Weights):
+class Element(Granularity):
     """Single weights."""
 
     id: ClassVar[str] = "element"
 
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the tensor's shape."""
-        return shape
-
-
-class _Slices(Granularity):
-    """Slices along one axis."""
-
-    axis: ClassVar[int]
-
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the length of the axis."""
-        if len(shape) < 2:
-            raise PruningError(f"{self}: {name!r} of shape {list(shape)} has less than two axes")
-        return (shape[self.axis],)
-
-    def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the sum of each slice."""
-        others = tuple(axis for axis in range(scores.ndim) if axis != self.axis)
-        totals: np.ndarray = scores.sum(axis=others, dtype=np.float64)
-        return totals
-
-    def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return for each element the value of its slice."""
-        along = [1] * len(shape)
-        along[self.axis] = shape[self.axis]
-        return np.ascontiguousarray(np.broadcast_to(units.reshape(along), shape))
-
 
 @dataclass(frozen=True)
-class Filter(_Slices):
+class Filter(Granularity):
     """Slices of the first axis: output channels, output features."""
 
     id: ClassVar[str] = "filter"
-    axis: ClassVar[int] = 0
+
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return one row."""
+        return 1, self._matrix(shape, name)[1]
 
 
 @dataclass(frozen=True)
-class Row(_Slices):
+class Row(Granularity):
     """Rows of matrices: `Filter`, for tensors of exactly two axes."""
 
     id: ClassVar[str] = "row"
-    axis: ClassVar[int] = 0
 
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the number of rows."""
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return one row."""
         if len(shape) != 2:
             raise PruningError(
                 f"row: {name!r} of shape {list(shape)} is no matrix; take 'filter' for its slices"
             )
-        return shape[:1]
+        return 1, self._matrix(shape, name)[1]
 
 
 @dataclass(frozen=True)
-class Channel(_Slices):
+class Channel(Granularity):
     """Slices of the second axis: input channels, input features."""
 
     id: ClassVar[str] = "channel"
-    axis: ClassVar[int] = 1
+
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return all rows of a channel's columns."""
+        return self._matrix(shape, name)[0], max(math.prod(shape[2:]), 1)
 
 
 @dataclass(frozen=True)
@@ -163,32 +131,20 @@ class Block(Granularity):
             if type(size) is not int or size < 1:
                 raise ValueError(f"a block's sides are integers of at least 1; got {size!r}")
 
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the number of tiles down and across."""
-        if len(shape) < 2:
-            raise PruningError(f"{self}: {name!r} of shape {list(shape)} has less than two axes")
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return the block."""
+        self._matrix(shape, name)
         rows, columns = shape[0], math.prod(shape[1:])
         if rows % self.height or columns % self.width:
             raise PruningError(
                 f"{self}: {name!r} has {rows} rows of {columns} elements, which "
                 f"{self.height} × {self.width} does not divide"
             )
-        return rows // self.height, columns // self.width
-
-    def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the sum of each tile."""
-        rows, columns = scores.shape[0], math.prod(scores.shape[1:])
-        tiles = scores.reshape(rows // self.height, self.height, columns // self.width, self.width)
-        totals: np.ndarray = tiles.sum(axis=(1, 3), dtype=np.float64)
-        return totals
-
-    def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return for each element the value of its tile."""
-        return units.repeat(self.height, axis=0).repeat(self.width, axis=1).reshape(shape)
+        return self.height, self.width
 
 
 @dataclass(frozen=True)
-class NM(_Weights):
+class NM(Granularity):
     """Single weights, of which `keep` stay in each group of neighbours along an axis.
 
     The pattern itself is the sparsity: 1 − keep / group.
@@ -222,8 +178,8 @@ class NM(_Weights):
         """The part of the weights that each group loses."""
         return 1 - self.keep / self.group
 
-    def units(self, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        """Return the tensor's shape."""
+    def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
+        """Return one weight, if groups divide the axis."""
         if not -1 <= self.axis < len(shape) or len(shape) < 1:
             raise PruningError(f"{self}: {name!r} of shape {list(shape)} has no such axis")
         length = shape[self.axis] if self.axis >= 0 else math.prod(shape[1:] or shape)
@@ -232,7 +188,7 @@ class NM(_Weights):
                 f"{self}: {name!r} of shape {list(shape)} has {length} elements along the axis, "
                 f"which {self.group} does not divide"
             )
-        return shape
+        return 1, 1
 
     def keeps(self, scores: np.ndarray) -> np.ndarray:
         """Return the mask of the `keep` highest scores of each group.
@@ -268,4 +224,4 @@ def parse_granularity(text: str | Granularity) -> Granularity:
     """
     if isinstance(text, Granularity):
         return text
-    return parse_call(text, GRANULARITIES, "granularity")
+    return parse_named(text, GRANULARITIES, "granularity")

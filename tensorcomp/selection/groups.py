@@ -1,4 +1,4 @@
-"""Which weights of a group of tensors are kept, for each kind of granularity and scope."""
+"""Choose which weights of some tensors are kept, for each kind of granularity and scope."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from tensorcomp._threads import Workers
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
 from tensorcomp.selection.granularity import NM, Granularity
-from tensorcomp.selection.kth_smallest import Cut, as_words, cut_lowest, keep_above, not_a_number
+from tensorcomp.selection.kth_smallest import as_words, kth_smallest, not_a_number
 from tensorcomp.selection.streaming_scores import StreamingScores
+
+_FIRST, _FREE, _LAST = 0, 1, 2  # when a unit is pruned: before all others, by its score, never
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a tensor keeps.
-
-    Parameters
-    ----------
-    pruned : int
-        How many weights it loses.
-    mask : callable
-        Makes its mask, bool.
-    """
+    """How many weights a tensor loses, and what makes its mask, bool."""
 
     pruned: int
     mask: Callable[[], np.ndarray]
@@ -48,12 +42,12 @@ def limits_of(
 
     Where a tensor is too small for both, the floor counts; what was pruned earlier stays pruned.
     """
-    size = scores.sizes[name]
-    smallest = size // max(math.prod(unit.units(scores.shapes[name], name)), 1)
+    size, dropped = scores.sizes[name], scores.dropped(name)
+    smallest = math.prod(unit.tile(scores.shapes[name], name))
     kept = max(math.ceil(_decimal(floor) * size), min(smallest, size)) if floor > 0 else 0
-    most = max(size - kept, scores.dropped(name))
+    most = max(size - kept, dropped)
     least = min(size - math.floor(_decimal(ceiling) * size), most)
-    return Limits(max(least, scores.dropped(name)), most)
+    return Limits(max(least, dropped), most)
 
 
 def _decimal(part: float) -> Fraction:
@@ -73,10 +67,10 @@ def select_elements(
     A tensor whose limit is broken is held at it, and the others are cut anew; those on the side
     that is broken more come first, which leads to the optimum.
     """
-    cuts: dict[str, Cut] = {}
+    cuts = {}
     active = list(names)
     while active:
-        found = cut_lowest(scores, active, k, workers)
+        found = kth_smallest(scores, active, k, workers)
         over = {name: max(cut.count - limits[name].most, 0) for name, cut in found.items()}
         under = {name: max(limits[name].least - cut.count, 0) for name, cut in found.items()}
         broken = over if sum(over.values()) >= sum(under.values()) else under
@@ -85,12 +79,12 @@ def select_elements(
             break
         for name in [name for name in active if broken[name]]:
             held = limits[name].most if broken is over else limits[name].least
-            cuts.update(cut_lowest(scores, [name], held, workers))
+            cuts.update(kth_smallest(scores, [name], held, workers))
             active.remove(name)
             k -= held
 
     def kept(name: str) -> Kept:
-        return Kept(cuts[name].count, lambda: keep_above(scores, name, cuts[name]))
+        return Kept(cuts[name].count, lambda: cuts[name].mask(scores, name))
 
     return {name: kept(name) for name in names}
 
@@ -107,79 +101,59 @@ def select_units(
     The first ones of each tensor go before all others where its limit wants them gone, and the last
     ones stay. What was pruned earlier counts, in units that stay as well.
     """
-    tensors = [_Units.of(scores, name, unit, limits[name]) for name in names]
-    values = np.concatenate([tensor.scores for tensor in tensors])
-    weights = np.concatenate([tensor.weights for tensor in tensors])
-    turns = np.concatenate([tensor.turns for tensor in tensors])
+    parts = [_units_of(scores, name, unit, limits[name]) for name in names]
+    values, weights, turns = map(np.concatenate, zip(*parts, strict=True))
     order = np.lexsort((np.arange(values.size), values, turns))
     totals = sum(map(scores.dropped, names)) + np.concatenate([[0], np.cumsum(weights[order])])
-    firm = int(np.count_nonzero(turns == _FIRST))
-    free = int(np.count_nonzero(turns == _FREE))
+    firm, free = (int(np.count_nonzero(turns == turn)) for turn in (_FIRST, _FREE))
     choices = np.abs(totals[firm : firm + free + 1] - k)
-    gone = np.zeros(values.size, np.bool_)
-    gone[order[: firm + int(np.argmin(choices))]] = True
-    kept, start = {}, 0
-    for tensor in tensors:
-        keep = ~gone[start : start + tensor.scores.size]
-        start += tensor.scores.size
-        kept[tensor.name] = _kept_units(scores, tensor, keep, unit)
-    return kept
+    keep = np.ones(values.size, np.bool_)
+    keep[order[: firm + int(np.argmin(choices))]] = False
+    ends = np.cumsum([part[0].size for part in parts])
+
+    def kept(name: str, own: np.ndarray, weights: np.ndarray) -> Kept:
+        def mask() -> np.ndarray:
+            whole = unit.spread(own, scores.shapes[name])
+            earlier = scores.previous.get(name)
+            return whole if earlier is None else whole & earlier
+
+        return Kept(scores.dropped(name) + int(weights[~own].sum()), mask)
+
+    return {
+        name: kept(name, own, part[1])
+        for name, own, part in zip(names, np.split(keep, ends[:-1]), parts, strict=True)
+    }
 
 
-_FIRST, _FREE, _LAST = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class _Units:
-    """The units of a tensor: their scores, the weights that each has left, whose turn is when."""
-
-    name: str
-    shape: tuple[int, ...]
-    scores: np.ndarray
-    weights: np.ndarray
-    turns: np.ndarray
-
-    @classmethod
-    def of(cls, scores: StreamingScores, name: str, unit: Granularity, limits: Limits) -> _Units:
-        shape = unit.units(scores.shapes[name], name)
-        sums = unit_scores(scores, name, unit)
-        _check_numbers(sums, name)
-        earlier, dropped = scores.earlier(name), scores.dropped(name)
-        weights = np.full(sums.size, scores.sizes[name] // max(sums.size, 1))
-        if earlier is not None:
-            weights = unit.sums(earlier).reshape(-1).astype(np.int64)
-        turns = np.full(sums.size, _FREE)
-        order = np.argsort(sums, kind="stable")
-        totals = dropped + np.cumsum(weights[order])
-        most = int(np.searchsorted(totals, limits.most, side="right"))
-        least = int(np.searchsorted(totals, limits.least)) + 1 if limits.least > dropped else 0
-        turns[order[most:]] = _LAST
-        turns[order[: max(min(least, most), int(np.count_nonzero(weights == 0)))]] = _FIRST
-        return cls(name, shape, sums, weights, turns)
+def _units_of(
+    scores: StreamingScores, name: str, unit: Granularity, limits: Limits
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the units of a tensor: their scores, the weights each has left, whose turn is when."""
+    sums = unit_scores(scores, name, unit)
+    _check_numbers(sums, name)
+    earlier, dropped = scores.previous.get(name), scores.dropped(name)
+    weights = np.full(sums.size, math.prod(unit.tile(scores.shapes[name], name)))
+    if earlier is not None:
+        weights = unit.sums(earlier).astype(np.int64)
+    turns = np.full(sums.size, _FREE)
+    order = np.argsort(sums, kind="stable")
+    totals = dropped + np.cumsum(weights[order])
+    most = int(np.searchsorted(totals, limits.most, side="right"))
+    least = int(np.searchsorted(totals, limits.least)) + 1 if limits.least > dropped else 0
+    turns[order[most:]] = _LAST
+    turns[order[: max(min(least, most), int(np.count_nonzero(weights == 0)))]] = _FIRST
+    return sums, weights, turns
 
 
 def unit_scores(scores: StreamingScores, name: str, unit: Granularity) -> np.ndarray:
     """Return the scores of a tensor's units, flat, float64; −∞ of those with no weight left."""
-    whole, earlier = scores[name], scores.earlier(name)
+    whole, earlier = scores[name], scores.previous.get(name)
     with np.errstate(over="ignore", invalid="ignore"):
         if earlier is None:
-            return unit.sums(whole).reshape(-1)
-        sums = unit.sums(np.where(earlier, whole, 0)).reshape(-1)
-    sums[unit.sums(earlier).reshape(-1) == 0] = -np.inf
+            return unit.sums(whole)
+        sums = unit.sums(np.where(earlier, whole, 0))
+    sums[unit.sums(earlier) == 0] = -np.inf
     return sums
-
-
-def _kept_units(
-    scores: StreamingScores, tensor: _Units, keep: np.ndarray, unit: Granularity
-) -> Kept:
-    shape = scores.shapes[tensor.name]
-
-    def mask() -> np.ndarray:
-        whole = unit.spread(keep.reshape(tensor.shape), shape)
-        earlier = scores.earlier(tensor.name)
-        return whole if earlier is None else whole & earlier
-
-    return Kept(scores.dropped(tensor.name) + int(tensor.weights[~keep].sum()), mask)
 
 
 def select_in_rows(
@@ -213,10 +187,11 @@ def _rows_kept(scores: StreamingScores, name: str, k: int) -> Kept:
             native.scores_mark_rows(words, drop[first:last], places[first:last])
         return places
 
-    earlier = scores.earlier(name)
+    earlier = scores.previous.get(name)
     if earlier is not None and (mask().reshape(shape) > earlier).any():
         raise PruningError(f"tensor {name!r}: earlier masks drop more of a row than is asked for")
-    _check_numbers_of(scores, name)
+    for _, run in scores.runs(name):
+        _check_numbers(run, name)
     return Kept(k, mask)
 
 
@@ -224,8 +199,9 @@ def select_in_groups_of_neighbours(scores: StreamingScores, unit: NM) -> dict[st
     """Keep the highest of each group of neighbours."""
 
     def kept(name: str) -> Kept:
-        _check_numbers_of(scores, name)
-        earlier = scores.earlier(name)
+        for _, run in scores.runs(name):
+            _check_numbers(run, name)
+        earlier = scores.previous.get(name)
 
         def mask() -> np.ndarray:
             if unit.axis == -1:
@@ -250,12 +226,6 @@ def _whole_rows(scores: StreamingScores, name: str) -> Iterator[tuple[int, np.nd
         yield from scores.runs(name)
     else:
         yield 0, scores[name].reshape(-1)
-
-
-def _check_numbers_of(scores: StreamingScores, name: str) -> None:
-    """Require scores that are numbers, run by run."""
-    for _, run in scores.runs(name):
-        _check_numbers(run, name)
 
 
 def _check_numbers(scores: np.ndarray, name: str) -> None:

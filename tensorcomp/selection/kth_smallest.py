@@ -1,4 +1,4 @@
-"""Finding the lowest k of many scores by (score, flat index), in a few passes and little memory.
+"""Find the lowest k of many scores by (score, flat index), in a few passes and little memory.
 
 Scores become integer keys in their order (kernels/scores.c); a radix search finds the k-th, 16 bits
 a pass, so that nothing is sorted or gathered, and scores are computed anew in each pass.
@@ -18,6 +18,7 @@ from tensorcomp.kernels import native
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 _DIGIT = 16  # bits of a key that a pass decides
+_RUNS = 16  # of a tensor that a thread takes at a time
 
 # Runs of one tensor that stand side by side: its name and where they start and stop.
 _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
@@ -41,11 +42,19 @@ class Cut:
     stop: int
     count: int
 
+    def mask(self, scores: StreamingScores, name: str) -> np.ndarray:
+        """Return the mask of the elements that a cut leaves, bool, flat."""
+        mask = np.empty(scores.sizes[name], np.bool_)
+        for start, run in scores.runs(name):
+            places = mask[start : start + run.size]
+            native.scores_mark_above(as_words(run), self.key, self.stop - start, places)
+        return mask
 
-def cut_lowest(
+
+def kth_smallest(
     scores: StreamingScores, names: Sequence[str], k: int, workers: Workers
 ) -> dict[str, Cut]:
-    """Return the cuts of tensors whose lowest k scores are looked for together.
+    """Find the cuts of tensors whose lowest k scores are looked for together.
 
     Parameters
     ----------
@@ -90,15 +99,6 @@ def cut_lowest(
             ties -= min(same, ties)
         cuts[name] = Cut(limit, stop, cut.count + below + taken)
     return cuts
-
-
-def keep_above(scores: StreamingScores, name: str, cut: Cut) -> np.ndarray:
-    """Return the mask of a tensor's elements that a cut leaves, bool, flat."""
-    mask = np.empty(scores.sizes[name], np.bool_)
-    for start, run in scores.runs(name):
-        places = mask[start : start + run.size]
-        native.scores_mark_above(as_words(run), cut.key, cut.stop - start, places)
-    return mask
 
 
 def not_a_number(name: str) -> PruningError:
@@ -147,10 +147,9 @@ def _place(
 
 def _parts(scores: StreamingScores, names: Sequence[str]) -> list[_Part]:
     """Cut tensors into parts of some runs each, small enough for threads to share."""
-    some = 16
     return [
-        (name, bounds[i : i + some])
+        (name, bounds[i : i + _RUNS])
         for name in names
         for bounds in [scores.bounds(name)]
-        for i in range(0, len(bounds), some)
+        for i in range(0, len(bounds), _RUNS)
     ]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.granularity import NM, Granularity, parse_granularity
-from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.scores import parse_score
+from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Scope
 
 

@@ -1,13 +1,12 @@
-"""Schedules: the sparsities that pruning in rounds passes through, the last one the aim."""
+"""Schedules: the sparsity of each round of iterative pruning, the last one the aim."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable
-from numbers import Real
 
 from tensorcomp.errors import PruningError
+from tensorcomp.selection.checks import require_count, require_fraction
 
 
 def one_shot(sparsity: float) -> tuple[float, ...]:
@@ -28,7 +27,7 @@ def one_shot(sparsity: float) -> tuple[float, ...]:
     >>> one_shot(0.9)
     (0.9,)
     """
-    return (_part(sparsity, "sparsity"),)
+    return (require_fraction("sparsity", sparsity),)
 
 
 def exponential(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]:
@@ -127,27 +126,18 @@ def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
     """
     if not isinstance(sparsities, Iterable):
         raise PruningError(f"a schedule is one or more increasing sparsities; got {sparsities!r}")
-    schedule = tuple(_part(sparsity, "each sparsity") for sparsity in sparsities)
+    schedule = tuple(require_fraction("each sparsity", sparsity) for sparsity in sparsities)
     if not schedule or any(a >= b for a, b in itertools.pairwise(schedule)):
         raise PruningError(f"a schedule is one or more increasing sparsities; got {schedule}")
     return schedule
 
 
 def _checked(sparsity: float, rounds: int, start: float) -> tuple[float, float, int]:
-    high, low = _part(sparsity, "sparsity"), _part(start, "start")
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise PruningError(f"rounds is an integer of at least 1; got {rounds!r}")
+    high, low = require_fraction("sparsity", sparsity), require_fraction("start", start)
+    require_count("rounds", rounds)
     if low >= high:
         raise PruningError(f"start is below the sparsity {high}; got {start!r}")
     return low, high, rounds
-
-
-def _part(value: float, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
-        raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
-    if not 0 <= value <= 1:
-        raise PruningError(f"{what} is a number from 0 to 1, 0.9 for 90 %; got {value!r}")
-    return float(value)
 
 
 def _increasing(between: list[float], low: float, high: float) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Selecting what is pruned: exactly as many weights as asked for, the lowest by (score, index).
+"""Select what is pruned: exactly as many weights as asked for, the lowest by (score, index).
 
 Of n weights, k = round(sparsity · n) are pruned, ties to even: those whose scores are lowest, of
 equal ones those that come first. Tensors follow each other in the order of their names, so the
@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
 
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.errors import PruningError
+from tensorcomp.selection.checks import require_fraction
 from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
 from tensorcomp.selection.groups import (
     Kept,
@@ -30,7 +30,7 @@ from tensorcomp.selection.groups import (
     select_in_rows,
     select_units,
 )
-from tensorcomp.selection.streaming_scores import GivenScores, PrunedScores, StreamingScores
+from tensorcomp.selection.streaming_scores import StreamingScores, given_scores
 
 Scope: TypeAlias = "str | Callable[[str], Hashable]"
 SCOPES = ("global", "tensor", "row")
@@ -118,14 +118,14 @@ def select(
         selection obeys.
     """
     if not isinstance(scores, StreamingScores):
-        scores = GivenScores(scores)
+        scores = given_scores(scores)
     if not scores.names:
         raise PruningError("there is no tensor to prune")
     unit = parse_granularity(granularity)
     for name in scores.names:
-        unit.units(scores.shapes[name], name)
+        unit.tile(scores.shapes[name], name)
     if previous is not None:
-        scores = PrunedScores(scores, previous)
+        scores = scores.after(previous)
     if isinstance(unit, NM):
         return _pattern(scores, unit, sparsity, scope, floor, ceiling)
     fractions = _fractions(scores, sparsity)
@@ -146,11 +146,11 @@ def select(
     with Workers(1 if few else threads or available_threads()) as workers:
         for names in _groups(scores, scope):
             k = round(fractions[names[0]] * sum(scores.sizes[name] for name in names))
+            largest = max(math.prod(unit.tile(scores.shapes[name], name)) for name in names)
+            _check_reachable(scores, names, k, limits, slack=largest // 2)
             if isinstance(unit, Element):
-                _check_reachable(scores, names, k, limits)
                 kept.update(select_elements(scores, names, k, limits, workers))
             else:
-                _check_reachable(scores, names, k, limits, slack=_largest(scores, names, unit) // 2)
                 kept.update(select_units(scores, names, k, limits, unit))
     return _selection(scores, unit, kept)
 
@@ -189,28 +189,20 @@ def _fractions(
     if sparsity is None:
         raise PruningError("how much is to be pruned is not said; give a sparsity from 0 to 1")
     if not isinstance(sparsity, Mapping):
-        _check_part("sparsity", sparsity)
+        require_fraction("sparsity", sparsity)
         return dict.fromkeys(scores.names, sparsity)
     unknown, missing = set(sparsity) - set(scores.names), set(scores.names) - set(sparsity)
     if unknown or missing:
         which = f"no tensor is called {min(unknown)!r}" if unknown else f"none for {min(missing)!r}"
         raise PruningError(f"the sparsities of single tensors do not fit: {which}")
     for name, part in sparsity.items():
-        _check_part(f"the sparsity of {name!r}", part)
+        require_fraction(f"the sparsity of {name!r}", part)
     return dict(sparsity)
 
 
 def _check_limits(floor: float, ceiling: float) -> None:
-    _check_part("floor", floor)
-    _check_part("ceiling", ceiling)
-    if floor > ceiling:
+    if require_fraction("floor", floor) > require_fraction("ceiling", ceiling):
         raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
-
-
-def _check_part(what: str, value: object) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:  # type: ignore[operator]
-        raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
 
 
 def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
@@ -225,12 +217,6 @@ def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
     for name in scores.names:
         groups.setdefault(scope(name), []).append(name)
     return list(groups.values())
-
-
-def _largest(scores: StreamingScores, names: Sequence[str], unit: Granularity) -> int:
-    """Return the weights of the largest unit."""
-    counts = {name: math.prod(unit.units(scores.shapes[name], name)) for name in names}
-    return max(scores.sizes[name] // max(counts[name], 1) for name in names)
 
 
 def _check_reachable(

@@ -1,4 +1,4 @@
-"""Scores of some tensors, computed run by run when they are asked for: never all at once.
+"""Score tensors run by run, when scores are asked for: never all at once.
 
 But for those that must see a tensor whole (`Lamp`), which are computed once and kept.
 """
@@ -14,9 +14,8 @@ import numpy as np
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.selection.mask_checks import require_mask
-from tensorcomp.selection.scores import Score
-from tensorcomp.selection.scores.base import widened
+from tensorcomp.selection.checks import require_mask
+from tensorcomp.selection.scores.base import Score, widened
 
 RUN = 1 << 18  # elements; a run's scores stay in the cache
 
@@ -30,11 +29,16 @@ class StreamingScores(Mapping[str, np.ndarray]):
     score : Score
     statistics : Statistics, optional
         What the score needs beside the weights.
+    names : sequence of str, optional
+        Which of the tensors; all by default.
+    previous : mapping of str to numpy.ndarray, optional
+        Masks of earlier pruning, bool, of the tensors' shapes. Scores of what they drop are −∞,
+        which makes these the lowest.
 
     Raises
     ------
     PruningError
-        If a statistic is missing or has another shape than its tensor.
+        If a statistic is missing, or it or a mask has another shape than its tensor.
     """
 
     def __init__(
@@ -42,11 +46,15 @@ class StreamingScores(Mapping[str, np.ndarray]):
         weights: Mapping[str, np.ndarray],
         score: Score,
         statistics: Statistics | None = None,
+        previous: Mapping[str, np.ndarray] | None = None,
+        *,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.weights = weights
         self.score = score
         self.statistics = statistics
-        self.names = tuple(sorted(weights))
+        self.previous = previous or {}
+        self.names = tuple(sorted(weights if names is None else names))
         self._kept: dict[str, np.ndarray] = {}
         self._statistics: dict[str, np.ndarray] = {}
         self.shapes = {name: weights[name].shape for name in self.names}
@@ -59,6 +67,21 @@ class StreamingScores(Mapping[str, np.ndarray]):
                 )
             for name in self.names:
                 self._statistics[name] = self._checked(statistics, name)
+        for name, mask in self.previous.items():
+            if name not in self.shapes:
+                raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
+            require_mask(name, mask, self.shapes[name])
+
+    def after(self, previous: Mapping[str, np.ndarray]) -> StreamingScores:
+        """Return the scores of what earlier pruning left."""
+        return StreamingScores(
+            self.weights, self.score, self.statistics, previous, names=self.names
+        )
+
+    def only(self, name: str) -> StreamingScores:
+        """Return the scores of one tensor."""
+        previous = {key: mask for key, mask in self.previous.items() if key == name}
+        return StreamingScores(self.weights, self.score, self.statistics, previous, names=(name,))
 
     def _checked(self, statistics: Statistics, name: str) -> np.ndarray:
         assert self.score.statistic is not None
@@ -95,13 +118,9 @@ class StreamingScores(Mapping[str, np.ndarray]):
         """Return the number of tensors."""
         return len(self.names)
 
-    def earlier(self, name: str) -> np.ndarray | None:
-        """Return the mask of earlier pruning of a tensor, if there is one."""
-        return None
-
     def dropped(self, name: str) -> int:
         """Return how many elements of a tensor were pruned earlier."""
-        earlier = self.earlier(name)
+        earlier = self.previous.get(name)
         return 0 if earlier is None else int(np.count_nonzero(~earlier))
 
     def bounds(self, name: str) -> list[tuple[int, int]]:
@@ -157,47 +176,16 @@ class StreamingScores(Mapping[str, np.ndarray]):
             weights = weights.reshape(self.shapes[name])
         # What overflows is the highest; what is then no number is found when it is selected.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.score.score(weights, statistic, name=name, start=start).reshape(-1)
-
-
-class PrunedScores(StreamingScores):
-    """Scores of tensors that were pruned before: −∞ where they were, which makes those the lowest.
-
-    Parameters
-    ----------
-    scores : StreamingScores
-    masks : mapping of str to numpy.ndarray
-        Bool, of the tensors' shapes; tensors without one were not pruned.
-
-    Raises
-    ------
-    PruningError
-        If a mask is of another shape than its tensor, or of none.
-    """
-
-    def __init__(self, scores: StreamingScores, masks: Mapping[str, np.ndarray]) -> None:
-        super().__init__(scores.weights, scores.score, scores.statistics)
-        for name, mask in masks.items():
-            if name not in self.shapes:
-                raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
-            require_mask(name, mask, self.shapes[name])
-        self._masks = masks
-
-    def earlier(self, name: str) -> np.ndarray | None:
-        """Return the mask of earlier pruning of a tensor, if there is one."""
-        return self._masks.get(name)
-
-    def _run(self, name: str, weights: np.ndarray, start: int) -> np.ndarray:
-        scores = super()._run(name, weights, start)
-        mask = self.earlier(name)
-        if mask is None:
+            scores = self.score.score(weights, statistic, name=name, start=start).reshape(-1)
+        earlier = self.previous.get(name)
+        if earlier is None:
             return scores
         above = np.maximum(scores, np.finfo(scores.dtype).min)
-        return np.where(mask.reshape(-1)[start : start + weights.size], above, -np.inf)
+        return np.where(earlier.reshape(-1)[start : start + scores.size], above, -np.inf)
 
 
-class GivenScores(StreamingScores):
-    """Scores that are there already.
+def given_scores(arrays: Mapping[str, np.ndarray]) -> StreamingScores:
+    """Return scores that are there already.
 
     Parameters
     ----------
@@ -209,16 +197,14 @@ class GivenScores(StreamingScores):
     PruningError
         If they are anything else.
     """
-
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
-        for name, array in arrays.items():
-            dtype = array.dtype if isinstance(array, np.ndarray) else None
-            if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:
-                raise PruningError(
-                    f"the scores of {name!r} are a {type(array).__name__} of "
-                    f"{getattr(array, 'dtype', 'no type')}; give a NumPy array of floats"
-                )
-        super().__init__(arrays, _Given())
+    for name, array in arrays.items():
+        dtype = array.dtype if isinstance(array, np.ndarray) else None
+        if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:
+            raise PruningError(
+                f"the scores of {name!r} are a {type(array).__name__} of "
+                f"{getattr(array, 'dtype', 'no type')}; give a NumPy array of floats"
+            )
+    return StreamingScores(arrays, _Given())
 
 
 class _Given(Score):

@@ -1,30 +1,42 @@
-"""Scores and granularities as texts: ``snip``, ``random(7)``, ``nm(2, 4, axis=0)``."""
+"""Parse and print scores and granularities: ``snip``, ``random(7)``, ``nm(2, 4, axis=0)``."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
+from tensorcomp._expressions import Language, changed_fields, format_call, parse
 from tensorcomp.errors import PruningError
 
-_CALL = re.compile(r"\s*([a-z_]+)\s*(?:\(([^()]*)\))?\s*")
-_ARGUMENT = re.compile(r"\s*(?:([a-z_]+)\s*=)?\s*([-+.\w]+)\s*")
-
-Thing = TypeVar("Thing")
+_T = TypeVar("_T")
 
 
-def parse_call(text: str, kinds: Mapping[str, type[Thing]], what: str) -> Thing:
+class Named:
+    """Base of dataclasses that a text names.
+
+    Attributes
+    ----------
+    id : str
+        The name in texts.
+    """
+
+    id: ClassVar[str]
+
+    def __str__(self) -> str:
+        """Return the shortest text that is parsed to an equal object."""
+        return format_call(self.id, changed_fields(self))
+
+
+def parse_named(text: str, kinds: Mapping[str, type[_T]], noun: str) -> _T:
     """Return the object that a text names.
 
     Parameters
     ----------
     text : str
-        An id, with arguments in parentheses if need be; they are numbers.
+        An id, with arguments in parentheses if need be.
     kinds : mapping of str to dataclass
         By id.
-    what : str
+    noun : str
         What is parsed, for messages.
 
     Raises
@@ -32,55 +44,7 @@ def parse_call(text: str, kinds: Mapping[str, type[Thing]], what: str) -> Thing:
     PruningError
         If no such kind is there, or the arguments do not suit it.
     """
-    match = _CALL.fullmatch(text) if isinstance(text, str) else None
-    kind = kinds.get(match[1]) if match else None
-    if match is None or kind is None:
-        raise PruningError(f"no {what} is called {text!r}; there are {', '.join(kinds)}")
-    positional: list[int | float] = []
-    named: dict[str, int | float] = {}
-    for argument in (match[2] or "").split(",") if (match[2] or "").strip() else []:
-        name, value = _argument(argument, text, what)
-        if name is None and named:
-            raise PruningError(f"{what} {text!r}: an argument without a name follows a named one")
-        if name is None:
-            positional.append(value)
-        else:
-            named[name] = value
-    try:
-        return kind(*positional, **named)
-    except TypeError as error:
-        taken = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
-        raise PruningError(f"{what} {text!r}: its arguments are {taken or 'none'}") from error
-    except ValueError as error:
-        raise PruningError(f"{what} {text!r}: {error}") from error
-
-
-def _argument(text: str, whole: str, what: str) -> tuple[str | None, int | float]:
-    match = _ARGUMENT.fullmatch(text)
-    if match is None:
-        raise PruningError(f"{what} {whole!r}: {text.strip()!r} is no number")
-    try:
-        return match[1], int(match[2])
-    except ValueError:
-        pass
-    try:
-        return match[1], float(match[2])
-    except ValueError:
-        raise PruningError(f"{what} {whole!r}: {match[2]!r} is no number") from None
-
-
-def format_call(thing: object) -> str:
-    """Return the shortest text that `parse_call` turns into an equal object.
-
-    Parameters
-    ----------
-    thing : dataclass
-        With an attribute ``id``.
-    """
-    given = [
-        f"{field.name}={getattr(thing, field.name)!r}"
-        for field in fields(thing)  # type: ignore[arg-type]
-        if getattr(thing, field.name) != field.default
-    ]
-    name = thing.id  # type: ignore[attr-defined]
-    return f"{name}({', '.join(given)})" if given else str(name)
+    call = parse(text, Language(noun, f"a {noun}'s name", PruningError))
+    if call.name not in kinds:
+        raise PruningError(f"no {noun} is called {text!r}; there are {', '.join(kinds)}")
+    return call.construct(kinds[call.name])

@@ -24,7 +24,7 @@ from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.progress import Progress
 from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
-from tensorcomp.selection.mask_checks import require_mask
+from tensorcomp.selection.checks import require_mask
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
 from tensorcomp.sparsity.storage import storage_bytes
 

@@ -176,7 +176,7 @@ def test_structured():
         ({"sparsity": 1, "rounds": 2}, "never prune all; give rounds=1"),
         ({"sparsity": 2, "rounds": 2}, "a number from 0 to 1"),
         ({"sparsity": -1, "rounds": 2}, "a number from 0 to 1"),
-        ({"score": 3, "sparsity": 0.5}, "no score is called 3"),
+        ({"score": 3, "sparsity": 0.5}, "a score is a text"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, words):

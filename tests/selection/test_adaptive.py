@@ -15,12 +15,13 @@ from tensorcomp import save
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.pruning.adapted import prune_to_error, prune_to_size
+from tensorcomp.pruning.budgets import prune_to_error, prune_to_size
 from tensorcomp.pruning.search import prune_to_loss
 from tensorcomp.selection.adaptive import select_within_error, select_within_size
 from tensorcomp.selection.error_curve import ErrorCurve, most_within
-from tensorcomp.selection.scores import Grasp, Magnitude, Random, Taylor
-from tensorcomp.selection.streaming_scores import PrunedScores, StreamingScores
+from tensorcomp.selection.scores.measured import Grasp, Taylor
+from tensorcomp.selection.scores.weights_alone import Magnitude, Random
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 torch.set_num_threads(1)
 
@@ -127,25 +128,20 @@ def test_error_of_slices():
 def test_error_after_earlier_pruning():
     weights = np.array([[4, 1, 0, 2, 3]], np.float32)
     earlier = {"w": np.array([[False, True, True, True, True]])}
-    scores = PrunedScores(StreamingScores({"w": weights}, Magnitude()), earlier)
+    scores = StreamingScores({"w": weights}, Magnitude(), None, earlier)
     # What is pruned already counts as an error of 4 / sqrt(30) = 0.730; with the one 0.753.
     selection = select_within_error(scores, 0.74)
     assert selection.mask("w").tolist() == [[False, True, False, True, True]]
     with pytest.raises(PruningError, match="earlier masks, want more pruned"):
         select_within_error(scores, 0.5)
     filters = np.array([[4.0], [1], [2], [3]])
-    scores = PrunedScores(
-        StreamingScores({"w": filters}, Magnitude()),
-        {"w": np.array([[False], [True], [True], [True]])},
-    )
+    earlier = {"w": np.array([[False], [True], [True], [True]])}
+    scores = StreamingScores({"w": filters}, Magnitude(), None, earlier)
     selection = select_within_error(scores, 0.76, granularity="filter")
     assert selection.mask("w").tolist() == [[False], [False], [True], [True]]
     # What was pruned goes first, even before scores below 0.
     below = Statistics({"grasp": {"w": np.array([[1.0], [-5], [1], [1]])}})
-    scores = PrunedScores(
-        StreamingScores({"w": filters}, Grasp(), below),
-        {"w": np.array([[False], [True], [True], [True]])},
-    )
+    scores = StreamingScores({"w": filters}, Grasp(), below, earlier)
     with pytest.raises(PruningError, match="earlier masks, want more pruned"):
         select_within_error(scores, 0.2, granularity="filter")
     with pytest.raises(PruningError, match="the ceiling of its density"):
@@ -218,7 +214,7 @@ def test_size_of_equal_and_of_other_tensors():
 def test_stored_tensors_need_no_torch():
     program = (
         "import sys, numpy as np\n"
-        "from tensorcomp.pruning.adapted import prune_to_error, prune_to_size\n"
+        "from tensorcomp.pruning.budgets import prune_to_error, prune_to_size\n"
         "w = {'linear.weight': np.sin(np.arange(400, dtype=np.float32)).reshape(20, 20)}\n"
         "assert prune_to_error(w, 0.1).sparsity > 0\n"
         "assert prune_to_size(w, 600).sparsity > 0\n"
@@ -283,8 +279,8 @@ class Evaluate:
         return loss + 1e-9 * noise
 
 
-@pytest.mark.parametrize("harm", ["loss", "rel_l2"])
-def test_loss_is_kept_and_used(harm):
+@pytest.mark.parametrize("sensitivity", ["loss", "rel_l2"])
+def test_loss_is_kept_and_used(sensitivity):
     model = Net()
     before = as_bytes(model)
     evaluate = Evaluate(model)
@@ -296,7 +292,7 @@ def test_loss_is_kept_and_used(harm):
     for limit in (0.02 * spread, 0.2 * spread):
         evaluate.calls.clear()
         generator = torch.get_rng_state()
-        result = prune_to_loss(model, evaluate, limit + float(dense), harm=harm)
+        result = prune_to_loss(model, evaluate, limit + float(dense), sensitivity=sensitivity)
         calls.append(len(evaluate.calls))
         assert len(set(evaluate.calls)) == 1  # the same random numbers each time
         assert as_bytes(model) == before
@@ -309,7 +305,7 @@ def test_loss_is_kept_and_used(harm):
         found.append((result.sparsity, loss / limit))
     assert 0 < found[0][0] < found[1][0] < 1
     assert all(used > 0.7 for _, used in found)
-    assert max(calls) <= (2 * 9 + 23 if harm == "loss" else 23)
+    assert max(calls) <= (2 * 9 + 23 if sensitivity == "loss" else 23)
 
 
 def test_loss_takes_most_where_it_hurts_least():
@@ -369,7 +365,10 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
         (lambda m: prune_to_loss(m, lambda _: 1, 0.5), "loss is 1, not at most 0.5"),
         (lambda m: prune_to_loss(m, lambda _: math.nan, 0.5), "loss is NaN or infinite"),
         (lambda m: prune_to_loss(m, lambda _: None, 0.5), "must return the loss as a number; got"),
-        (lambda m: prune_to_loss(m, lambda _: 0, 0.5, harm="time"), "harm is one of loss, rel_l2"),
+        (
+            lambda m: prune_to_loss(m, lambda _: 0, 0.5, sensitivity="time"),
+            "sensitivity is one of loss, rel_l2",
+        ),
         (lambda m: prune_to_loss(m, lambda _: 0, 0.5, grid=[0.9, 0.1]), "increasing sparsities"),
         (lambda m: prune_to_loss(m, lambda _: 0, 0.5, evaluations=0), "evaluations is an integer"),
     ],
@@ -423,6 +422,6 @@ def test_curves():
     units, errors = curve.points()
     assert (units[0], units[-1], errors[0], errors[-1]) == (0, 70_000, 0, 1)
     assert np.all(np.diff(units) > 0)
-    harms, amounts = np.array([0, 0, 0.5, 0.5, 1, np.inf]), np.array([0, 2, 4, 6, 8, 10])
+    errors, amounts = np.array([0, 0, 0.5, 0.5, 1, np.inf]), np.array([0, 2, 4, 6, 8, 10])
     wanted = {0: 2, 0.25: 3, 0.5: 6, 0.75: 7, 1: 8, 5: 8}
-    assert {t: most_within(t, harms, amounts) for t in wanted} == wanted
+    assert {t: most_within(t, errors, amounts) for t in wanted} == wanted

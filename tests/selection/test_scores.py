@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.selection.scores import SCORES, Random, parse_score
+from tensorcomp.selection.scores import SCORES, parse_score
+from tensorcomp.selection.scores.weights_alone import Random
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 DRAWN = [0.2626054113513977, 0.7303877417375402]  # by Random(1) for layer.weight

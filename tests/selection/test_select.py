@@ -315,10 +315,7 @@ def test_units_of_weights_pruned_before_come_nearest_to_the_aim(seed, aim, densi
     gone = np.zeros(sums.size, np.bool_)
     gone[order[: np.argmin(np.abs(totals - k))]] = True
     parts = dict(zip("ab", np.split(gone, 2), strict=True))
-    masks = {
-        name: before[name] & ~unit.spread(part.reshape(unit.units((4, 6), name)), (4, 6))
-        for name, part in parts.items()
-    }
+    masks = {name: before[name] & ~unit.spread(part, (4, 6)) for name, part in parts.items()}
     check(select(scores, k / 48, granularity=unit, scope="global", floor=0, previous=before), masks)
 
 

@@ -28,7 +28,8 @@ from tensorcomp.pruning.preserve_state import generators, set_generators
 from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule
-from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.scores import parse_score
+from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Scope
 
 __all__ = ["Round", "Ticket", "find_ticket", "train_reinitialised"]

@@ -22,7 +22,7 @@ from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import unwrapped
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.granularity import NM, Granularity
-from tensorcomp.selection.scores import Score
+from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import Scope, select
 from tensorcomp.selection.streaming_scores import StreamingScores
 

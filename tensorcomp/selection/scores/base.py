@@ -1,22 +1,20 @@
-"""What every score is."""
+"""The base class of scores."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.selection.text import format_call
+from tensorcomp.selection.text import Named
 
 
-class Score(ABC):
+class Score(Named):
     """Base of the scores; a subclass is a frozen dataclass. Higher always means: keep.
 
     Attributes
     ----------
-    id : str
-        The name in texts.
     statistic : str, optional
         What must have been measured on the model beside its weights, see `statistics`.
     elementwise : bool
@@ -30,16 +28,11 @@ class Score(ABC):
         Whether scores are float64 even where weights and statistic are narrower.
     """
 
-    id: ClassVar[str]
     statistic: ClassVar[str | None] = None
     elementwise: ClassVar[bool] = True
     scope: ClassVar[str] = "global"
     rounds: ClassVar[int] = 1
     double: ClassVar[bool] = False
-
-    def __str__(self) -> str:
-        """Return the text that `parse_score` reads."""
-        return format_call(self)
 
     @abstractmethod
     def score(

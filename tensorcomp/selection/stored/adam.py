@@ -17,8 +17,8 @@ from tensorcomp.checkpoints.base import Source
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.selection.scores import OptimalBrainDamage
 from tensorcomp.selection.scores.base import widened
+from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.stored.adam_state import Moment, moments_of
 from tensorcomp.selection.stored.tensors import Chosen, describe
 

@@ -18,7 +18,7 @@ from tensorcomp.container.records import PruningRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import ErrorSums, measure
-from tensorcomp.selection.mask_checks import pruned
+from tensorcomp.selection.checks import pruned
 
 if TYPE_CHECKING:
     from tensorcomp.selection.select import Selection

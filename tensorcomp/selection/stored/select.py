@@ -10,7 +10,9 @@ from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.adaptive import select_within_error, select_within_size
 from tensorcomp.selection.request import Pruning
-from tensorcomp.selection.scores import OptimalBrainDamage, Score, parse_score
+from tensorcomp.selection.scores import parse_score
+from tensorcomp.selection.scores.base import Score
+from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
 from tensorcomp.selection.stored.matching import match_names

@@ -1,7 +1,8 @@
-"""Whether a mask fits a tensor, of NumPy or torch, which is not imported; and what it leaves."""
+"""Check arguments of pruning, and apply masks to arrays; torch is not imported."""
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,32 @@ def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
             f"the mask of {name!r} is {dtype} {list(mask.shape)}; it must be bool {list(shape)}, "
             "true where a weight is kept"
         )
+
+
+def require_fraction(what: str, value: object) -> float:
+    """Return a number from 0 to 1.
+
+    Raises
+    ------
+    PruningError
+        If it is anything else.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
+        return float(value)
+    raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
+
+
+def require_count(what: str, value: object, least: int = 1) -> int:
+    """Return an integer that is not less than `least`.
+
+    Raises
+    ------
+    PruningError
+        If it is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PruningError(f"{what} is an integer of at least {least}; got {value!r}")
+    return value
 
 
 def pruned(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:

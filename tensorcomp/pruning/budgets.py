@@ -1,9 +1,9 @@
-"""Models and tensors in memory, pruned as far as an error budget or a size of file allows."""
+"""Prune models and tensors in memory as far as an error budget or a file size allows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,9 +13,10 @@ from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.adaptive import select_within_error, select_within_size
+from tensorcomp.selection.checks import pruned
 from tensorcomp.selection.granularity import Element, Granularity
-from tensorcomp.selection.mask_checks import pruned
-from tensorcomp.selection.scores import Score, parse_score
+from tensorcomp.selection.scores import parse_score
+from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Selection
 from tensorcomp.selection.stored.tensors import ChosenWeights, choose, duplicates
 from tensorcomp.selection.streaming_scores import StreamingScores
@@ -124,17 +125,7 @@ def prune_to_size(
 
 @dataclass(frozen=True)
 class _Found:
-    """What is pruned of some tensors, and what its equals are called.
-
-    Parameters
-    ----------
-    tensors : mapping
-        All of them.
-    weights : mapping of str to numpy.ndarray
-        What is pruned, equal ones once.
-    keys : mapping of str to str
-        What each pruned tensor is called in `weights`.
-    """
+    """What is pruned of some tensors, equal ones once, and what each is called there."""
 
     tensors: Mapping[str, Any]
     weights: Mapping[str, np.ndarray]
@@ -143,7 +134,11 @@ class _Found:
     @classmethod
     def among(cls, tensors: Tensors, where: Any) -> _Found:
         if isinstance(tensors, Mapping):
-            return cls._of_mapping(tensors, where)
+            selectors = (where,) if isinstance(where, str) else where
+            chosen = choose([MemorySource(tensors)], [{name: name for name in tensors}], selectors)
+            copies = duplicates(chosen)
+            weights = ChosenWeights([item for item in chosen if item.key not in copies])
+            return cls(tensors, weights, {**{name: name for name in weights}, **copies})
         from tensorcomp.pruning.targets import prunable_parameters, unwrapped
 
         inner = unwrapped(tensors)
@@ -155,15 +150,6 @@ class _Found:
             if id(parameter) in names
         }
         return cls(inner.state_dict(), ModelWeights(parameters), keys)
-
-    @classmethod
-    def _of_mapping(cls, tensors: Mapping[str, Any], where: str | Sequence[str] | None) -> _Found:
-        source = MemorySource(tensors)
-        selectors = (where,) if isinstance(where, str) else where
-        chosen = choose([source], [{name: name for name in tensors}], selectors)
-        copies = duplicates(chosen)
-        weights = ChosenWeights([item for item in chosen if item.key not in copies])
-        return cls(tensors, weights, {**{name: name for name in weights}, **copies})
 
     def pruned(self, selection: Selection) -> dict[str, Any]:
         """Return all tensors, pruned."""
@@ -177,7 +163,8 @@ class _Found:
 
     def result(self, selection: Selection, score: str | Score) -> PruningResult:
         """Return the masks: of a model's tied weight one, of equal tensors in a mapping each."""
-        masks = {name: selection.mask(name) for name in selection.names}
-        if not isinstance(self.weights, ModelWeights):
-            masks = {name: masks[self.keys[name]] for name in sorted(self.keys)}
-        return PruningResult(masks, str(parse_score(score)), selection.granularity)
+        result = PruningResult.of(selection, str(parse_score(score)))
+        if isinstance(self.weights, ModelWeights):
+            return result
+        masks = {name: result.masks[self.keys[name]] for name in sorted(self.keys)}
+        return replace(result, masks=masks)
