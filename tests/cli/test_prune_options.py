@@ -211,7 +211,7 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
         (["--prune", "magnitude", "--sparsity", "nan"], "a number from 0 to 1; got nan"),
         (["--prune", "magnitude", "--sparsity", "1"], "cannot be pruned"),
         (["--prune", "wild", "--sparsity", "0.5"], "no score is called 'wild'"),
-        (["--prune", "random(a)", "--sparsity", "0.5"], "'a' is no number"),
+        (["--prune", "random(a)", "--sparsity", "0.5"], "got 'a' at character 7 of the score"),
         (["--prune", "snip", "--sparsity", "0.5"], "needs the statistic 'snip'"),
         (["--prune", "obd", "--sparsity", "0.5"], "Adam's state"),
         (["--prune", "snip", "--sparsity", "0.5", "--stats", "absent"], "no such file"),
