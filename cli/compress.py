@@ -51,6 +51,7 @@ def compress(source: Path, out: Path | None, **options: Any) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
+    from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.container.reader import default_max_bytes
     from tensorcomp.reports.inspect_tables import cost_table, summary_json, totals
     from tensorcomp.reports.pruning import pruning_line
@@ -58,7 +59,6 @@ def compress(source: Path, out: Path | None, **options: Any) -> Result:
     from .exits import say
     from .output import stdout_width
     from .progress import progress
-    from .summaries import summarise
 
     budget, pruning = budget_of(options), pruning_of(options)
     with progress("compressing") as watch:

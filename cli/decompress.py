@@ -37,10 +37,10 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
+    from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.reports.inspect_tables import summary_json
 
     from .progress import progress
-    from .summaries import summarise
 
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)

@@ -25,6 +25,7 @@ def inspect(source: Path) -> Result:
       tensorcomp inspect model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
+    from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.reports.inspect_tables import (
         GAP,
         summary_json,
@@ -35,7 +36,6 @@ def inspect(source: Path) -> Result:
     from tensorcomp.reports.pruning import pruning_line
 
     from .output import stdout_width
-    from .summaries import summarise
 
     begun = time.perf_counter()
     summary = summarise(source)

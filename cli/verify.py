@@ -28,11 +28,11 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import counted, printable, seconds_text
     from tensorcomp.api import verify as verification
+    from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports.inspect_tables import summary_json
 
     from .progress import progress
-    from .summaries import summarise
 
     with progress("verifying") as watch:
         checks = verification.verify(source, against, threads=threads, progress=watch)

@@ -37,7 +37,10 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, original = homes[name]
-        value = getattr(importlib.import_module(home), original)
+        if home == package:  # a module of its own
+            value = importlib.import_module(f"{home}.{original}")
+        else:
+            value = getattr(importlib.import_module(home), original)
         setattr(module, name, value)
         return value
 

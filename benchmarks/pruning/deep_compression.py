@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from benchmarks.common.reporting import Limit, Sheet
 from benchmarks.pruning.methods import use_one_thread
 from benchmarks.pruning.networks import CASES, Case, Course, Digits, accuracy
-from tensorcomp import Budget, PlanError, compress, load_file
+from tensorcomp import Budget, compress, load_file
+from tensorcomp.errors import PlanError
 from tensorcomp.planning.profiles import Profile, load_profile
 from tensorcomp.pruning import PruningResult, calibrate, cubic, prune
 

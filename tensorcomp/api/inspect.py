@@ -1,248 +1,40 @@
-"""The figures of a checkpoint and of each of its tensors, counted from bytes in the file."""
+"""Inspect a checkpoint: its tensors, and what they take, without decoding anything."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import os
 
-if TYPE_CHECKING:
-    from tensorcomp.checkpoints.base import Checkpoint
-    from tensorcomp.container.reader import CompressedFile
-    from tensorcomp.container.records import PruningRecord
-
-
-@dataclass(frozen=True)
-class TensorRow:
-    """The figures of one tensor.
-
-    Parameters
-    ----------
-    name, dtype, shape, role
-        As in the checkpoint; the role is the planner's.
-    nbytes : int
-        Bytes of the tensor in the original; 0 for a tied name, which has none of its own.
-    stored : int
-        Bytes of it in this file, its part of a bundle's if it is in one; 0 for a duplicate or tied
-        name.
-    tree : str or None
-        What it is coded by; None if it is not compressed, or stored under another name.
-    why : str
-        Why that tree; empty if there is none.
-    same_as : str or None
-        The tensor that holds its data.
-    tied : bool
-        Whether it is a further name of `same_as`, and not a tensor with equal bytes.
-    file : str or None
-        In which file of a folder.
-    rel_l2, max_abs_error : float
-        Measured errors, 0 if exact.
-    role_why : str
-        How the role is known.
-    pruned : PruningRecord or None
-        How the tensor was pruned, or that which holds its data; the errors count it.
-    max_rel_l2 : float or None
-        What is promised of its rel-L2, or of that of its weights that are not pruned.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str
-    nbytes: int
-    stored: int
-    tree: str | None = None
-    why: str = ""
-    same_as: str | None = None
-    tied: bool = False
-    file: str | None = None
-    rel_l2: float = 0
-    max_abs_error: float = 0
-    role_why: str = ""
-    pruned: PruningRecord | None = None
-    max_rel_l2: float | None = None
-
-    @property
-    def weights(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def bits_per_weight(self) -> float | None:
-        """Bits stored for each element; None if there is none."""
-        return 8 * self.stored / self.weights if self.weights else None
-
-    @property
-    def ratio(self) -> float | None:
-        """Original bytes / stored bytes; None if nothing is stored."""
-        return self.nbytes / self.stored if self.stored else None
-
-    @property
-    def codec(self) -> str | None:
-        """The tree, or which tensor holds the data; None if it is not compressed."""
-        return self.tree if self.same_as is None else f"same as {self.same_as}"
-
-    @property
-    def snr_db(self) -> float | None:
-        """Signal-to-noise ratio in dB; None if exact."""
-        return -20 * math.log10(self.rel_l2) if self.rel_l2 else None
-
-    @property
-    def gap(self) -> float | None:
-        """Bits per weight above R(D) = log2(1 / rel-L2), that of Gaussian weights; None if exact.
-
-        Weights of another distribution, or of unlike scales, may take fewer bits than that.
-        """
-        if not self.rel_l2 or self.bits_per_weight is None:
-            return None
-        return self.bits_per_weight - max(-math.log2(self.rel_l2), 0.0)
+from tensorcomp.container.model import open_model
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.pipeline.summary import (
+    CheckpointSummary,
+    join,
+    summarise_checkpoint,
+    summarise_compressed,
+)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The figures of a checkpoint file, or of all those of a folder.
+def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:
+    """Return the figures of a checkpoint and of each of its tensors; nothing is decoded.
 
     Parameters
     ----------
-    input_bytes : int
-        Size of the original.
-    output_bytes : int
-        Size as it is stored: compressed, every byte counted, or that of the original again.
-    tensors : tuple of TensorRow
-        In the checkpoint's order, tied names last.
-    compressed : bool
-        Whether tensorcomp compressed it.
+    path : str or path-like
+        A checkpoint file or folder, compressed or not. Of a folder that holds compressed files
+        these are taken, else its checkpoints.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a file cannot be read.
     """
-
-    input_bytes: int
-    output_bytes: int
-    tensors: tuple[TensorRow, ...]
-    compressed: bool
-
-    @property
-    def lossy(self) -> bool:
-        """Whether any tensor lost anything."""
-        return any(row.rel_l2 for row in self.tensors)
-
-    @property
-    def pruned(self) -> tuple[TensorRow, ...]:
-        """The tensors that were selected for pruning, equal ones once."""
-        return tuple(row for row in self.tensors if row.pruned is not None and row.same_as is None)
-
-    @property
-    def weights(self) -> int:
-        """Number of elements of all tensors; duplicates count, tied names do not."""
-        return sum(row.weights for row in self.tensors if not row.tied)
-
-    @property
-    def ratio(self) -> float:
-        """Original bytes / stored bytes, every byte of the files counted."""
-        return self.input_bytes / self.output_bytes
-
-    @property
-    def bits_per_weight(self) -> float | None:
-        """Bits of the files for each element; None if there is none."""
-        return 8 * self.output_bytes / self.weights if self.weights else None
-
-
-def summarise_compressed(opened: CompressedFile, file: str | None = None) -> Summary:
-    """Return the figures of a compressed file.
-
-    Parameters
-    ----------
-    opened : CompressedFile
-    file : str, optional
-        Its name, where it is one of several.
-    """
-    from tensorcomp.planning.roles.classify import classify_all
-
-    manifest = opened.manifest
-    roles = classify_all(opened.tensors)
-    rows = []
-    for record in manifest.tensors.values():
-        stored = manifest.stored(record.name)
-        planned = manifest.planned(record)
-        row = TensorRow(
-            name=record.name,
-            dtype=record.dtype,
-            shape=record.shape,
-            role=record.role,
-            nbytes=record.nbytes,
-            stored=opened.blob_bytes(record.name),
-            tree=planned.tree if planned else None,
-            why=planned.why if planned else "",
-            same_as=record.same_as,
-            file=file,
-            rel_l2=stored.rel_l2,
-            max_abs_error=stored.max_abs_error,
-            # A file may be older than the rules.
-            role_why=roles[record.name].why if roles[record.name].role == record.role else "",
-            pruned=stored.pruned,
-            max_rel_l2=stored.bound.get("max_rel_l2"),
-        )
-        rows.append(row)
-    rows += _tied(rows, manifest.aliases.items())
-    return Summary(manifest.source_bytes, opened.nbytes, tuple(rows), compressed=True)
-
-
-def summarise_checkpoint(checkpoint: Checkpoint, file: str | None = None) -> Summary:
-    """Return the figures of a checkpoint that is not compressed.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    file : str, optional
-        Its name, where it is one of several.
-    """
-    from tensorcomp.planning.roles.classify import classify_all
-
-    roles = classify_all(checkpoint.tensors)
-    rows = [
-        TensorRow(
-            name=info.name,
-            dtype=info.dtype,
-            shape=info.shape,
-            role=roles[info.name].role,
-            nbytes=info.nbytes,
-            stored=info.nbytes,
-            file=file,
-            role_why=roles[info.name].why,
-        )
-        for info in checkpoint.tensors
-    ]
-    rows += _tied(rows, checkpoint.aliases.items())
-    return Summary(checkpoint.nbytes, checkpoint.nbytes, tuple(rows), compressed=False)
-
-
-def _tied(rows: Iterable[TensorRow], aliases: Iterable[tuple[str, str]]) -> list[TensorRow]:
-    by_name = {row.name: row for row in rows}
-    return [
-        TensorRow(
-            name=name,
-            dtype=by_name[target].dtype,
-            shape=by_name[target].shape,
-            role=by_name[target].role,
-            nbytes=0,
-            stored=0,
-            same_as=target,
-            tied=True,
-            file=by_name[target].file,
-            rel_l2=by_name[target].rel_l2,
-            max_abs_error=by_name[target].max_abs_error,
-            role_why=by_name[target].role_why,
-            pruned=by_name[target].pruned,
-        )
-        for name, target in aliases
-    ]
-
-
-def join(summaries: Iterable[Summary]) -> Summary:
-    """Return the figures of several files together."""
-    parts = list(summaries)
-    return Summary(
-        input_bytes=sum(part.input_bytes for part in parts),
-        output_bytes=sum(part.output_bytes for part in parts),
-        tensors=tuple(row for part in parts for row in part.tensors),
-        compressed=any(part.compressed for part in parts),
-    )
+    model = open_model(path)
+    parts = []
+    for shard in model.shards:
+        label = model.label(shard)
+        with model.open(shard) as checkpoint:
+            if isinstance(checkpoint, CompressedFile):
+                parts.append(summarise_compressed(checkpoint, label))
+            else:
+                parts.append(summarise_checkpoint(checkpoint, label))
+    return parts[0] if len(parts) == 1 else join(parts)

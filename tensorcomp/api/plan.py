@@ -1,33 +1,30 @@
-"""The verb plan: what would become of each tensor, told from samples."""
+"""Predict codec tree, size and error of each tensor from samples."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
+from typing import NoReturn, Unpack
 
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.container.chunk_grid import chunk_grid
+from tensorcomp.container.model import open_model
 from tensorcomp.container.paths import open_original
 from tensorcomp.container.records import PruningRecord
-from tensorcomp.errors import PruningError
-from tensorcomp.pipeline.job import Pipeline
-from tensorcomp.pipeline.model_files import Opener, draft_files, sources_of, tensor_keys
-from tensorcomp.planning.budgets import Budget
+from tensorcomp.errors import PlanError, PruningError
+from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
+from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, plan_to_json
-from tensorcomp.planning.profiles import Profile
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
-from tensorcomp.planning.rules import Rule
-from tensorcomp.selection.request import Pruning
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
 
 
 @dataclass(frozen=True)
-class Forecast:
+class PlanReport:
     """A plan, and what there is to say of each tensor.
 
     Parameters
@@ -101,23 +98,20 @@ class Forecast:
 def plan(
     path: str | os.PathLike[str],
     *,
-    effort: str | None = None,
-    profile: str | Profile | None = None,
-    budget: Budget | None = None,
-    codecs: Iterable[str | Rule] = (),
-    bounds: Mapping[str, Budget] | None = None,
-    importance: str | os.PathLike[str] | Mapping[str, float] | None = None,
-    prune: Pruning | None = None,
-    threads: int | None = None,
-) -> Forecast:
-    """Return what `compress` would do with each tensor; nothing is compressed.
+    options: CompressOptions | None = None,
+    **keywords: Unpack[CompressKeywords],
+) -> PlanReport:
+    """Predict the codec tree, size and error of each tensor from samples; nothing is compressed.
 
     Parameters
     ----------
     path : str or path-like
         A checkpoint file or folder.
-    effort, profile, budget, codecs, bounds, importance, prune, threads
-        As for `compress`, which obeys ``plan(…).plan``; what is pruned must be said to it again.
+    options : CompressOptions, optional
+        As for `compress`; or give its fields as keywords.
+    **keywords
+        Fields of `CompressOptions`. `compress` obeys the result's ``plan``; what is pruned must be
+        given to it again.
 
     Raises
     ------
@@ -128,45 +122,40 @@ def plan(
     PruningError
         If weights cannot be pruned as asked.
     """
-    if prune is not None and prune.target_size is not None:
+    options = CompressOptions(**keywords) if options is None else options
+    if options.plan is not None:
+        raise PlanError("expected what to plan for, got a plan; give it to compress")
+    if options.prune is not None and options.prune.target_size is not None:
         raise PruningError("a target size is found by writing files; plan for a sparsity")
-    source = Path(path)
-    planner = make_planner(
-        profile=profile,
-        budget=budget,
-        codecs=codecs,
-        bounds=bounds,
-        importance=importance,
-        effort=effort,
-    )
-    pipeline = Pipeline.of(replace(planner, predict=True), threads, prune)
-    paths = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
-    keys = tensor_keys(source, paths)
+    planner = replace(options.planner() or make_planner(effort=options.effort), predict=True)
+    model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}
     roles: dict[str, RoleDecision] = {}
-    for file, names in keys.items():
-        with open_original(file) as checkpoint:
-            infos |= {names[info.name]: info for info in checkpoint.tensors}
+    shards = []
+    for shard, keys in model.keys().items():
+        shards.append(Shard(partial(open_original, model.file(shard)), _nothing, keys))
+        with shards[-1].open() as checkpoint:
+            infos |= {keys[info.name]: info for info in checkpoint.tensors}
             found = classify_all(checkpoint.tensors)
-            roles |= {names[name]: decision for name, decision in found.items()}
-    with sources_of(keys, pipeline) as opened:
-        draft, nbytes = draft_files(pipeline, planner, keys, opened)
-        pruned = _pruned(keys, opened)
+            roles |= {keys[name]: decision for name, decision in found.items()}
+    with pruned_shards(shards, options, planner) as pruned:
+        draft, nbytes = draft_shards(pruned, options, planner)
+        records = _pruned(pruned)
     settled = draft.settle(draft.most_bytes(nbytes), infos)
-    settled = replace(settled, pruned=_how(pruned.values()))
-    return Forecast(settled, infos, roles, nbytes, draft.overhead, draft.copies, pruned)
+    how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
+    settled = replace(settled, pruned="; ".join(how))
+    return PlanReport(settled, infos, roles, nbytes, draft.overhead, draft.copies, records)
 
 
-def _pruned(keys: Mapping[Path, Mapping[str, str]], opened: Opener) -> dict[str, PruningRecord]:
+def _nothing() -> NoReturn:
+    raise AssertionError("a plan writes nothing")
+
+
+def _pruned(shards: Sequence[Shard]) -> dict[str, PruningRecord]:
     """Return the records of the tensors that are pruned, by what the plan calls them."""
     found = {}
-    for path, names in keys.items():
-        with opened(path) as source:
+    for shard in shards:
+        with shard.open() as source:
             if isinstance(source, PrunedSource):
-                found.update({names[name]: record for name, record in source.planned().items()})
+                found.update({shard.keys[n]: record for n, record in source.planned().items()})
     return found
-
-
-def _how(records: Iterable[PruningRecord]) -> str:
-    """Return by what tensors are pruned; nothing if none are."""
-    return "; ".join(dict.fromkeys(f"{item.score}, {item.granularity}" for item in records))

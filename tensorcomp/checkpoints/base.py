@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -120,7 +120,7 @@ class Checkpoint(ABC):
     def close(self) -> None:
         """Release the file."""
 
-    def __enter__(self) -> Checkpoint:
+    def __enter__(self) -> Self:
         """Return self."""
         return self
 

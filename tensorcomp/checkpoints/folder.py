@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -78,28 +78,29 @@ def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
     )
 
 
-def copy_others(folder: CheckpointFolder, out_path: str | os.PathLike[str]) -> None:
-    """Copy the files that are no weights into another folder, sub-folders and all.
+def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
+    """Copy files from one folder into another, sub-folders and all.
 
     Parameters
     ----------
-    folder : CheckpointFolder
-        What `scan_folder` found.
-    out_path : str or path-like
-        The output folder; created if missing. Links become the files that they lead to.
+    source : Path
+    files : iterable of Path
+        Relative to `source`.
+    target : Path
+        Created if missing. Links become the files that they lead to.
 
     Raises
     ------
     CheckpointError
         If a file cannot be read or written.
     """
-    for file in folder.others:
-        target = Path(out_path) / file
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if target.is_symlink():
-                target.unlink()  # copying would write to where it leads, perhaps outside
-            shutil.copyfile(folder.path / file, target)
+    for file in files:
+        copied = target / file
+        with writing(copied):
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            if copied.is_symlink():
+                copied.unlink()  # copying would write to where it leads, perhaps outside
+            shutil.copyfile(source / file, copied)
 
 
 def _walk(

@@ -47,7 +47,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import Recipe, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
@@ -99,6 +99,14 @@ class Manifest:
     aliases: Mapping[str, str] = field(default_factory=dict)
     version: int = FORMAT_VERSION
     bundles: Mapping[str, TensorRecord] = field(default_factory=dict)
+
+    @functools.cached_property
+    def infos(self) -> tuple[TensorInfo, ...]:
+        """Every tensor as it is once decoded, in the source's order."""
+        return tuple(
+            TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
+            for record in self.tensors.values()
+        )
 
     @functools.cached_property
     def layout(self) -> BundleLayout:

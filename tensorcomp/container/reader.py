@@ -8,13 +8,12 @@ import mmap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import xxhash
 
 from tensorcomp._names import shown
-from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, Recipe
 from tensorcomp.checkpoints.detect import sniff
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
@@ -38,7 +37,7 @@ _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
 
 
-class CompressedFile:
+class CompressedFile(Checkpoint):
     """A compressed checkpoint, open for reading; a context manager.
 
     Parameters
@@ -62,7 +61,10 @@ class CompressedFile:
         If it is no compressed checkpoint, or contradicts itself.
     """
 
+    kind = "compressed"
+
     def __init__(self, source: Path | bytes) -> None:
+        self.path = Path() if isinstance(source, bytes) else source
         self.where = "the given bytes" if isinstance(source, bytes) else str(source)
         if isinstance(source, bytes):
             self.nbytes = len(source)
@@ -85,17 +87,26 @@ class CompressedFile:
                 path=self.where,
                 tensor=odd,
             )
+        self.tensors = self.manifest.infos
+        self.aliases = self.manifest.aliases
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
         self._decoding_bundle = threading.Lock()
 
-    @functools.cached_property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        """Every tensor as it is once decoded, in the source's order."""
-        return tuple(
-            TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
-            for record in self.manifest.tensors.values()
-        )
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's decoded bytes, flat uint8, whose digest is checked.
+
+        Raises
+        ------
+        FormatError, VerificationError
+            If the tensor is damaged.
+        """
+        parts = list(self.iter_bytes(name))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def recipe(self) -> Recipe:
+        """Return what rebuilds the original file."""
+        return self.manifest.recipe
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to be far more than it is, before anything is decoded.
@@ -230,19 +241,6 @@ class CompressedFile:
     def close(self) -> None:
         """Let go of the file; it is unmapped when the last array that views it is gone."""
         self._data = np.empty(0, np.uint8)
-
-    def __enter__(self) -> CompressedFile:
-        """Return self."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self.close()
 
 
 def default_max_bytes(nbytes: int) -> int:

@@ -1,222 +1,190 @@
-"""The main job, compress: prune → plan → bundle → write, until the file keeps its budget."""
+"""Compress a model: prune, plan, bundle, encode and write its shards, until it keeps its budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from tensorcomp._threads import Workers, available_threads
+from tensorcomp._names import shown
+from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Source
-from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS, chunk_grid
-from tensorcomp.container.writer import Output, SizeOnly, header_bytes
-from tensorcomp.errors import PruningError
+from tensorcomp.container.writer import Output, SizeOnly
+from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
-from tensorcomp.pipeline.encode_jobs import are_equal, copied_bytes
-from tensorcomp.pipeline.header_estimate import (
-    bundle_records,
-    draft_manifest,
-    likely_manifest,
-    tensor_records,
-)
-from tensorcomp.pipeline.result import Report
-from tensorcomp.pipeline.target_size import write_obeying, write_within
+from tensorcomp.pipeline.options import CompressOptions, load_plan
+from tensorcomp.pipeline.plan import draft_source
+from tensorcomp.pipeline.summary import FileResult
+from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan, check_names
-from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.checkpoint_plan import CheckpointPlan, check_names
 from tensorcomp.progress import Progress
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
 
 if TYPE_CHECKING:
     from tensorcomp.planning.allocation_problem import Draft
     from tensorcomp.planning.planner import Planner
-    from tensorcomp.selection.request import Pruning
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """How to compress: the object behind ``tensorcomp compress``.
+class Shard:
+    """One file of a model, to be opened as often as it is read and written.
 
     Parameters
     ----------
-    effort : {"balanced", "fast", "max"}
-        What size is worth in time. ``fast`` decodes fastest, ``max`` may take five times as long.
-    threads : int
-        Threads that encode, at least 1. The bytes written do not depend on it.
-    planner : Planner, optional
-        What may be lost, and where; nothing by default.
-    chunk_elements : int
-        Elements of a chunk at most: what a slice must decode, and what a thread holds.
-    prune : Pruning, optional
-        What is set to zero before anything is encoded; nothing by default.
+    open : callable
+        Returns a context manager of the file's tensors.
+    create : callable
+        Returns a context manager of the file that is written: seekable and readable.
+    keys : mapping of str to str
+        What a plan calls its tensors: each key occurs once in the model.
+    """
+
+    open: Callable[[], AbstractContextManager[Source]]
+    create: Callable[[], AbstractContextManager[Output]]
+    keys: Mapping[str, str]
+
+    @classmethod
+    def of(cls, source: Source, file: Output) -> Shard:
+        """Return the only shard of a model whose source and output are open."""
+        keys = {info.name: info.name for info in source.tensors}
+        return cls(_opened(source), lambda: nullcontext(file), keys)
+
+
+def _opened(source: Source) -> Callable[[], AbstractContextManager[Source]]:
+    return lambda: nullcontext(source)
+
+
+def compress_source(
+    source: Source,
+    file: Output,
+    options: CompressOptions | None = None,
+    progress: Progress | None = None,
+) -> FileResult:
+    """Compress an open source into an open file, as `compress_shards` does."""
+    shards, options = [Shard.of(source, file)], options or CompressOptions()
+    return compress_shards(shards, options, progress or Progress())[0]
+
+
+def compress_shards(
+    shards: Sequence[Shard],
+    options: CompressOptions,
+    progress: Progress,
+    model_bytes: int | None = None,
+) -> list[FileResult]:
+    """Compress the shards of a model, and say what became of each.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+    options : CompressOptions
+    progress : Progress
+    model_bytes : int, optional
+        Of all shards; reported where the model is a folder.
 
     Raises
     ------
-    ValueError
-        If a field is out of range.
+    PlanError
+        If the budget cannot be kept, or the plan is not for these tensors.
+    PruningError
+        If the model cannot be pruned as asked.
     """
+    plan = None if options.plan is None else _checked_plan(options, shards)
+    planner = options.planner() if plan is None else None
+    effort = options.effort or (plan or planner or _DEFAULT).effort
 
-    effort: str = "balanced"
-    threads: int = 1
-    planner: Planner | None = None
-    chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
-    prune: Pruning | None = None
+    def write(plan: CheckpointPlan | None) -> list[FileResult]:
+        if model_bytes is not None:
+            progress.begin_folder(model_bytes)
+        return [write_shard(shard, plan and plan.of(shard.keys)) for shard in pruned]
 
-    def __post_init__(self) -> None:
-        if self.effort not in EFFORTS:
-            raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {self.effort!r}")
-        if self.threads < 1:
-            raise ValueError(f"threads is at least 1; got {self.threads}")
-        if not 1 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS:
-            raise ValueError(
-                f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
+    def write_shard(shard: Shard, plan: CheckpointPlan | None) -> FileResult:
+        with shard.open() as source, shard.create() as file, Workers(options.thread_count) as pool:
+            return write_file(
+                bundled(source, plan, options.chunk_elements), file, progress, pool, effort
             )
 
-    @classmethod
-    def of(cls, planner: Planner, threads: int | None, prune: Pruning | None = None) -> Pipeline:
-        """Return the pipeline of a planner, on all available processors by default."""
-        return cls(planner.effort, threads or available_threads(), planner, prune=prune)
-
-    @classmethod
-    def asked(
-        cls, threads: int | None, prune: Pruning | None, *, effort: str | None, **asked: Any
-    ) -> Pipeline:
-        """Return the pipeline of what a user asks for, as `make_planner` takes it.
-
-        Where that is nothing it has no planner, of which the modules need not be imported either.
-        """
-        if all(value in (None, ()) for value in asked.values()):
-            return cls(effort or "balanced", threads or available_threads(), prune=prune)
-        from tensorcomp.planning.requests import make_planner
-
-        return cls.of(make_planner(effort=effort, **asked), threads, prune)
-
-    def pruned(self, source: Source) -> Source:
-        """Return a source as it is after pruning, if there is any."""
-        return source if isinstance(source, PrunedSource) else self.pruned_together([source])[0]
-
-    def pruned_together(
-        self, sources: Sequence[Source], keys: Sequence[Mapping[str, str]] | None = None
-    ) -> Sequence[Source]:
-        """Return the files of one model as they are after pruning, if there is any.
-
-        Parameters
-        ----------
-        sources : sequence of Source
-            They must stay open.
-        keys : sequence of mapping of str to str, optional
-            For each, names of its tensors that no other's has; by default their own.
-
-        Raises
-        ------
-        PruningError
-            If the model cannot be pruned as asked.
-        """
-        if self.prune is None:
-            return sources
-        if self.prune.target_size is not None and self.planner and self.planner.budget.is_size:
-            raise PruningError("a size is the target of pruning or the budget; give one of them")
-        from tensorcomp.selection.stored.select import pruned_sources  # and all scores
-
-        alone = replace(self, prune=None)
-
-        def file_size(pruned: list[PrunedSource]) -> int:
-            return sum(alone.write(source, SizeOnly()).output_bytes for source in pruned)
-
-        return pruned_sources(sources, self.prune, keys, file_size=file_size, threads=self.threads)
-
-    def plan(self, source: Source) -> CheckpointPlan:
-        """Return what is to become of each tensor, as far as samples tell.
-
-        Raises
-        ------
-        PlanError
-            If the budget cannot be kept, or a rule selects nothing.
-        PruningError
-            If the source cannot be pruned as asked.
-        """
-        source = self.pruned(source)
-        names = [info.name for info in source.tensors]
-        if self.planner is None or self.planner.is_lossless:
-            return CheckpointPlan(dict.fromkeys(names, TensorPlan()), effort=self.effort)
-        draft = self.draft(source)
-        self.planner.check_used(draft)
-        return draft.settle(draft.most_bytes(source.nbytes), names)
-
-    def draft(self, source: Source) -> Draft:
-        """Return the plan of a source as far as it does not depend on a size."""
-        assert self.planner is not None
-        from tensorcomp.planning.planner import Tensor
-
-        source = self.pruned(source)
-        manifest = draft_manifest(source, tensor_records(source), self.chunk_elements)
-
-        def tensors() -> Iterator[Tensor]:
-            for info in source.tensors:
-                grid = chunk_grid(info.dtype, info.shape, info.nbytes, self.chunk_elements)
-                record = manifest.tensors[info.name]
-                data = source.read(info.name)
-                likely = record.same_as
-                same = likely is not None and are_equal(source, likely, info.name, data)
-                array = data.view(grid.dtype).reshape(grid.shape)
-                copied = copied_bytes(source, info)
-                yield Tensor(info, record.role, array, likely if same else None, copied)
-
-        with Workers(self.threads) as workers:
-            draft = self.planner.plan(tensors(), workers, header_bytes(manifest))
-        return replace(draft, overhead=self._likely_overhead(source, draft))
-
-    def _likely_overhead(self, source: Source, draft: Draft) -> int:
-        """Return about how many bytes of a file are no tensor's."""
-        plan = draft.cheapest([info.name for info in source.tensors])
-        work = bundled(source, plan, self.chunk_elements)
-        records, bundles = tensor_records(source, work), bundle_records(work)
-        return header_bytes(likely_manifest(work, records, bundles))
-
-    def write(
-        self,
-        source: Source,
-        file: Output,
-        progress: Progress | None = None,
-        plan: CheckpointPlan | None = None,
-    ) -> Report:
-        """Compress a source into a file, and say what became of each tensor.
-
-        Parameters
-        ----------
-        source : Source
-        file : binary file
-            Seekable, readable and writable; what is in it is replaced.
-        progress : Progress, optional
-        plan : CheckpointPlan, optional
-            What is to become of each tensor; made by the planner if it is not given. One for a
-            size is corrected by what the tensors really take, until the file keeps the size.
-
-        Raises
-        ------
-        PlanError
-            If the budget cannot be kept, or the plan is not for these tensors.
-        PruningError
-            If the source cannot be pruned as asked.
-        """
-        if plan is not None and self.prune is not None and self.prune.target_size is not None:
-            raise PruningError("a target size is searched for without a plan; give a sparsity")
-        source = self.pruned(source)
-        progress = progress or Progress()
-        names = [info.name for info in source.tensors]
+    keys = [shard.keys for shard in shards]
+    with pruned_shards(shards, options, planner) as pruned:
         if plan is not None:
-            check_names(plan, names, "the plan")
-        keys = [{name: name for name in names}]
+            return write_with_plan(plan, keys, write)
+        if planner is None or planner.is_lossless:
+            return write(None)
+        draft, nbytes = draft_shards(pruned, options, planner)
+        return write_to_budget(draft, draft.most_bytes(nbytes), keys, write)
 
-        def write(plan: CheckpointPlan | None) -> list[Report]:
-            work = bundled(source, plan, self.chunk_elements)
-            with Workers(self.threads) as workers:
-                return [write_file(work, file, progress, workers, self.effort)]
 
-        if plan is not None:
-            return write_obeying(plan, keys, write)[0]
-        if self.planner is None or self.planner.is_lossless:
-            return write(None)[0]
-        draft = self.draft(source)
-        self.planner.check_used(draft)
-        return write_within(draft, draft.most_bytes(source.nbytes), keys, write)[0]
+_DEFAULT = CheckpointPlan({})
+
+
+def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> CheckpointPlan:
+    """Return the plan that is given, which must be for these tensors."""
+    assert options.plan is not None
+    plan = load_plan(options.plan)
+    if plan.pruned and options.prune is None:
+        raise PlanError(
+            f"the plan is for weights that are pruned first, by {shown(plan.pruned)}: prune "
+            "them as for the plan (--prune …), or make a plan without"
+        )
+    check_names(plan, [key for shard in shards for key in shard.keys.values()], "the plan")
+    return plan
+
+
+@contextlib.contextmanager
+def pruned_shards(
+    shards: Sequence[Shard], options: CompressOptions, planner: Planner | None
+) -> Iterator[Sequence[Shard]]:
+    """Yield shards whose tensors are read as they are after pruning.
+
+    All of them stay open then: a model is pruned as a whole.
+
+    Raises
+    ------
+    PruningError
+        If the model cannot be pruned as asked.
+    """
+    if options.prune is None:
+        yield shards
+        return
+    if options.prune.target_size is not None and planner and planner.budget.is_size:
+        raise PruningError("a size is the target of pruning or the budget; give one of them")
+    from tensorcomp.selection.stored.select import pruned_sources  # and all scores
+
+    alone = replace(options, prune=None)
+
+    def file_size(sources: Sequence[Source]) -> int:
+        return sum(compress_source(s, SizeOnly(), alone).output_bytes for s in sources)
+
+    with contextlib.ExitStack() as stack:
+        sources = [stack.enter_context(shard.open()) for shard in shards]
+        keys = [shard.keys for shard in shards]
+        pruned = pruned_sources(
+            sources, options.prune, keys, file_size=file_size, threads=options.thread_count
+        )
+        yield [
+            replace(shard, open=_opened(source))
+            for shard, source in zip(shards, pruned, strict=True)
+        ]
+
+
+def draft_shards(
+    shards: Sequence[Shard], options: CompressOptions, planner: Planner
+) -> tuple[Draft, int]:
+    """Return what planning the shards together leaves to decide, and their bytes.
+
+    Raises
+    ------
+    PlanError
+        If what was asked for is not for these tensors.
+    """
+    drafts, nbytes = [], 0
+    for shard in shards:
+        with shard.open() as source:
+            drafts.append(draft_source(source, planner, options).renamed(shard.keys))
+            nbytes += source.nbytes
+    draft = functools.reduce(operator.add, drafts)
+    planner.check_used(draft)
+    return draft, nbytes

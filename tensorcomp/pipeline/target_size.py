@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensorcomp.codecs.tree import Node
+from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import InfeasibleBudgetError
-from tensorcomp.pipeline.result import Report, TensorReport
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 
@@ -21,12 +22,12 @@ _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
 _ROOM = 0.998
 
-Write: TypeAlias = "Callable[[CheckpointPlan], list[Report]]"
+Write: TypeAlias = "Callable[[CheckpointPlan], list[FileResult]]"
 
 
-def write_within(
+def write_to_budget(
     draft: Draft, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
-) -> list[Report]:
+) -> list[FileResult]:
     """Settle a draft and write its files, again and again until they keep a size.
 
     Parameters
@@ -37,11 +38,11 @@ def write_within(
     keys : sequence of mapping of str to str
         For each file, what the draft calls its tensors, as they stand in it.
     write : callable
-        Writes all files under a plan, in place of what it wrote before, and reports on each.
+        Writes all files under a plan, in place of what it wrote before, and results on each.
 
     Returns
     -------
-    list of Report
+    list of FileResult
         Of what is written in the end.
 
     Raises
@@ -58,37 +59,35 @@ def write_within(
         before, trees = trees, [plan.tensors[key].tree for key in order]
         if trees == before:
             break  # nothing that could use what is left
-        reports, last = write(plan), plan
-        written = _by_key(reports, keys)
-        sizes = {key: item.nbytes for key, item in written.items()}
-        total = sum(report.output_bytes for report in reports)
+        results, last = write(plan), plan
+        written = list(_by_key(results, keys))
+        sizes = {key: result.stored(record) for key, result, record in written}
+        total = sum(result.output_bytes for result in results)
         if most is None or _CLOSE * most <= total <= most:
-            return reports
+            return results
         if total <= most:
             best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
-        refused = [key for key, item in written.items() if not item.coded]
+        refused = [key for key, result, record in written if record.name in result.refused]
         draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
         least = min(least, total)
     if best is None:
         assert most is not None
         raise draft.impossible(least, most)
-    return reports if last is best[1] else write(best[1])
+    return results if last is best[1] else write(best[1])
 
 
 def _by_key(
-    reports: Sequence[Report], keys: Sequence[Mapping[str, str]]
-) -> dict[str, TensorReport]:
-    """Return what became of each tensor, by what the plan calls it."""
-    return {
-        names[item.record.name]: item
-        for names, report in zip(keys, reports, strict=True)
-        for item in report.tensors
-    }
+    results: Sequence[FileResult], keys: Sequence[Mapping[str, str]]
+) -> Iterator[tuple[str, FileResult, TensorRecord]]:
+    """Yield what the plan calls each tensor, the result of its file, and its record."""
+    for names, result in zip(keys, results, strict=True):
+        for name, record in result.manifest.tensors.items():
+            yield names[name], result, record
 
 
-def write_obeying(
+def write_with_plan(
     plan: CheckpointPlan, keys: Sequence[Mapping[str, str]], write: Write
-) -> list[Report]:
+) -> list[FileResult]:
     """Write the files of a plan that is given; should they exceed its size, all steps grow alike.
 
     Parameters
@@ -96,7 +95,7 @@ def write_obeying(
     plan : CheckpointPlan
         Its budget counts if it is a size. Tensors with a bound keep their steps.
     keys, write
-        As for `write_within`.
+        As for `write_to_budget`.
 
     Raises
     ------
@@ -104,15 +103,13 @@ def write_obeying(
         If the size cannot be kept.
     """
     for _ in range(_PASSES):
-        reports = write(plan)
-        total = sum(report.output_bytes for report in reports)
-        elements = {
-            key: math.prod(item.record.shape) for key, item in _by_key(reports, keys).items()
-        }
-        input_bytes = sum(report.input_bytes for report in reports)
+        results = write(plan)
+        total = sum(result.output_bytes for result in results)
+        elements = {key: math.prod(record.shape) for key, _, record in _by_key(results, keys)}
+        input_bytes = sum(result.input_bytes for result in results)
         most = plan.budget.size(input_bytes, sum(elements.values()))
         if most is None or total <= most:
-            return reports
+            return results
         movable = {key for key, tensor in plan.tensors.items() if _may_grow(tensor)}
         if not movable:
             break

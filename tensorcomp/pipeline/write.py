@@ -25,7 +25,7 @@ from tensorcomp.pipeline.header_estimate import (
     likely_manifest,
     tensor_records,
 )
-from tensorcomp.pipeline.result import Report, report_of
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.written_blob import WrittenBlob
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.progress import Progress
@@ -37,7 +37,7 @@ _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 
 def write_file(
     source: BundledSource, file: Output, progress: Progress, workers: Workers, effort: str
-) -> Report:
+) -> FileResult:
     """Compress a source into a file, and say what became of each tensor.
 
     Parameters
@@ -136,7 +136,7 @@ class _WrittenFile:
         if not coded:
             self._refused.add(name)
 
-    def finish(self) -> Report:
+    def finish(self) -> FileResult:
         """Write the header."""
         manifest = replace(
             self._draft,
@@ -144,7 +144,7 @@ class _WrittenFile:
             tensors=self._tensors,
             bundles=self._bundles,
         )
-        return report_of(manifest, self._sizes, self.writer.finish(manifest), self._refused)
+        return FileResult(manifest, self._sizes, self.writer.finish(manifest), self._refused)
 
 
 def _kept(blob: WrittenBlob, job: Job, workers: Workers, effort: str) -> WrittenBlob:

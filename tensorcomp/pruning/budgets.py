@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tensorcomp.api.save import MemorySource, save
+from tensorcomp.api.save import save
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.weights import ModelWeights

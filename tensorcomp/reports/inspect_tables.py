@@ -17,7 +17,7 @@ from tensorcomp._formatting import (
     snr_text,
 )
 from tensorcomp._tables import Column, Table, Value, fold
-from tensorcomp.api.inspect import Summary, TensorRow
+from tensorcomp.pipeline.summary import CheckpointSummary, TensorSummary
 from tensorcomp.reports.pruning import pruning_json, share_text, tensor_pruning_json
 
 GAP = (
@@ -27,16 +27,16 @@ GAP = (
 _REASONS = 3  # listed for one tree
 
 
-def _shape(row: TensorRow) -> str:
+def _shape(row: TensorSummary) -> str:
     return shape_text(row.shape)
 
 
-def _named(row: TensorRow) -> str:
+def _named(row: TensorSummary) -> str:
     same = "" if row.same_as is None else f"\n  = {printable(row.same_as)}"
     return printable(row.name) + same
 
 
-def _why(row: TensorRow) -> str:
+def _why(row: TensorSummary) -> str:
     role = f"{row.role}: {row.role_why}" if row.role_why else ""
     return printable("; ".join(filter(None, (row.why, role))))
 
@@ -48,11 +48,11 @@ _SIZES = (
 )
 
 
-def tensor_table(summary: Summary) -> Table:
+def tensor_table(summary: CheckpointSummary) -> Table:
     """Return a table of all tensors."""
     numbers = _numbered(summary.tensors)
 
-    def number(row: TensorRow) -> str:
+    def number(row: TensorSummary) -> str:
         return "=" if row.same_as is not None else str(numbers.get(_family(row.tree), "-"))
 
     columns = (
@@ -75,14 +75,14 @@ def tensor_table(summary: Summary) -> Table:
     return Table(columns, summary.tensors)
 
 
-def tensor_legend(summary: Summary, width: int | None) -> Iterator[str]:
+def tensor_legend(summary: CheckpointSummary, width: int | None) -> Iterator[str]:
     """Yield lines that explain the table of all tensors, as it is shown in `width` columns."""
     if width is not None and not tensor_table(summary).fits(width):
         yield from _trees_legend(summary.tensors, width)
         yield from _roles_legend(summary.tensors, width)
 
 
-def totals(summary: Summary) -> str:
+def totals(summary: CheckpointSummary) -> str:
     """Return sizes, ratio and rate in one line."""
     tensors = counted(len(summary.tensors), "tensor")
     bits = summary.bits_per_weight
@@ -97,7 +97,7 @@ def totals(summary: Summary) -> str:
     )
 
 
-def cost_table(summary: Summary, most: int = 8) -> Table:
+def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
     """Return a table of the tensors that take most bytes, and of all others together."""
     costly = sorted(summary.tensors, key=lambda row: -row.stored)
     shown = [row for row in costly[:most] if row.stored]
@@ -120,7 +120,7 @@ def cost_table(summary: Summary, most: int = 8) -> Table:
     return Table(columns, shown, total if shown else {})
 
 
-def summary_json(summary: Summary) -> dict[str, Any]:
+def summary_json(summary: CheckpointSummary) -> dict[str, Any]:
     """Return a summary as JSON values; the keys are part of the command line's interface.
 
     Returns
@@ -146,7 +146,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _row_json(row: TensorRow) -> dict[str, Any]:
+def _row_json(row: TensorSummary) -> dict[str, Any]:
     return {
         "name": row.name,
         "shape": list(row.shape),
@@ -169,21 +169,21 @@ def _family(tree: str | None) -> str:
     return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
 
 
-def _numbered(rows: Iterable[TensorRow]) -> dict[str, int]:
+def _numbered(rows: Iterable[TensorSummary]) -> dict[str, int]:
     trees = dict.fromkeys(_family(row.tree) for row in rows if row.tree is not None)
     return {tree: number for number, tree in enumerate(trees, 1)}
 
 
 def _grouped(
-    rows: Iterable[TensorRow], key: Callable[[TensorRow], str]
-) -> dict[str, list[TensorRow]]:
-    groups: dict[str, list[TensorRow]] = {}
+    rows: Iterable[TensorSummary], key: Callable[[TensorSummary], str]
+) -> dict[str, list[TensorSummary]]:
+    groups: dict[str, list[TensorSummary]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
 
 
-def _trees_legend(rows: Iterable[TensorRow], width: int) -> Iterator[str]:
+def _trees_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
     trees = _grouped((row for row in rows if row.tree is not None), lambda row: _family(row.tree))
     if trees:
         yield "Trees"
@@ -198,7 +198,7 @@ def _trees_legend(rows: Iterable[TensorRow], width: int) -> Iterator[str]:
         yield ""
 
 
-def _roles_legend(rows: Iterable[TensorRow], width: int) -> Iterator[str]:
+def _roles_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
     roles = _grouped((row for row in rows if row.role_why), lambda row: row.role)
     if roles:
         yield "Roles"

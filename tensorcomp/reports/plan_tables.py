@@ -20,10 +20,10 @@ from tensorcomp.planning.checkpoint_plan import LOSSLESS
 from tensorcomp.reports.pruning import share_text
 
 if TYPE_CHECKING:
-    from tensorcomp.api.plan import Forecast
+    from tensorcomp.api.plan import PlanReport
 
 
-def plan_table(forecast: Forecast) -> Table:
+def plan_table(forecast: PlanReport) -> Table:
     """Return a table of what is to become of each tensor."""
     infos, plans = forecast.infos, forecast.plan.tensors
 
@@ -56,7 +56,7 @@ def plan_table(forecast: Forecast) -> Table:
     return Table(columns, list(infos))
 
 
-def plan_totals(forecast: Forecast) -> str:
+def plan_totals(forecast: PlanReport) -> str:
     """Return the predicted size, ratio and rate in one line."""
     size, weights = forecast.output_bytes, forecast.weights
     rate = f", {bits_text(8 * size / weights)} bits per weight" if weights else ""

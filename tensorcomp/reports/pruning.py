@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp._formatting import percent, printable, snr_text
-from tensorcomp.api.inspect import Summary, TensorRow
+from tensorcomp.pipeline.summary import CheckpointSummary, TensorSummary
 
 if TYPE_CHECKING:
-    from tensorcomp.api.plan import Forecast
+    from tensorcomp.api.plan import PlanReport
     from tensorcomp.container.records import PruningRecord
 
 _SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
 
 
-def pruning_json(summary: Summary) -> dict[str, Any] | None:
+def pruning_json(summary: CheckpointSummary) -> dict[str, Any] | None:
     """Return the figures of all pruned tensors as JSON values; None if none was selected.
 
     Returns
@@ -38,7 +38,7 @@ def pruning_json(summary: Summary) -> dict[str, Any] | None:
     }
 
 
-def tensor_pruning_json(row: TensorRow) -> dict[str, Any]:
+def tensor_pruning_json(row: TensorSummary) -> dict[str, Any]:
     """Return how one pruned tensor was pruned as JSON values."""
     record = row.pruned
     assert record is not None
@@ -51,7 +51,7 @@ def tensor_pruning_json(row: TensorRow) -> dict[str, Any]:
     }
 
 
-def pruning_line(summary: Summary) -> list[str]:
+def pruning_line(summary: CheckpointSummary) -> list[str]:
     """Return a line that says what was pruned and what that alone cost; none if nothing was."""
     found = pruning_json(summary)
     if found is None:
@@ -66,7 +66,7 @@ def pruning_line(summary: Summary) -> list[str]:
     return [f"{_what(found)}, {cost}"]
 
 
-def planned_line(forecast: Forecast) -> list[str]:
+def planned_line(forecast: PlanReport) -> list[str]:
     """Return a line that says what a plan is to prune; none if nothing."""
     records = [
         (record, math.prod(forecast.infos[name].shape)) for name, record in forecast.pruned.items()
@@ -81,7 +81,7 @@ def share_text(record: PruningRecord | None, weights: int) -> str | None:
     return None if record is None or not weights else percent(record.count / weights)
 
 
-def _kept_snr_db(row: TensorRow, record: PruningRecord) -> float | None:
+def _kept_snr_db(row: TensorSummary, record: PruningRecord) -> float | None:
     """Return what the SNR of a tensor's weights that are not pruned is at least; None if exact.
 
     Their error is what the whole error has beyond that of pruning; where it is too small to be told

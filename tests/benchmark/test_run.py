@@ -57,10 +57,10 @@ def test_a_strategy_counts_what_the_file_holds(model, tmp_path):
     row = only(bench(model, strategies=[UNIFORM]))
     limit = bench(model, strategies=[]).limit
     done = compress(model, tmp_path / "out.tc.safetensors", codecs=["all=raw"])
-    assert done.reports  # every byte of the blobs but those of the two matrices is lossless
-    blobs = compress(model, tmp_path / "x.tc.safetensors").reports[Path(model.name)].tensors
-    others = [blob for blob in blobs if blob.record.role not in ("attention.q", "mlp")]
-    assert limit.other_bytes == sum(blob.nbytes for blob in others)
+    assert done.files  # every byte of the blobs but those of the two matrices is lossless
+    blobs = compress(model, tmp_path / "x.tc.safetensors").summary.tensors
+    others = [blob for blob in blobs if blob.role not in ("attention.q", "mlp")]
+    assert limit.other_bytes == sum(blob.stored for blob in others)
     assert row.bits == pytest.approx(8 * row.stored / limit.all_weights)
 
 
@@ -253,7 +253,7 @@ def test_a_tensor_of_several_chunks_is_counted_as_the_file_holds_it(tmp_path):
     array = np.random.default_rng(8).normal(0, 1, (3000, 1000)).astype(np.float32)
     model = written(tmp_path, {"a.weight": array})
     report = compress(model, tmp_path / "x.tc.safetensors", codecs=["all=kmeans(16)"])
-    (tensor,) = report.reports[Path(model.name)].tensors
+    (tensor,) = report.summary.tensors
     grid = chunk_grid("F32", array.shape, array.nbytes)
     assert grid.count > 1
     with open_checkpoint(model) as checkpoint:

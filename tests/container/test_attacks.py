@@ -29,9 +29,10 @@ from tampering import (
 
 import tensorcomp
 from tensorcomp._zstd_frames import compress
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 
 REFUSED = (CheckpointError, FormatError, VerificationError)
 
@@ -264,7 +265,8 @@ def in_chunks() -> bytes:
     """Return a file with a tensor, ``weights``, of two chunks."""
     file = io.BytesIO()
     weights = np.random.default_rng(5).standard_normal((40, 50)).astype(np.float32)
-    Pipeline(chunk_elements=1000).write(MemorySource({"weights": weights}), file)
+    source = MemorySource({"weights": weights})
+    compress_source(source, file, CompressOptions(chunk_elements=1000))
     return file.getvalue()
 
 

@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from tampering import with_blob, with_manifest
 
 import tensorcomp
-from tensorcomp.api.save import MemorySource
 from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.container.bundles import ROW
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import TensorBlob
 from tensorcomp.errors import FormatError, VerificationError
 from tensorcomp.io.memory_file import MemoryFile
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.progress import Progress
 from tensorcomp.pruning import Pruning
@@ -95,15 +96,15 @@ def test_any_tensors_come_back_and_their_shares_add_up(
         for i, shape in enumerate(shapes)
     }
     out = MemoryFile(1)
-    pipeline = Pipeline(threads=threads, chunk_elements=chunk_elements)
-    report = pipeline.write(MemorySource(tensors), out)
+    options = CompressOptions(threads=threads, chunk_elements=chunk_elements)
+    report = compress_source(MemorySource(tensors), out, options)
     data = out.to_bytes()
     assert_same(tensorcomp.load(data, threads=threads), tensors)
     with CompressedFile(data) as file:
         shares = {name: file.blob_bytes(name) for name in tensors}
         held = sum(stop - begin for begin, stop in file._header.offsets.values())
         assert sum(shares.values()) == held
-        assert {item.record.name: item.nbytes for item in report.tensors} == shares
+        assert {item.name: item.stored for item in report.summary().tensors} == shares
         for name in tensors:
             assert b"".join(file.iter_bytes(name)) == tensors[name].tobytes()
 
@@ -299,7 +300,7 @@ def test_progress_counts_the_tensors_and_not_the_bundles() -> None:
     tensors = vectors(20) | {"big": noise((90, 80), np.float32, 1)}
     tensors["equal"] = tensors["v.4"].copy()
     counting = Counting()
-    Pipeline(threads=2).write(MemorySource(tensors), MemoryFile(1), counting)
+    compress_source(MemorySource(tensors), MemoryFile(1), CompressOptions(threads=2), counting)
     assert counting.told == {name: array.nbytes for name, array in tensors.items()}
 
 
@@ -323,6 +324,6 @@ def test_torch_takes_bundled_tensors() -> None:
 def test_infos_of_a_source_are_not_touched() -> None:
     source = MemorySource(vectors(20))
     before = source.tensors
-    Pipeline().write(source, MemoryFile(1))
+    compress_source(source, MemoryFile(1))
     assert source.tensors == before
     assert all(isinstance(info, TensorInfo) for info in before)

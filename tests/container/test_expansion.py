@@ -8,7 +8,7 @@ import pytest
 import tensorcomp
 from tensorcomp.checkpoints.base import Recipe, TensorInfo
 from tensorcomp.errors import FormatError
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
 
 
 class Zeros:
@@ -28,7 +28,7 @@ class Zeros:
 @pytest.fixture(scope="module")
 def bomb():
     file = io.BytesIO()
-    Pipeline().write(Zeros(), file)
+    compress_source(Zeros(), file)
     return file.getvalue()
 
 

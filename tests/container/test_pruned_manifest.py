@@ -137,5 +137,5 @@ def test_a_damaged_record_is_refused(tmp_path: Path, pruned: object) -> None:
         value["tensors"][UP]["pruned"] = pruned
 
     done.write_bytes(with_manifest(done.read_bytes(), change))
-    with pytest.raises(tensorcomp.FormatError):
+    with pytest.raises(tensorcomp.errors.FormatError):
         CompressedFile(done)

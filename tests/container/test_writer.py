@@ -19,12 +19,12 @@ import pytest
 from tampering import sample_tensors
 
 import tensorcomp
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.container import writer
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io import atomic
 from tensorcomp.io.atomic import atomic_file
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
 from tensorcomp.progress import Progress
 
 OLD = b"what was there before"
@@ -105,11 +105,11 @@ def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(writer, "_MARGIN", margin)
         monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
         whole = io.BytesIO()
-        Pipeline().write(MemorySource(tensors), whole)
+        compress_source(MemorySource(tensors), whole)
         for room in range(0, size + 600, 331):
             file = FullFile(room)
             try:
-                Pipeline().write(MemorySource(tensors), file)
+                compress_source(MemorySource(tensors), file)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
@@ -258,7 +258,7 @@ def test_short_reads_and_writes_are_gone_on_with(
     tensors = sample_tensors()
     path = tmp_path / "out"
     with Halting(path, "w+b") as file:
-        Pipeline().write(MemorySource(tensors), file)  # type: ignore[arg-type]
+        compress_source(MemorySource(tensors), file)  # type: ignore[arg-type]
     loaded = tensorcomp.load_file(path)
     assert all(loaded[name].tobytes() == array.tobytes() for name, array in tensors.items())
 
@@ -270,7 +270,7 @@ def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
     moved = []
     move, writer._move = writer._move, lambda *args: moved.append(args)
     try:
-        Pipeline().write(source, file)
+        compress_source(source, file)
     finally:
         writer._move = move
     assert not moved

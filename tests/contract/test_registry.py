@@ -137,7 +137,8 @@ encode.plan_lossless = lambda *_: Plan(parse_tree("flip"), "a test")
 Path({str(path)!r}).write_bytes(save({{"x": np.arange(9)}}))
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    from tensorcomp import FormatError, load_file
+    from tensorcomp import load_file
+    from tensorcomp.errors import FormatError
 
     np.testing.assert_array_equal(load_file(path)["x"], np.arange(9))
     codec_class.cache_clear()

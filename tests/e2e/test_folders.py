@@ -52,7 +52,7 @@ def test_a_folder_comes_back_in_every_byte(folder: Path, tmp_path: Path) -> None
     before = files_of(folder)
     done = tensorcomp.compress(folder)
     assert done.path == folder.with_name("model.tc")
-    assert len(done.reports) == 3
+    assert len(done.files) == 3
     inside = files_of(done.path)
     assert len(inside) == len(before)
     assert inside["config.json"] == before["config.json"]
@@ -80,7 +80,7 @@ def test_an_existing_folder_is_replaced_only_on_demand(folder: Path) -> None:
     whole = files_of(done.path)
     (done.path / "config.json").write_text("old")
     before = files_of(done.path)
-    with pytest.raises(tensorcomp.CheckpointError, match="exists already"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match="exists already"):
         tensorcomp.compress(folder)
     assert files_of(done.path) == before
     tensorcomp.compress(folder, force=True)
@@ -99,10 +99,10 @@ def test_a_folder_that_holds_anything_else_is_never_replaced(
         else:
             (out / stray).write_text("precious")
     before = {out: files_of(out) for out in (packed, restored)}
-    with pytest.raises(tensorcomp.CheckpointError, match=f"holds '?{stray}.*would be lost"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match=f"holds '?{stray}.*would be lost"):
         tensorcomp.compress(folder, packed, force=True)
     source = tensorcomp.compress(folder, tmp_path / "other").path
-    with pytest.raises(tensorcomp.CheckpointError, match=f"holds '?{stray}.*would be lost"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match=f"holds '?{stray}.*would be lost"):
         tensorcomp.decompress(source, restored, force=True)
     assert before == {out: files_of(out) for out in (packed, restored)}
     assert not list(tmp_path.glob(".*"))
@@ -115,7 +115,7 @@ def test_what_appears_in_a_folder_meanwhile_is_kept(folder: Path, tmp_path: Path
         def advance(self, name: str, nbytes: int) -> None:
             (out / "late").write_text("precious")
 
-    with pytest.raises(tensorcomp.CheckpointError, match=r"holds '?late"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match=r"holds '?late"):
         tensorcomp.compress(folder, force=True, progress=Adds())
     assert (out / "late").read_text() == "precious"
     assert not list(tmp_path.glob(".*"))
@@ -124,13 +124,13 @@ def test_what_appears_in_a_folder_meanwhile_is_kept(folder: Path, tmp_path: Path
 def test_no_output_holds_its_input_or_lies_in_it(folder: Path, tmp_path: Path) -> None:
     before = files_of(tmp_path)
     for out in (tmp_path, folder, folder / "inside"):
-        with pytest.raises(tensorcomp.CheckpointError, match="the input folder"):
+        with pytest.raises(tensorcomp.errors.CheckpointError, match="the input folder"):
             tensorcomp.compress(folder, out, force=True)
     assert files_of(tmp_path) == before
     packed = tensorcomp.compress(folder).path
     before = files_of(tmp_path)
     for out in (tmp_path, packed, packed / "inside"):
-        with pytest.raises(tensorcomp.CheckpointError, match="the input folder"):
+        with pytest.raises(tensorcomp.errors.CheckpointError, match="the input folder"):
             tensorcomp.decompress(packed, out, force=True)
     assert files_of(tmp_path) == before
 
@@ -141,7 +141,7 @@ def test_two_runs_into_one_folder_do_not_disturb_each_other(folder: Path, tmp_pa
     class Second(tensorcomp.Progress):
         def advance(self, name: str, nbytes: int) -> None:
             if not errors:
-                with pytest.raises(tensorcomp.CheckpointError) as caught:
+                with pytest.raises(tensorcomp.errors.CheckpointError) as caught:
                     tensorcomp.compress(folder, force=True)
                 errors.append(str(caught.value))
 
@@ -197,7 +197,7 @@ tensorcomp.compress(sys.argv[1], progress=Killed())
 
 @contextmanager
 def _refused(wanted: str) -> Iterator[None]:
-    with pytest.raises(tensorcomp.CheckpointError, match=wanted):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match=wanted):
         yield
 
 
@@ -225,7 +225,7 @@ def test_damage_in_one_file_is_reported_with_its_name(folder: Path) -> None:
     failed = [check for check in tensorcomp.verify(done.path) if check.error]
     assert len(failed) == 1
     assert failed[0].file == path
-    with pytest.raises(tensorcomp.FormatError, match=path.name):
+    with pytest.raises(tensorcomp.errors.FormatError, match=path.name):
         tensorcomp.decompress(done.path, folder.with_name("again"))
     assert not folder.with_name("again").exists()
 

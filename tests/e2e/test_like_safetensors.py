@@ -58,7 +58,7 @@ def test_threads_share_chunks_of_all_sizes(threads: int) -> None:
 
     damaged = bytearray(data)
     damaged[-100] ^= 1
-    with pytest.raises(tensorcomp.FormatError, match="checksum of chunk 2 is wrong"):
+    with pytest.raises(tensorcomp.errors.FormatError, match="checksum of chunk 2 is wrong"):
         tensorcomp.load(bytes(damaged), threads=threads)
 
 
@@ -107,7 +107,7 @@ def _same(found: Any, wanted: Any) -> None:
 def test_a_missing_tensor_is_named(both: tuple[Path, Path]) -> None:
     with tensorcomp.safe_open(both[1]) as file:
         for call in (file.get_tensor, file.get_slice):
-            with pytest.raises(tensorcomp.FormatError, match="has no tensor 'nonesuch'"):
+            with pytest.raises(tensorcomp.errors.FormatError, match="has no tensor 'nonesuch'"):
                 call("nonesuch")
 
 
@@ -155,7 +155,7 @@ def test_what_is_no_tensor_is_refused() -> None:
     ):
         with pytest.raises(TypeError, match=wanted):
             tensorcomp.save({"x": value})
-    with pytest.raises(tensorcomp.CheckpointError, match="__metadata__"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match="__metadata__"):
         tensorcomp.save({"__metadata__": np.zeros(2)})
 
 

@@ -269,7 +269,7 @@ def test_nasty_arrays_keep_every_bound() -> None:
         for chunk in (700, 1 << 20):
             data, report = write(tensors, budget=budget, chunk_elements=chunk)
             check(data, tensors, budget)
-            assert all(item.why or item.record.same_as for item in report.tensors)
+            assert all(item.why or item.same_as for item in report.summary().tensors)
 
 
 def outlier() -> np.ndarray:
@@ -367,7 +367,7 @@ def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree() -> None:
         data, report = write({"x": array}, chunk_elements=chunk, **asked)
         assert check(data, {"x": array}) == {}
         assert why(report, "x").startswith(words)
-        assert not report.tensors[0].tree.startswith(tree.split("(")[0])
+        assert not report.summary().tensors[0].tree.startswith(tree.split("(")[0])
 
 
 def test_bfloat16_that_is_asked_for_too_much_goes_lossless() -> None:
@@ -410,7 +410,7 @@ def test_equal_tensors_are_stored_once() -> None:
     for budget in (Budget(min_snr=30), Budget(bits_per_weight=4), Budget(target_ratio=10)):
         data, report = write(tensors, budget=budget)
         check(data, tensors, budget)
-        same = {item.record.name: item.record.same_as for item in report.tensors}
+        same = {item.name: item.same_as for item in report.summary().tensors}
         assert same["b"] == "a"
         most = budget.size(report.input_bytes, 480_000)
         if most is not None:

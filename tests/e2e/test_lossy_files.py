@@ -89,8 +89,8 @@ def test_zeros_with_a_sign_are_equal(tmp_path: Path) -> None:
     signs = np.where(weights(80, 90) < 0, -0.0, 1.0).astype(np.float32)
     path = write_safetensors(tmp_path / "x.safetensors", {"w": signs})
     done = tensorcomp.compress(path, codecs=["w=uniform(1.0)"])
-    (report,) = done.reports.values()
-    assert report.tensors[0].record.rel_l2 == 0
+    (report,) = done.files.values()
+    assert report.summary().tensors[0].rel_l2 == 0
     assert errors_of(done.path, path) == []
     restored = tensorcomp.load_file(done.path)["w"]
     assert (restored == signs).all()
@@ -135,11 +135,11 @@ def test_a_saved_plan_is_obeyed(source: Path, tmp_path: Path, budget: Budget) ->
     assert list(value["tensors"]) == list(model())
     done = tensorcomp.compress(source, plan=tmp_path / "plan.json")
     check(done.path.read_bytes(), model(), budget)
-    (report,) = done.reports.values()
-    for item in report.tensors:
-        wanted = value["tensors"][item.record.name]
+    (report,) = done.files.values()
+    for item in report.summary().tensors:
+        wanted = value["tensors"][item.name]
         if wanted["tree"] == "lossless":
-            assert item.record.rel_l2 == 0
+            assert item.rel_l2 == 0
         else:
             assert item.tree.split("(")[0] == wanted["tree"].split("(")[0]
     most = budget.size(report.input_bytes, sum(array.size for array in model().values()))
@@ -152,13 +152,13 @@ def test_predictions_are_near_what_comes(source: Path) -> None:
     forecast = make_plan(source, budget=budget)
     done = tensorcomp.compress(source, budget=budget)
     assert forecast.output_bytes == pytest.approx(done.path.stat().st_size, rel=0.05)
-    (report,) = done.reports.values()
-    for item in report.tensors:
-        if item.record.rel_l2:
-            predicted = forecast.plan.tensors[item.record.name].rel_l2
-            assert predicted == pytest.approx(item.record.rel_l2, rel=0.03)
-            size = forecast.predicted_bytes(item.record.name)
-            assert size == pytest.approx(item.nbytes, rel=0.05)
+    (report,) = done.files.values()
+    for item in report.summary().tensors:
+        if item.rel_l2:
+            predicted = forecast.plan.tensors[item.name].rel_l2
+            assert predicted == pytest.approx(item.rel_l2, rel=0.03)
+            size = forecast.predicted_bytes(item.name)
+            assert size == pytest.approx(item.stored, rel=0.05)
 
 
 def test_an_edited_plan_is_obeyed(source: Path, tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_an_edited_plan_is_obeyed(source: Path, tmp_path: Path) -> None:
     tensors["layers.0.mlp.up_proj.bias"]["tree"] = "uniform(0.01)"  # protected, but asked for
     path.write_text(json.dumps(value))
     done = tensorcomp.compress(source, plan=path)
-    (report,) = done.reports.values()
-    found = {item.record.name: item for item in report.tensors}
+    (report,) = done.files.values()
+    found = {item.name: item for item in report.summary().tensors}
     assert found["layers.0.mlp.up_proj.weight"].tree.startswith("affine")
-    assert found["layers.0.mlp.up_proj.weight"].record.bound == {}
-    assert found["layers.0.self_attn.q_proj.weight"].record.bound == {"max_rel_l2": 0.2}
-    assert found["layers.0.mlp.zeros.weight"].record.rel_l2 == 0
-    assert found["layers.0.mlp.up_proj.bias"].record.rel_l2 > 0
+    assert found["layers.0.mlp.up_proj.weight"].bound == {}
+    assert found["layers.0.self_attn.q_proj.weight"].bound == {"max_rel_l2": 0.2}
+    assert found["layers.0.mlp.zeros.weight"].rel_l2 == 0
+    assert found["layers.0.mlp.up_proj.bias"].rel_l2 > 0
     assert errors_of(done.path, source) == []
 
 
@@ -279,9 +279,9 @@ def test_tensors_of_one_name_have_plans_of_their_own(folder: Path, tmp_path: Pat
     done = tensorcomp.compress(folder, plan=tmp_path / "plan.json")
     trees = {
         path.as_posix(): item.tree.split("(")[0]
-        for path, report in done.reports.items()
-        for item in report.tensors
-        if item.record.name == name
+        for path, report in done.files.items()
+        for item in report.summary().tensors
+        if item.name == name
     }
     assert trees == {
         "model-00001-of-00002.safetensors": "affine",
@@ -303,10 +303,10 @@ def test_bounds_hold_in_every_file_of_a_folder(folder: Path) -> None:
 def test_a_rule_may_be_for_one_shard_only(folder: Path) -> None:
     done = tensorcomp.compress(folder, codecs=["extra.*=affine(4)"])
     lossy = {
-        (path.as_posix(), item.record.name)
-        for path, report in done.reports.items()
-        for item in report.tensors
-        if item.record.rel_l2
+        (path.as_posix(), item.name)
+        for path, report in done.files.items()
+        for item in report.summary().tensors
+        if item.rel_l2
     }
     assert lossy == {("other/model.safetensors", "extra.mlp.weight")}
     with pytest.raises(PlanError, match="selected by nowhere"):

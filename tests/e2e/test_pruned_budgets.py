@@ -81,8 +81,8 @@ def test_a_tree_that_moves_zeros_is_put_under_a_mask(source: Path, tree: str) ->
     for name, zeros in dropped(model(), 0.5).items():
         assert not loaded[name].astype(np.float64)[zeros].any()
         assert np.count_nonzero(loaded[name] == 0) == np.count_nonzero(zeros)
-    (report,) = done.reports.values()
-    found = {item.record.name: item for item in report.tensors}[UP]
+    (report,) = done.files.values()
+    found = {item.name: item for item in report.summary().tensors}[UP]
     assert found.tree.startswith("sparse(")
     assert "under a mask" in found.why
 
@@ -90,8 +90,8 @@ def test_a_tree_that_moves_zeros_is_put_under_a_mask(source: Path, tree: str) ->
 def test_a_tree_that_keeps_zeros_stays_as_it_is(source: Path) -> None:
     done = tensorcomp.compress(source, prune=HALF, codecs=["mlp=uniform(0.004)"])
     assert errors_of(done.path, source) == []
-    (report,) = done.reports.values()
-    assert {item.record.name: item for item in report.tensors}[UP].tree.startswith("uniform(")
+    (report,) = done.files.values()
+    assert {item.name: item for item in report.summary().tensors}[UP].tree.startswith("uniform(")
 
 
 def test_deep_compression_of_a_stored_checkpoint(source: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_tensor_of_which_nothing_is_left(tmp_path: Path) -> None:
 def test_targets_other_than_a_sparsity(source: Path, tmp_path: Path) -> None:
     done = tensorcomp.compress(source, prune=Pruning("magnitude", max_rel_l2=0.2))
     assert errors_of(done.path, source) == []
-    (report,) = done.reports.values()
-    shares = [item.record.pruned.rel_l2 for item in report.tensors if item.record.pruned]
+    (report,) = done.files.values()
+    shares = [item.pruned.rel_l2 for item in report.summary().tensors if item.pruned]
     assert all(0.199 < share <= 0.2 for share in shares)
     size = source.stat().st_size // 4
     done = tensorcomp.compress(source, tmp_path / "s", prune=Pruning(target_size=size))

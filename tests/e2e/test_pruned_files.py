@@ -40,8 +40,8 @@ def test_exactly_the_lowest_are_gone_and_every_other_bit_is_kept(
         zeros = masks.get(name, np.zeros(array.shape, np.bool_))
         wanted = np.where(zeros, np.zeros(1, array.dtype), array)
         assert loaded[name].tobytes() == wanted.tobytes(), name
-    (report,) = done.reports.values()
-    records = {item.record.name: item.record for item in report.tensors}
+    (report,) = done.files.values()
+    records = {item.name: item for item in report.summary().tensors}
     for name, array in tensors.items():
         record, errors = records[name], measure(array, loaded[name])
         assert record.rel_l2 == pytest.approx(errors.rel_l2, rel=6e-6)

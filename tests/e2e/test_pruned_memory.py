@@ -11,11 +11,11 @@ from lossy_cases import weights
 from pruned_cases import HALF
 
 from tensorcomp._threads import Workers
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.container.writer import SizeOnly
 from tensorcomp.pipeline import encode_jobs as jobs
-from tensorcomp.pipeline.job import Pipeline
-from tensorcomp.planning.requests import make_planner
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
 
@@ -26,7 +26,7 @@ class Late(Progress):
     """Keeps whoever writes waiting, so that others get as far ahead as they may."""
 
     def advance(self, name: str, nbytes: int) -> None:
-        time.sleep(0.02)
+        time.sleep(0.06)
 
 
 @pytest.mark.parametrize(("room", "least", "most"), [(BYTES, 2, 8), (1 << 40, 20, COUNT)])
@@ -46,10 +46,9 @@ def test_copies_of_pruned_tensors_do_not_pile_up(
 
     monkeypatch.setattr(jobs, "ROOM", room)
     tensors = {f"layers.{i}.mlp.weight": weights(256, 256, seed=i) for i in range(COUNT)}
-    pipeline = Pipeline.of(make_planner(effort="fast"), 2, HALF)
-    pruned = pipeline.pruned(MemorySource(tensors))
+    options = CompressOptions(effort="fast", threads=2, prune=HALF)
     monkeypatch.setattr(PrunedSource, "prune", counted)
-    pipeline.write(pruned, SizeOnly(), Late())
+    compress_source(MemorySource(tensors), SizeOnly(), options, Late())
     assert len(counts) == COUNT  # each once
     assert least <= max(counts) <= most
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import tensorcomp
 from tensorcomp.api.load import load
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.progress import Progress
 from tensorcomp.testing import nasty_arrays
@@ -64,8 +65,8 @@ def test_tensors_in_memory_come_back(
     tensors: dict[str, np.ndarray], metadata: dict[str, str] | None, chunk: int, effort: str
 ) -> None:
     file = io.BytesIO()
-    pipeline = Pipeline(effort=effort, chunk_elements=chunk)
-    report = pipeline.write(MemorySource(tensors, metadata), file)
+    options = CompressOptions(effort=effort, chunk_elements=chunk)
+    report = compress_source(MemorySource(tensors, metadata), file, options)
     data = file.getvalue()
     assert report.output_bytes == len(data)
     loaded = load(data, threads=1)
@@ -127,8 +128,8 @@ def test_threads_and_runs_give_the_same_bytes(effort: str, tmp_path: Path) -> No
     for threads in (1, 2, 5):
         for chunk in (1000, 1 << 20):
             file = io.BytesIO()
-            pipeline = Pipeline(effort=effort, threads=threads, chunk_elements=chunk)
-            pipeline.write(MemorySource(tensors), file)
+            options = CompressOptions(effort=effort, threads=threads, chunk_elements=chunk)
+            compress_source(MemorySource(tensors), file, options)
             written.add(file.getvalue())
     assert len(written) == 2  # one a chunk size
     for data in written:
@@ -148,7 +149,8 @@ def test_chunks_end_anywhere(elements: int) -> None:
         "cube": random.integers(-5, 5, (10, 10, 20)).astype(np.int8),
     }
     file = io.BytesIO()
-    Pipeline(chunk_elements=elements, threads=2).write(MemorySource(tensors), file)
+    options = CompressOptions(chunk_elements=elements, threads=2)
+    compress_source(MemorySource(tensors), file, options)
     loaded = load(file.getvalue(), threads=2)
     for name, array in tensors.items():
         assert_equal(loaded[name], array)
@@ -157,7 +159,7 @@ def test_chunks_end_anywhere(elements: int) -> None:
 @pytest.mark.parametrize("elements", [0, -1, (1 << 22) + 1])
 def test_impossible_chunks_are_refused(elements: int) -> None:
     with pytest.raises(ValueError, match="chunk_elements is from 1 to"):
-        Pipeline(chunk_elements=elements)
+        CompressOptions(chunk_elements=elements)
 
 
 def test_chunks_with_and_without_a_grid_share_a_tensor() -> None:
@@ -165,18 +167,18 @@ def test_chunks_with_and_without_a_grid_share_a_tensor() -> None:
     array = (np.rint(random.standard_normal((400, 50)) * 20) / 64).astype(np.float32)
     array[250:] = random.standard_normal((150, 50)) / 3
     file = io.BytesIO()
-    Pipeline(chunk_elements=1000).write(MemorySource({"x": array}), file)
+    compress_source(MemorySource({"x": array}), file, CompressOptions(chunk_elements=1000))
     assert_equal(load(file.getvalue())["x"], array)
 
 
 def test_report_counts_every_byte(tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "x.safetensors", small_model())
     done = tensorcomp.compress(path)
-    (report,) = done.reports.values()
+    (report,) = done.files.values()
     assert report.input_bytes == path.stat().st_size
     assert report.output_bytes == done.path.stat().st_size
-    assert [found.record.name for found in report.tensors] == list(small_model())
-    assert sum(found.nbytes for found in report.tensors) < report.output_bytes
+    assert [found.name for found in report.summary().tensors] == list(small_model())
+    assert sum(found.stored for found in report.summary().tensors) < report.output_bytes
 
 
 def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
@@ -194,8 +196,8 @@ def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
     assert size - single < 200
     path = write_safetensors(tmp_path / "x.safetensors", copies)
     done = tensorcomp.compress(path)
-    (report,) = done.reports.values()
-    same = {found.record.name: found.record.same_as for found in report.tensors}
+    (report,) = done.files.values()
+    same = {found.name: found.same_as for found in report.summary().tensors}
     assert same == {"a": None, "b": "a", "reshaped": "a", "flat": "a", "other type": None}
     assert digest(tensorcomp.decompress(done.path, tmp_path / "again")) == digest(path)
     with tensorcomp.safe_open(done.path) as file:
@@ -221,8 +223,8 @@ def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.Mon
     monkeypatch.setattr(jobs, "xxhash", Same)
     tensors = {"a": np.arange(40), "b": np.arange(40)[::-1]}
     file = io.BytesIO()
-    report = Pipeline().write(MemorySource(tensors), file)
-    assert [found.record.same_as for found in report.tensors] == [None, None]
+    report = compress_source(MemorySource(tensors), file)
+    assert [found.same_as for found in report.summary().tensors] == [None, None]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -235,9 +237,8 @@ def test_progress_counts_every_byte_once(threads: int) -> None:
             self.bytes_of[name] += nbytes
 
     tensors = {"a": np.arange(5000), "b": np.arange(5000), "c": np.ones(3), "none": np.empty(0)}
-    Pipeline(threads=threads, chunk_elements=1999).write(
-        MemorySource(tensors), io.BytesIO(), progress := Counted()
-    )
+    options = CompressOptions(threads=threads, chunk_elements=1999)
+    compress_source(MemorySource(tensors), io.BytesIO(), options, progress := Counted())
     assert progress.bytes_of == {name: array.nbytes for name, array in tensors.items()}
 
 

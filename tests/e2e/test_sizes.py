@@ -64,5 +64,5 @@ def test_a_second_copy_is_free(tmp_path: Path) -> None:
 def test_compressing_again_is_refused(tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "x.safetensors", {"a": np.arange(9)})
     done = tensorcomp.compress(path)
-    with pytest.raises(tensorcomp.CheckpointError, match="has compressed it already"):
+    with pytest.raises(tensorcomp.errors.CheckpointError, match="has compressed it already"):
         tensorcomp.compress(done.path, tmp_path / "again")

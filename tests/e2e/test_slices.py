@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tensorcomp
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.container.tensor_blob import TensorBlob
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 
 CHUNKS = (1, 5, 16, 1000)
 SHAPES = ((), (0,), (1,), (37,), (9, 4), (4, 9), (0, 3), (3, 0), (5, 3, 4), (2, 1, 3, 2), (1, 40))
@@ -29,7 +30,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     paths = {}
     for chunk in CHUNKS:
         file = io.BytesIO()
-        Pipeline(chunk_elements=chunk).write(MemorySource(tensors()), file)
+        compress_source(MemorySource(tensors()), file, CompressOptions(chunk_elements=chunk))
         paths[chunk] = folder / f"{chunk}.tc.safetensors"
         paths[chunk].write_bytes(file.getvalue())
     return paths
@@ -131,6 +132,6 @@ def test_damage_in_a_chunk_leaves_the_others_readable(
     path.write_bytes(data)
     with tensorcomp.safe_open(path) as file:
         part = file.get_slice("I64 (9, 4)")
-        with pytest.raises(tensorcomp.FormatError, match=r"'I64 \(9, 4\)'.*chunk 0"):
+        with pytest.raises(tensorcomp.errors.FormatError, match=r"'I64 \(9, 4\)'.*chunk 0"):
             part[0]
         assert_equal(part[4:], tensors()["I64 (9, 4)"][4:])

@@ -41,7 +41,7 @@ def test_a_restored_model_is_as_good_as_it_was(tmp_path, evaluate):
 def test_the_committed_checkpoint_is_small_and_compresses(tmp_path):
     assert CHECKPOINT.stat().st_size < 4e6
     report = tensorcomp.compress(CHECKPOINT, tmp_path / "out.tc.safetensors", effort="max")
-    (file,) = report.reports.values()
+    (file,) = report.files.values()
     assert file.input_bytes / file.output_bytes > 1.5
 
 

@@ -18,7 +18,8 @@ from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.metrics.comparison import Comparison
 from tensorcomp.metrics.distortion import measure
-from tensorcomp.pipeline.job import Pipeline
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
 
 
 def write(path: Path, tensors: dict[str, np.ndarray | tuple[str, tuple[int, ...], bytes]]) -> Path:
@@ -96,7 +97,8 @@ def test_chunks_and_threads_change_nothing_but_rounding(tmp_path, tensors, chunk
             open_checkpoint(tmp_path / f"{name}.safetensors") as source,
             paths[-1].open("wb+") as file,
         ):
-            Pipeline(chunk_elements=min(elements, 1 << 20)).write(source, file)
+            options = CompressOptions(chunk_elements=min(elements, 1 << 20))
+            compress_source(source, file, options)
     for x, y in ((a, paths[1]), (paths[0], b), tuple(paths)):
         for row in compare(x, y, threads=threads).tensors:
             assert row.errors.count == wanted[row.name].count

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensorcomp.checkpoints.base import Recipe
 from tensorcomp.codecs import parse_tree
+from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import PlanError
-from tensorcomp.pipeline.result import Report, TensorReport
-from tensorcomp.pipeline.target_size import write_obeying, write_within
+from tensorcomp.pipeline.summary import FileResult
+from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.planning.allocation_problem import Draft
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
@@ -69,18 +71,20 @@ class Writer:
         self.totals: list[int] = []
         self.plan = CheckpointPlan({})
 
-    def __call__(self, plan: CheckpointPlan) -> list[Report]:
+    def __call__(self, plan: CheckpointPlan) -> list[FileResult]:
         self.plan = plan
-        items = []
+        records, sizes, refused = {}, {}, set()
         for name, planned in plan.tensors.items():
             bits = bits_of(planned)
             coded = planned.tree is None or self.coded(bits)
-            size = int(WEIGHTS * (self.taken[name](bits) if coded else 27.0) / 8)
-            record = TensorRecord(name, "F32", (WEIGHTS,), "mlp", 4 * WEIGHTS)
-            items.append(TensorReport(record, "raw", "", size, coded))
-        total = HEADER + sum(item.nbytes for item in items)
-        self.totals.append(total)
-        return [Report(4 * WEIGHTS * len(items), total, tuple(items))]
+            sizes[name] = int(WEIGHTS * (self.taken[name](bits) if coded else 27.0) / 8)
+            records[name] = TensorRecord(name, "F32", (WEIGHTS,), "mlp", 4 * WEIGHTS)
+            if not coded:
+                refused.add(name)
+        self.totals.append(HEADER + sum(sizes.values()))
+        source_bytes = 4 * WEIGHTS * len(records)
+        manifest = Manifest(1, (), records, Recipe("safetensors"), source_bytes)
+        return [FileResult(manifest, sizes, self.totals[-1], refused)]
 
 
 def run(budget: Budget, writer: Writer, **scales: float) -> int:
@@ -88,7 +92,7 @@ def run(budget: Budget, writer: Writer, **scales: float) -> int:
     made = draft(budget, **scales)
     most = made.most_bytes(4 * WEIGHTS * len(scales))
     keys = [{name: name for name in scales}]
-    (report,) = write_within(made, most, keys, writer)
+    (report,) = write_to_budget(made, most, keys, writer)
     assert writer.totals[-1] == report.output_bytes
     return report.output_bytes
 
@@ -153,7 +157,7 @@ def obeyed(budget: Budget, *tensors: TensorPlan, taken: float = 0.0) -> Writer:
     names = [chr(97 + number) for number in range(len(tensors))]
     writer = Writer(dict.fromkeys(names, lambda bits: bits + taken))
     plan = CheckpointPlan(dict(zip(names, tensors, strict=True)), budget)
-    write_obeying(plan, [{name: name for name in names}], writer)
+    write_with_plan(plan, [{name: name for name in names}], writer)
     return writer
 
 

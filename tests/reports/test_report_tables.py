@@ -7,8 +7,8 @@ import pytest
 
 from tensorcomp._formatting import counted
 from tensorcomp._tables import cells
-from tensorcomp.api.inspect import Summary, TensorRow, join
 from tensorcomp.container.records import PruningRecord
+from tensorcomp.pipeline.summary import CheckpointSummary, TensorSummary, join
 from tensorcomp.reports.inspect_tables import (
     cost_table,
     summary_json,
@@ -20,18 +20,18 @@ from tensorcomp.reports.inspect_tables import (
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
 
 
-def row(name: str, stored: int, tree: str = TREE, **fields: object) -> TensorRow:
-    made = TensorRow(name, "BF16", (64, 32), "attention", 4096, stored, tree, "floats")
+def row(name: str, stored: int, tree: str = TREE, **fields: object) -> TensorSummary:
+    made = TensorSummary(name, "BF16", (64, 32), "attention", 4096, stored, tree, "floats")
     return dataclasses.replace(made, **fields)
 
 
 @pytest.fixture
-def summary() -> Summary:
+def summary() -> CheckpointSummary:
     rows = [row(f"encoder.layer.{i}.attention.self.query.weight", 2000 + i) for i in range(12)]
     rows.append(row("norm.weight", 128, "raw", shape=(64,), nbytes=128, why="small"))
     rows.append(row("copy", 0, same_as="norm.weight", tree=None, why=""))
     rows.append(row("tied", 0, same_as="norm.weight", tree=None, why="", tied=True, nbytes=0))
-    return Summary(60_000, 30_000, tuple(rows), compressed=True)
+    return CheckpointSummary(60_000, 30_000, tuple(rows), compressed=True)
 
 
 def test_figures_of_a_row():
@@ -58,7 +58,7 @@ def test_join_adds_up(summary):
 
 
 def test_json_of_an_empty_checkpoint_is_strict():
-    value = summary_json(Summary(10, 20, (), compressed=True))
+    value = summary_json(CheckpointSummary(10, 20, (), compressed=True))
     assert json.loads(json.dumps(value, allow_nan=False)) == {
         "input_bytes": 10,
         "output_bytes": 20,
@@ -137,7 +137,7 @@ def test_a_file_that_is_shown_whole_has_no_others(summary):
 
 
 def test_nothing_to_show():
-    empty = Summary(10, 400, (), compressed=True)
+    empty = CheckpointSummary(10, 400, (), compressed=True)
     assert tensor_table(empty).lines() == cost_table(empty).lines() == []
     assert totals(empty) == "0 tensors, 10 B in 400 B: ratio 0.025"
 

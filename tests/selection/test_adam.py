@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning import Pruning

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.pruning import NM, Pruning, Statistics
 from tensorcomp.selection.stored.select import pruned_sources

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.api.load import load
-from tensorcomp.api.save import MemorySource
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.codecs import parse_tree
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.metrics.distortion import ErrorSums, measure
-from tensorcomp.pipeline.job import Pipeline
-from tensorcomp.pipeline.result import Report
+from tensorcomp.pipeline.job import compress_source
+from tensorcomp.pipeline.options import CompressOptions
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.profiles import Candidates, Profile
-from tensorcomp.planning.requests import make_planner
 
 TOLD = 6e-6  # relative: errors are told in six digits
 
@@ -48,12 +48,11 @@ def write(
     threads: int = 1,
     chunk_elements: int = 1 << 20,
     **asked: Any,
-) -> tuple[bytes, Report]:
+) -> tuple[bytes, FileResult]:
     """Compress tensors in memory."""
-    planner = make_planner(**{"profile": UNIFORM, **asked})
-    pipeline = Pipeline(planner.effort, threads, planner, chunk_elements)
+    asked = {"profile": UNIFORM, "threads": threads, "chunk_elements": chunk_elements, **asked}
     file = io.BytesIO()
-    report = pipeline.write(MemorySource(tensors), file)
+    report = compress_source(MemorySource(tensors), file, CompressOptions(**asked))
     assert report.output_bytes == len(file.getvalue())
     return file.getvalue(), report
 
@@ -90,7 +89,7 @@ def check(
     return found
 
 
-def why(report: Report, name: str) -> str:
+def why(report: FileResult, name: str) -> str:
     """Return why a tensor has its tree."""
-    (found,) = (item.why for item in report.tensors if item.record.name == name)
+    (found,) = (item.why for item in report.summary().tensors if item.name == name)
     return found

@@ -1,0 +1,160 @@
+"""Describe how to compress: what may be lost, what is pruned first, on how many threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from tensorcomp._threads import available_threads
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
+from tensorcomp.errors import PlanError, PruningError
+from tensorcomp.planning.checkpoint_plan import CheckpointPlan, plan_from_json
+from tensorcomp.planning.lossless import EFFORTS
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.budgets import Budget
+    from tensorcomp.planning.planner import Planner
+    from tensorcomp.planning.profiles import Profile
+    from tensorcomp.planning.rules import Rule
+    from tensorcomp.selection.request import Pruning
+
+
+class CompressKeywords(TypedDict, total=False):
+    """The fields of `CompressOptions`, as keywords of the functions that take them."""
+
+    effort: str | None
+    profile: str | Profile | None
+    budget: Budget | None
+    codecs: str | Rule | Iterable[str | Rule]
+    bounds: Mapping[str, Budget] | None
+    importance: str | os.PathLike[str] | Mapping[str, float] | None
+    plan: str | os.PathLike[str] | CheckpointPlan | None
+    prune: Pruning | None
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """How to compress; by default without losing a bit.
+
+    Parameters
+    ----------
+    effort : {"balanced", "fast", "max"}, optional
+        What size is worth in time; by default the profile's, or balanced. ``fast`` decodes fastest,
+        ``max`` may take five times as long.
+    profile : str or Profile, optional
+        ``lossless``, ``transformer``, ``cnn``, ``mlp``, ``memory``, ``speed``, or the path of a
+        TOML file. By default ``lossless``; ``transformer`` where a budget is given and no tree.
+    budget : Budget, optional
+        The largest error of each tensor, or the size of the file; by default the profile's.
+    codecs : str, Rule or iterable of them
+        ``SELECTOR=TREE``: trees for tensors by role, by name or for ``all``.
+    bounds : mapping of str to Budget, optional
+        Bounds of single tensors, by name, in place of the budget.
+    importance : path or mapping of str to float, optional
+        What a unit of squared error costs in each tensor, under a size: a safetensors file of one
+        positive array or scalar a tensor, of which the mean counts.
+    plan : path or CheckpointPlan, optional
+        What each tensor becomes, as `tensorcomp.plan` returns it; in place of all the above.
+    prune : Pruning, optional
+        Which weights are set to zero before anything is encoded; none by default. Bounds then hold
+        for the others.
+    threads : int, optional
+        All available processors by default. The bytes do not depend on it.
+    chunk_elements : int
+        Elements of a chunk at most: what a slice must decode, and what a thread holds.
+
+    Raises
+    ------
+    ValueError
+        If `effort`, `threads` or `chunk_elements` is out of range.
+    PlanError
+        If a plan is given beside what it replaces.
+    PruningError
+        If a plan is given beside pruning to a size.
+
+    Examples
+    --------
+    >>> from tensorcomp import Budget, CompressOptions
+    >>> CompressOptions(effort="fast", budget=Budget(min_snr=30)).budget.bound
+    Bound(max_rel_l2=0.03162277660168379, max_abs_error=inf)
+    """
+
+    effort: str | None = None
+    profile: str | Profile | None = None
+    budget: Budget | None = None
+    codecs: str | Rule | Iterable[str | Rule] = ()
+    bounds: Mapping[str, Budget] | None = None
+    importance: str | os.PathLike[str] | Mapping[str, float] | None = None
+    plan: str | os.PathLike[str] | CheckpointPlan | None = None
+    prune: Pruning | None = None
+    threads: int | None = None
+    chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.effort is not None and self.effort not in EFFORTS:
+            raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {self.effort!r}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is at least 1; got {self.threads}")
+        if not 1 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS:
+            raise ValueError(
+                f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
+            )
+        if not isinstance(self.codecs, str):  # an iterator can be read once only
+            codecs = tuple(self.codecs) if isinstance(self.codecs, Iterable) else (self.codecs,)
+            object.__setattr__(self, "codecs", codecs)
+        if self.plan is None:
+            return
+        if any((self.profile, self.budget, self.codecs, self.bounds, self.importance)):
+            raise PlanError("a plan says everything: give no profile, budget or trees beside it")
+        if self.prune is not None and self.prune.target_size is not None:
+            raise PruningError("a target size is searched for without a plan; give a sparsity")
+
+    @property
+    def thread_count(self) -> int:
+        """Threads to encode on."""
+        return self.threads or available_threads()
+
+    def planner(self) -> Planner | None:
+        """Return what decides about lossy tensors; None if nothing may be lost.
+
+        Its modules are imported only then.
+
+        Raises
+        ------
+        PlanError
+            If what is asked for cannot be understood, or does not go together.
+        """
+        asked = (self.profile, self.budget, self.bounds, self.importance)
+        if all(value is None for value in asked) and not self.codecs:
+            return None
+        from tensorcomp.planning.requests import make_planner
+
+        return make_planner(
+            profile=self.profile,
+            budget=self.budget,
+            codecs=self.codecs,
+            bounds=self.bounds,
+            importance=self.importance,
+            effort=self.effort,
+        )
+
+
+def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
+    """Return a plan, read from a file if need be.
+
+    Raises
+    ------
+    PlanError
+        If the file cannot be read or is not a plan.
+    """
+    if isinstance(plan, CheckpointPlan):
+        return plan
+    try:
+        text = Path(plan).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{plan}: cannot be read: {getattr(error, 'strerror', error)}") from error
+    return plan_from_json(text, str(plan))
