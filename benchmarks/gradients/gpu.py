@@ -23,8 +23,9 @@ from benchmarks.common.reporting import ABSENT, JsonPath, Sheet, number, show, w
 from tensorcomp.gradients import Compressor, ErrorFeedback, GradientSpec, Payload, TreeCompressor
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.compressors.randomk import RandomK
-from tensorcomp.gradients.cuda.counterparts import on_device
-from tensorcomp.gradients.cuda.parts import parts_of, positions_of
+from tensorcomp.gradients.cuda.blobs import positions_of
+from tensorcomp.gradients.cuda.on_device import on_device
+from tensorcomp.gradients.cuda.transforms import parts_of
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 PACKAGES = ("tensorcomp", "torch", "numpy")

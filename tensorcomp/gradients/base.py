@@ -20,7 +20,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
 # What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
 # and at last returns the mean gradient, what this rank has sent, and its next state.
-Phases: TypeAlias = "Generator[np.ndarray, np.ndarray, tuple[np.ndarray, DecodedGradient, State]]"
+Phases: TypeAlias = "Generator[Any, Any, tuple[Any, DecodedGradient, State]]"
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,14 @@ class Compressor(ABC):
         of a shard to all; ``"sum"``, arrays are summed on the way (`phases`).
     unbiased : bool
         Whether the expected value of what is decoded is the gradient.
+    takes_tensors : bool
+        Whether `step` and `phases` take torch tensors, with a state of tensors, as well as arrays;
+        a wrapper says so of itself alone.
     """
 
     reduction: ClassVar[Reduction] = "gather"
     unbiased: ClassVar[bool] = False
+    takes_tensors: ClassVar[bool] = False
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         """Return the compressor for this tensor at this step: no wrapper that decides is left."""
@@ -148,13 +152,13 @@ class Compressor(ABC):
         return State(spec)
 
     @abstractmethod
-    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+    def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
         """Compress a gradient of the state's spec; it is not changed.
 
         Parameters
         ----------
         gradient : numpy.ndarray
-            All elements finite.
+            All elements finite; a tensor where `takes_tensors`.
         state : State
             From `init`, or from the step before.
 
@@ -188,7 +192,7 @@ class Compressor(ABC):
         self.receive(payload).add_to(out.reshape(-1), 1.0)
         return out
 
-    def phases(self, gradient: np.ndarray, state: State) -> Phases:
+    def phases(self, gradient: Any, state: State) -> Phases:
         """Compress to arrays that are averaged on the way; only where `reduction` is ``"sum"``."""
         raise NotImplementedError(f"{self.text()} is not reduced by sums")
 
@@ -214,20 +218,20 @@ class Wrapper(Compressor):
         return resolved
 
     @abstractmethod
-    def before(self, gradient: np.ndarray, state: Any) -> np.ndarray:
+    def before(self, gradient: Any, state: Any) -> Any:
         """Return what the inner compressor is given: an array that this wrapper owns."""
 
     @abstractmethod
-    def after(self, given: np.ndarray, sent: DecodedGradient, state: Any, inner: State) -> State:
+    def after(self, given: Any, sent: DecodedGradient, state: Any, inner: State) -> State:
         """Return the next state; `given` may be changed and kept."""
 
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, State]:
+    def step(self, gradient: Any, state: Any) -> tuple[Payload, State]:
         """Compress what `before` gives by the inner compressor."""
         given = self.before(gradient, state)
         payload, inner = self.inner.step(given, state.inner)
         return payload, self.after(given, payload.decoded or EmptyGradient(), state, inner)
 
-    def phases(self, gradient: np.ndarray, state: Any) -> Phases:
+    def phases(self, gradient: Any, state: Any) -> Phases:
         """Do the same by sums."""
         given = self.before(gradient, state)
         mean, sent, inner = yield from self.inner.phases(given, state.inner)

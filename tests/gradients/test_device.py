@@ -13,9 +13,9 @@ from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, Payload, Tr
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.compressors.randomk import RandomK
 from tensorcomp.gradients.compressors.stochastic import Qsgd
-from tensorcomp.gradients.cuda.counterparts import on_device
-from tensorcomp.gradients.cuda.states import to_device, to_host
-from tensorcomp.gradients.cuda.transforms import drawn_positions, largest_positions
+from tensorcomp.gradients.cuda.on_device import on_device
+from tensorcomp.gradients.cuda.selection import drawn_positions, largest_positions
+from tensorcomp.gradients.payload.arrays import move, move_to_host
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
 CPU = torch.device("cpu")
@@ -166,7 +166,7 @@ def check_steps(plain, shape, idle=None):
         payload, state = plain.step(gradient, state)
         found, other = device.step(torch.from_numpy(gradient), other)
         assert found.data == payload.data
-        assert_same_state(to_host(other), state)
+        assert_same_state(move_to_host(other), state)
 
 
 def assert_same_state(one, other):
@@ -230,7 +230,7 @@ def test_factors_are_close_to_those_of_arrays():
         _, (found, other_sent, other) = ended(device.phases(torch.from_numpy(gradient), other))
         np.testing.assert_allclose(found.numpy(), mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(other_sent.values.numpy(), sent.values, rtol=1e-4, atol=1e-5)
-    assert to_host(other).right.shape == state.right.shape
+    assert move_to_host(other).right.shape == state.right.shape
 
 
 def test_factors_of_zeros_are_finite():
@@ -268,9 +268,9 @@ def test_states_go_and_come_back():
     plain = ErrorFeedback(TreeCompressor.of("topk(0.1)"), "bfloat16")
     state = plain.init(GradientSpec("w", (5,)))
     state.residual[:] = np.arange(5)
-    moved = to_device(state, "cpu")
+    moved = move(state, "cpu")
     assert moved.residual.dtype == torch.bfloat16
-    back = to_host(moved)
+    back = move_to_host(moved)
     assert back.residual.dtype == ml_dtypes.bfloat16
     assert back.residual.tolist() == [0, 1, 2, 3, 4]
 

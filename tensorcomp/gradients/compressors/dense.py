@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
@@ -24,12 +22,13 @@ class Dense(Compressor):
 
     reduction: ClassVar[Reduction] = "sum"
     unbiased: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = True
 
     def text(self) -> str:
         """Return ``"dense"``."""
         return "dense"
 
-    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+    def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
         """Return a payload with the gradient's own bytes."""
         return tree_blob(_TREE, gradient, state.spec), state
 
@@ -37,7 +36,7 @@ class Dense(Compressor):
         """Return all elements."""
         return receive_blob(_TREE, payload)
 
-    def phases(self, gradient: np.ndarray, state: State) -> Phases:
+    def phases(self, gradient: Any, state: State) -> Phases:
         """Yield the gradient."""
         mean = yield gradient
         return mean, DenseGradient(gradient.reshape(-1)), state

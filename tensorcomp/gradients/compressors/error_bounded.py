@@ -238,10 +238,10 @@ def _tried(tree: Node, sample: np.ndarray) -> ErrorSums | None:
 
 
 def _decoded(payload: Payload, gradient: np.ndarray) -> np.ndarray:
-    sent = payload.decoded
-    if isinstance(sent, DenseGradient):
-        return sent.values
+    found: Any = payload.decoded
+    if isinstance(found, DenseGradient):
+        return np.asarray(found.values)
     decoded = np.zeros(gradient.size, gradient.dtype)
-    if sent is not None:
-        sent.add_to(decoded, 1.0)
+    if found is not None:
+        found.add_to(decoded, 1.0)
     return decoded

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.lowrank.svd import Svd, product
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import NotRepresentable
@@ -25,8 +23,10 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.draws import check_seed, drawn_numbers, shared_key
+from tensorcomp.gradients.payload.arrays import copied, host, like
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
+from tensorcomp.gradients.payload.decoded import DecodedGradient, LowRankGradient
 from tensorcomp.kernels import native
 
 _ATTEMPTS = 8
@@ -41,51 +41,13 @@ class PowerSgdState(State):
     ----------
     count : int
         Steps so far.
-    right : numpy.ndarray
+    right : numpy.ndarray or torch.Tensor
         (p, r), orthonormal: what the right factor of the last mean spans; random before the first
         step. Empty for a tensor that is sent dense.
     """
 
     count: int
-    right: np.ndarray
-
-
-@dataclass(frozen=True)
-class LowRank(DecodedGradient):
-    """The product of two factors, computed when it is asked for.
-
-    Parameters
-    ----------
-    left : numpy.ndarray
-        (m, r)
-    right : numpy.ndarray
-        (p, r)
-    """
-
-    left: np.ndarray
-    right: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """All elements."""
-        return int(self.left.shape[0] * self.right.shape[0])
-
-    @property
-    def values(self) -> np.ndarray:
-        """The product, flat (m · p,), its sums in a fixed order: the same on every machine."""
-        return product(self.left, self.right.T).reshape(-1)
-
-    def add_to(self, out: np.ndarray, factor: float) -> None:
-        """Add the product."""
-        native.gradients_accumulate(self.values, factor, out, 1.0, out)
-
-    def subtract_from(self, values: np.ndarray) -> None:
-        """Subtract the product."""
-        np.subtract(values, self.values, out=values)
-
-    def clear(self, values: np.ndarray) -> None:
-        """Set all elements to zero."""
-        values[:] = 0
+    right: Any
 
 
 @dataclass(frozen=True)
@@ -129,6 +91,7 @@ class PowerSgd(Compressor):
     """
 
     reduction: ClassVar[Reduction] = "sum"
+    takes_tensors: ClassVar[bool] = True
     rank: int = 4
     warm_start: bool = True
     seed: int = 0
@@ -159,61 +122,73 @@ class PowerSgd(Compressor):
         """Return the state before the first step."""
         return PowerSgdState(spec, 0, self._drawn(spec, 0))
 
-    def _drawn(self, spec: GradientSpec, count: int) -> np.ndarray:
+    def _drawn(self, spec: GradientSpec, count: int) -> Any:
         rank = self._rank(spec.shape)
         zeros = np.zeros((_matrix(spec.shape)[1] if rank else 0, rank), spec.dtype)
         return _orthonormal(zeros, shared_key(spec, self.seed, count))
 
-    def phases(self, gradient: np.ndarray, state: Any) -> Phases:
+    def phases(self, gradient: Any, state: Any) -> Phases:
         """Yield M·Q (m, r), then Mᵀ·P (p, r)."""
-        if not self._rank(gradient.shape):
+        if not self._rank(tuple(gradient.shape)):
             mean, sent, _ = yield from Dense().phases(gradient, state)
             return mean, sent, state
-        matrix = gradient.reshape(_matrix(gradient.shape))
+        matrix = gradient.reshape(_matrix(tuple(gradient.shape)))
         left = yield matrix @ state.right
-        left = self.orthonormal_left(left.reshape(matrix.shape[0], -1), state)
-        own = np.ascontiguousarray((left.T @ matrix).T)
-        right = (yield own.copy()).reshape(own.shape)
-        mean = LowRank(left, right).values.reshape(gradient.shape)
-        return mean, LowRank(left, own), self.following(state, right)
+        left = self._left(left.reshape(matrix.shape[0], -1), state)
+        own = copied((left.T @ matrix).T)
+        right = (yield copied(own)).reshape(own.shape)
+        mean = LowRankGradient(left, right).values.reshape(gradient.shape)
+        return mean, LowRankGradient(left, own), self._following(state, right)
 
-    def orthonormal_left(self, product: np.ndarray, state: PowerSgdState) -> np.ndarray:
+    def _left(self, product: Any, state: PowerSgdState) -> Any:
         """Return the left factor of an approximation: an orthonormal basis of M · Q (m, r)."""
         return _orthonormal(product, shared_key(state.spec, self.seed, ~state.count))
 
-    def following(self, state: PowerSgdState, right: np.ndarray) -> PowerSgdState:
+    def _following(self, state: PowerSgdState, right: Any) -> PowerSgdState:
         """Return the state after a step with this right factor (p, r)."""
         count = state.count + 1
         if self.warm_start:
             following = _orthonormal(right, shared_key(state.spec, self.seed, count))
         else:
-            following = self._drawn(state.spec, count)
+            following = like(self._drawn(state.spec, count), right)
         return replace(state, count=count, right=following)
 
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, PowerSgdState]:
+    def step(self, gradient: Any, state: Any) -> tuple[Payload, PowerSgdState]:
         """Return a payload with both factors of this gradient alone."""
-        rank = self._rank(gradient.shape)
+        rank = self._rank(tuple(gradient.shape))
         if not rank:
             return tree_blob(_tree(1), gradient, state.spec), state
-        matrix = gradient.reshape(_matrix(gradient.shape))
-        left = self.orthonormal_left(matrix @ state.right, state)
-        right = np.ascontiguousarray(left.T @ matrix)
+        matrix = gradient.reshape(_matrix(tuple(gradient.shape)))
+        left = self._left(matrix @ state.right, state)
+        right = left.T @ matrix
         tree = _tree(rank)
-        factors = _Factors(Svd(rank=rank), left=left, right=right)
+        factors = ChunkTransform(tree.codec, functools.partial(_factors, host(left), host(right)))
         payload = tree_blob(Node(factors, tree.children), gradient, state.spec)
-        return payload, self.following(state, right.T)
+        return payload, self._following(state, right.T)
 
     def receive(self, payload: Payload) -> DecodedGradient:
         """Return the product of the factors."""
         return receive_blob(_tree(self._rank(payload.spec.shape) or 1), payload)
 
 
-def _orthonormal(vectors: np.ndarray, key: np.uint64) -> np.ndarray:
+def _factors(
+    left: np.ndarray, right: np.ndarray, chunk: np.ndarray, start: int
+) -> dict[str, np.ndarray]:
+    """Return the parts of a chunk: the rows of the left factor, and the whole right one."""
+    rows = left[start : start + len(chunk)] if chunk.ndim > 1 else left[:0]
+    if rows.shape[:1] != chunk.shape[:1] or rows.size + right.size > chunk.size:
+        raise NotRepresentable("svd: the factors do not fit a chunk, or are larger than it")
+    if not (np.isfinite(rows).all() and np.isfinite(right).all()):
+        raise NotRepresentable("svd: a factor overflows")
+    return {"left": rows, "right": right}
+
+
+def _orthonormal(vectors: Any, key: np.uint64) -> Any:
     """Return the columns (n, r) made orthonormal; random ones in place of zeros and dependent ones.
 
-    Equal columns give equal results on every machine.
+    Equal columns give equal results on every machine; those of a tensor go to the host.
     """
-    rows = np.array(vectors.T, np.float64, order="C")
+    rows = np.array(host(vectors).T, np.float64, order="C")
     for j, row in enumerate(rows):
         for attempt in range(_ATTEMPTS):
             if native.linear_orthonormalize(row, rows[:j], _LEAST):
@@ -222,7 +197,7 @@ def _orthonormal(vectors: np.ndarray, key: np.uint64) -> np.ndarray:
             row[:] = (numbers >> np.uint64(11)) * 2.0**-52 - 1  # from -1 to 1
         else:
             row[:] = 0
-    return np.ascontiguousarray(rows.T, vectors.dtype)
+    return like(np.ascontiguousarray(rows.T, host(vectors[:0]).dtype), vectors)
 
 
 def _tree(rank: int) -> Node:
@@ -234,35 +209,3 @@ def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) < 2 or 0 in shape:
         return 0, 0
     return shape[0], math.prod(shape[1:])
-
-
-@dataclass(frozen=True)
-class _Factors(Transform):
-    """Encodes what `Svd` decodes: factors that are known already, instead of the nearest ones."""
-
-    id: ClassVar[str] = "svd"
-    long_chunks: ClassVar[bool] = True
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = Svd.default_parts
-    codec: Svd
-    start: int = 0
-    left: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), compare=False)
-    right: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), compare=False)
-
-    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return codecs that have the rows of the left factor, and the whole right one."""
-        return [replace(self, start=start, left=self.left[start:stop]) for start, stop in bounds]
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        return self.codec.parts(spec)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        elements = self.left.size + self.right.size
-        if array.ndim < 2 or array.shape[0] != self.left.shape[0] or elements > array.size:
-            raise NotRepresentable("svd: the factors do not fit a chunk, or are larger than it")
-        if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
-            raise NotRepresentable("svd: a factor overflows")
-        return {"left": self.left, "right": self.right}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        self.codec.decode(parts, out, shared)

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.sparse.selection import check_keep, kept_count
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import (
-    Node,
-    byte_count,
-    decode,
-    encode_part,
-    framed_part,
-    framed_parts,
-    join,
-    raw_payload,
-)
-from tensorcomp.container.blob import Blob
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.chunk_coder import ChunkCoder
-from tensorcomp.errors import CodecError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, shared_key
-from tensorcomp.gradients.payload.blobs import grid_of, pack_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient, SparseGradient
+from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
+from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
+from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
+from tensorcomp.gradients.payload.decoded import DecodedGradient, SparseGradient
+from tensorcomp.gradients.payload.sparse_blobs import find_draws
 from tensorcomp.kernels import native
 
 _TREE = "randomk(values=raw)"
-_SPARE = 256  # places that the kernel wants at the end
 _DEVIATIONS = 8.0
 _MOST = (1 << 64) - 1
-_CODED = b"\1"  # a mark, see `codecs.tree`
 
 
 @dataclass(frozen=True)
@@ -92,6 +80,7 @@ class RandomK(Compressor):
     """
 
     reduction: ClassVar[Reduction] = "sum"
+    takes_tensors: ClassVar[bool] = True
     keep: int | float = 0.01
     seed: int = 0
     scale: bool = True
@@ -128,31 +117,37 @@ class RandomK(Compressor):
         """Return the compressor that keeps another part; all elements from 1.0 on."""
         return replace(self, keep=sys.maxsize if keep >= 1 else keep)
 
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, RandomKState]:
+    def step(self, gradient: Any, state: Any) -> tuple[Payload, RandomKState]:
         """Return the drawn elements, scaled if asked for."""
         draw, values = self._drawn(gradient, state)
-        data = _blob(draw, values, state.spec)
-        sent = SparseGradient(draw.positions, values)
-        return Payload(data, state.spec, sent), replace(state, count=state.count + 1)
+        decoded = SparseGradient(draw.positions, values)
+        data = _blob(draw.key, host(draw.positions), host(draw.numbers), host(values), state.spec)
+        return Payload(data, state.spec, decoded), replace(state, count=state.count + 1)
 
-    def _drawn(self, gradient: np.ndarray, state: RandomKState) -> tuple[Draw, np.ndarray]:
+    def _drawn(self, gradient: Any, state: RandomKState) -> tuple[Draw, Any]:
         """Return what the step draws, and the elements drawn, scaled if asked for."""
-        size = gradient.size
-        draw = Draw.of(shared_key(state.spec, self.seed, state.count), size, self.kept(size))
+        size = state.spec.size
+        key, count = shared_key(state.spec, self.seed, state.count), self.kept(size)
+        if isinstance(gradient, np.ndarray):
+            draw = Draw.of(key, size, count)
+        else:
+            from tensorcomp.gradients.cuda.selection import drawn_positions
+
+            draw = Draw(key, *drawn_positions(int(key), size, count, gradient.device))
         values = gradient.reshape(-1)[draw.positions]
         with np.errstate(over="ignore"):
-            values *= values.dtype.type(self._factor(size))
+            values *= self._factor(size)
         return draw, values
 
     def receive(self, payload: Payload) -> DecodedGradient:
         """Return the drawn elements."""
-        return _received(payload) if payload.data else EmptyGradient()
+        return receive_blob(_TREE, payload)
 
-    def phases(self, gradient: np.ndarray, state: Any) -> Phases:
+    def phases(self, gradient: Any, state: Any) -> Phases:
         """Yield the values of the drawn elements (k,)."""
         draw, values = self._drawn(gradient, state)
-        averaged = yield values.copy()
-        mean = np.zeros(gradient.shape, gradient.dtype)
+        averaged = yield copied(values)
+        mean = zeros_like(gradient)
         mean.reshape(-1)[draw.positions] = averaged
         return mean, SparseGradient(draw.positions, values), replace(state, count=state.count + 1)
 
@@ -164,15 +159,15 @@ class Draw:
     Parameters
     ----------
     key : numpy.uint64
-    positions : numpy.ndarray
+    positions : numpy.ndarray or torch.Tensor
         (k,) int64, ascending: those that the codec `randomk` keeps for this seed.
-    numbers : numpy.ndarray
-        (k,) uint64: what they draw.
+    numbers : numpy.ndarray or torch.Tensor
+        (k,) uint64: what they draw; of a tensor int64 of the same bits.
     """
 
     key: np.uint64
-    positions: np.ndarray
-    numbers: np.ndarray
+    positions: Any
+    numbers: Any
 
     @classmethod
     def of(cls, key: np.uint64, size: int, count: int) -> Draw:
@@ -183,11 +178,11 @@ class Draw:
         wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
         limit = min(int(wanted / size * 2.0**64), _MOST)
         room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
-        found = _found(key, 0, size, limit, room)
+        found = find_draws(int(key), 0, size, limit, room)
         if found is None or found[0].size < count:
             exact = np.empty(1, np.uint64)
             native.selection_draw_limit(int(key), 0, size, count, exact)
-            found = _found(key, 0, size, int(exact[0]), count)
+            found = find_draws(int(key), 0, size, int(exact[0]), count)
         if found is None:
             raise AssertionError("more numbers than were counted are below their own limit")
         positions, numbers = found
@@ -195,62 +190,30 @@ class Draw:
         return cls(key, positions[lowest], numbers[lowest])
 
 
-def _found(
-    key: np.uint64, first: int, size: int, limit: int, room: int
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return places and numbers up to a limit; None if there may be more than `room`."""
-    positions, numbers = np.empty(room + _SPARE, np.int64), np.empty(room + _SPARE, np.uint64)
-    found = native.stochastic_find_draws(int(key), first, size, limit, positions, numbers)
-    return None if found < 0 else (positions[:found], numbers[:found])
-
-
-def _blob(draw: Draw, values: np.ndarray, spec: GradientSpec) -> bytes:
+def _blob(
+    key: np.uint64,
+    positions: np.ndarray,
+    numbers: np.ndarray,
+    values: np.ndarray,
+    spec: GradientSpec,
+) -> bytes:
     """Return the blob that the codec makes of an array in which only these elements are not 0."""
-    grid, (tree, parts) = grid_of(spec.shape, spec.dtype), _parts(spec)
-    payloads = []
-    for index in range(grid.count):
-        start, stop = (bound * grid.row_elements for bound in grid.bounds(index))
-        first, last = np.searchsorted(draw.positions, (start, stop))
-        limit = draw.numbers[first:last].max(initial=0)
-        state = np.array([draw.key, start, limit], np.uint64)
-        pieces: Pieces = [_CODED]
-        for (name, child), part in zip(tree.children, (state, values[first:last]), strict=True):
-            pieces += framed_part(parts[name], part.size, encode_part(child, part))
-        if byte_count(pieces) - 1 > (stop - start) * spec.dtype.itemsize:
-            chunk = np.zeros(stop - start, spec.dtype)
-            chunk[draw.positions[first:last] - start] = values[first:last]
-            pieces = raw_payload(chunk)
-        payloads.append(join(pieces))
-    return pack_blob(ChunkCoder.alone((tree,)), payloads)
+    grid, tree = grid_of(spec.shape, spec.dtype), parse_tree(_TREE)
 
+    def own(start: int, stop: int) -> tuple[int, slice]:
+        first, end = (row * grid.row_elements for row in (start, stop))
+        return first, slice(*np.searchsorted(positions, (first, end)))
 
-def _received(payload: Payload) -> DecodedGradient:
-    spec = payload.spec
-    grid, (tree, _) = grid_of(spec.shape, spec.dtype), _parts(spec)
-    blob = Blob.open(np.frombuffer(payload.data, np.uint8), grid.count, spec.name)
-    places, found = [], []
-    for index in range(grid.count):
-        start = grid.bounds(index)[0] * grid.row_elements
-        positions, values = _received_chunk(tree, blob.payload(index), grid.spec(index))
-        places.append(positions + start)
-        found.append(values)
-    return SparseGradient(np.concatenate(places), np.concatenate(found))
+    def parts(chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
+        first, kept = own(start, start + len(chunk))
+        limit = numbers[kept].view(np.uint64).max(initial=0)
+        return {"state": np.array([key, first, limit], np.uint64), "values": values[kept]}
 
+    def masked(start: int, stop: int) -> np.ndarray:
+        first, kept = own(start, stop)
+        chunk = np.zeros((stop - start) * grid.row_elements, spec.dtype)
+        chunk[positions[kept] - first] = values[kept]
+        return chunk
 
-def _received_chunk(tree: Node, data: np.ndarray, spec: ArraySpec) -> tuple[np.ndarray, np.ndarray]:
-    if not data.size or data[:1].tobytes() != _CODED:
-        values = decode(tree, data, spec).reshape(-1)
-        return np.arange(values.size), values
-    parts = framed_parts(tree, spec, data[1:])
-    state, values = (decode(child, parts[name][1], parts[name][0]) for name, child in tree.children)
-    seed, first, limit = state
-    size = spec.size if values.size else 0  # the limit says nothing where nothing is kept
-    drawn = _found(seed, int(first), size, int(limit), values.size)
-    if drawn is None or drawn[0].size != values.size:
-        raise CodecError(f"randomk: {values.size} values for another number of places")
-    return drawn[0], values
-
-
-def _parts(spec: GradientSpec) -> tuple[Node, Mapping[str, ArraySpec]]:
-    tree = parse_tree(_TREE)
-    return tree, cast(Transform, tree.codec).parts(ArraySpec(spec.shape, spec.dtype))
+    root = Node(ChunkTransform(tree.codec, parts), tree.children)
+    return encode_computed(root, ChunkCoder.alone((tree,)), grid, masked).to_bytes()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import row_pieces
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.kernels import native
 
@@ -103,7 +103,8 @@ class Qsgd(Compressor):
         """Round at random."""
         key = own_key(state.spec, self.seed, state.count)
         tree = self.tree
-        drawn = _Drawn(Affine(self.bits, self.group), int(key))
+        rounding = functools.partial(_rounded, Affine(self.bits, self.group), int(key))
+        drawn = ChunkTransform(tree.codec, rounding)
         payload = tree_blob(Node(drawn, tree.children), gradient, state.spec)
         return payload, replace(state, count=state.count + 1)
 
@@ -112,37 +113,18 @@ class Qsgd(Compressor):
         return receive_blob(self.tree, payload)
 
 
-@dataclass(frozen=True)
-class _Drawn(Transform):
-    """Encodes what a symmetric `Affine` decodes, by stochastic rounding."""
-
-    id: ClassVar[str] = "affine"
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = Affine.default_parts
-    grid: Affine
-    key: int
-    start: int = 0
-
-    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return codecs that draw the numbers of the elements' places in the whole tensor."""
-        return [replace(self, start=start) for start, _ in row_pieces(array, bounds)]
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        return self.grid.parts(spec)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        values = widened(array, "qsgd")
-        groups = Groups.of(array.shape, self.grid.group)
-        top = (1 << (self.grid.bits - 1)) - 1
-        scales = _steps(groups.greatest(values), top)
-        codes = np.empty((groups.rows, groups.columns), np.int8)
-        matrix = values.reshape(codes.shape)
-        length, key, start = groups.length, self.key, self.start
-        native.stochastic_round(matrix, length, scales, top, key, start, codes)
-        return {"scales": scales, "codes": codes.reshape(array.shape)}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        self.grid.decode(parts, out, shared)
+def _rounded(grid: Affine, key: int, chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
+    """Return the parts of a chunk; numbers are drawn for its elements' places in the tensor."""
+    values = widened(chunk, "qsgd")
+    groups = Groups.of(chunk.shape, grid.group)
+    top = (1 << (grid.bits - 1)) - 1
+    scales = _steps(groups.greatest(values), top)
+    codes = np.empty((groups.rows, groups.columns), np.int8)
+    first = start * math.prod(chunk.shape[1:])
+    native.stochastic_round(
+        values.reshape(codes.shape), groups.length, scales, top, key, first, codes
+    )
+    return {"scales": scales, "codes": codes.reshape(chunk.shape)}
 
 
 def _steps(reach: np.ndarray, top: int) -> np.ndarray:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError
@@ -50,6 +48,13 @@ class TreeCompressor(Compressor):
         return "gather" if is_sparse(self.tree) else "reduce_scatter"
 
     @property
+    def takes_tensors(self) -> bool:  # type: ignore[override]
+        """Whether a device computes what the root gives; the subtrees stay on the host."""
+        from tensorcomp.gradients.cuda.blobs import computes_root
+
+        return computes_root(self.tree)
+
+    @property
     def keep(self) -> int | float | None:
         """Which part of the elements the root keeps; None if it keeps all, or says it otherwise."""
         return getattr(self.tree.codec, "keep", None)
@@ -73,7 +78,7 @@ class TreeCompressor(Compressor):
         """Return the tree's text."""
         return format_tree(self.tree)
 
-    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+    def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
         """Compress a gradient."""
         return tree_blob(self.tree, gradient, state.spec), state
 

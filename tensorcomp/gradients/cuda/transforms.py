@@ -1,195 +1,132 @@
-"""What the codecs of the wire compute, on torch tensors: places, groups, random numbers.
+"""Compute on a device what the transforms of the wire compute on the host.
 
-Everything here gives what the codecs give, bit for bit, unless it says otherwise. Arrays of one
-number a group are small: they go to the host and through the codecs themselves.
+All of it gives the codecs' own parts, bit for bit, unless it says otherwise. Arrays of one number
+a group are small: they go to the host and through the codecs themselves.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from tensorcomp._torch_arrays import torch_to_numpy
+from tensorcomp._torch_arrays import as_tensor
+from tensorcomp.codecs.base import Codec
+from tensorcomp.codecs.floats.cast import Cast
 from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.quantize.sign import Sign
+from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.gradients.payload.arrays import host
 
-WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
-_FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
-_SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
-_DEVIATIONS = 8.0
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_LEAST = -(1 << 63)  # added to a signed word, it orders like the unsigned one
+_FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
-def host(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor's values on the host."""
-    return torch_to_numpy("a part of a gradient", tensor)
+def computes(codec: Codec) -> bool:
+    """Return whether a device computes the parts of a transform."""
+    return isinstance(codec, Affine | Sign) or (isinstance(codec, Cast) and codec.to in _FLOATS)
 
 
-def largest_positions(flat: torch.Tensor, keep: int) -> torch.Tensor:
-    """Return the ascending indices (k,), int64, of the greatest magnitudes; first ones of equal.
+def parts_of(codec: Codec, array: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what ``codec.encode`` gives for an array, on its device.
 
-    Parameters
-    ----------
-    flat : torch.Tensor
-        (n,) float32 or float64, finite.
-    keep : int
-        From 0 to n.
+    Raises
+    ------
+    NotRepresentable
+        As `encode` does.
     """
-    size = flat.numel()
-    if keep == size:
-        return torch.arange(size, device=flat.device)
-    if keep == 0:
-        return torch.empty(0, dtype=torch.int64, device=flat.device)
-    word = WORDS[flat.dtype]
-    keys = flat.view(word) & torch.iinfo(word).max
-    places = _candidates(keys, keep)
-    if places is None or places.numel() < keep:  # a sample was not like the rest
-        limit = torch.kthvalue(keys, size - keep + 1).values
-        places = torch.nonzero(keys >= limit).reshape(-1)
-    keys = keys[places]
-    least = torch.topk(keys, keep, sorted=False).values.min()
-    chosen = keys > least
-    ties = torch.nonzero(keys == least).reshape(-1)
-    chosen[ties[: keep - int(chosen.sum())]] = True
-    return places[chosen]
+    parts: Callable[..., dict[str, torch.Tensor]] = _PARTS[type(codec)]
+    return parts(array, codec)
 
 
-def _candidates(keys: torch.Tensor, keep: int) -> torch.Tensor | None:
-    """Return where keys are above one that a sample tells, or None where a sample does not pay."""
-    if keep > keys.numel() * _FEW_KEPT or keys.numel() < _SAMPLED:
-        return None
-    sample = keys[:: max(1, keys.numel() // _SAMPLED)]
-    share = sample.numel() * keep / keys.numel()
-    wanted = min(sample.numel(), int(share + 5 * math.sqrt(share) + 2))
-    limit = torch.topk(sample, wanted, sorted=False).values.min()
-    return torch.nonzero(keys >= limit).reshape(-1)
-
-
-def positions_above(flat: torch.Tensor, value: float) -> torch.Tensor:
-    """Return the ascending indices (k,), int64, of magnitudes of at least `value`."""
-    dtype = np.float32 if flat.dtype == torch.float32 else np.float64
-    with np.errstate(over="ignore"):
-        least = dtype(value)
-    if float(least) < value:
-        least = np.nextafter(least, dtype(np.inf))
-    return torch.nonzero(flat.abs() >= float(least)).reshape(-1)
-
-
-def drawn_positions(
-    key: int, size: int, count: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the places that the codec `randomk` keeps, and the numbers drawn for them.
-
-    Parameters
-    ----------
-    key : int
-        The seed.
-    size : int
-        Elements of the tensor.
-    count : int
-        Of them to be kept, from 0 to `size`.
-    device : torch.device
-
-    Returns
-    -------
-    tuple of torch.Tensor
-        (count,) int64, ascending; (count,) int64, whose bits are the numbers.
-    """
-    numbers = _draws(key, size, device)
-    if count == 0:
-        nothing = torch.empty(0, dtype=torch.int64, device=device)
-        return nothing, nothing
-    ordered = numbers ^ _LEAST
-    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
-    limit = min(int(wanted / size * 2.0**64), (1 << 64) - 1)
-    places = torch.nonzero(ordered <= limit + _LEAST).reshape(-1)
-    if places.numel() < count:
-        places = torch.arange(size, device=device)
-    last = torch.kthvalue(ordered[places], count).values
-    places = places[ordered[places] <= last]
-    return places, numbers[places]
-
-
-def _draws(key: int, size: int, device: torch.device) -> torch.Tensor:
-    """Return the first n numbers, as int64, of the SplitMix64 sequence of a mixed key."""
-    state = _mixed(torch.tensor(_signed(key)))
-    steps = torch.arange(1, size + 1, device=device)
-    return _mixed(steps * _signed(_GOLDEN) + state.to(device))
-
-
-def _mixed(words: torch.Tensor) -> torch.Tensor:
-    words = (words ^ _shifted(words, 30)) * _signed(_FIRST)
-    words = (words ^ _shifted(words, 27)) * _signed(_SECOND)
-    return words ^ _shifted(words, 31)
-
-
-def _shifted(words: torch.Tensor, bits: int) -> torch.Tensor:
-    return (words >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(word: int) -> int:
-    return (word ^ (1 << 63)) + _LEAST
-
-
-def affine_parts(array: torch.Tensor, codec: Affine) -> dict[str, torch.Tensor]:
-    """Return what ``codec.encode`` gives for an array on its device."""
+def _affine_parts(array: torch.Tensor, codec: Affine) -> dict[str, torch.Tensor]:
     groups = Groups.of(tuple(array.shape), codec.group)
     runs = _runs(array, groups)
     if codec.symmetric:
-        reach = host(runs.abs().amax(-1).reshape(-1))
-        small = replace(codec, group=1).encode(reach)
+        small = replace(codec, group=1).encode(host(runs.abs().amax(-1).reshape(-1)))
     else:
         ends = torch.stack([runs.amin(-1).reshape(-1), runs.amax(-1).reshape(-1)], dim=1)
         small = replace(codec, group=2).encode(host(ends))
-    parts = {
-        name: torch.from_numpy(part).to(array.device)
-        for name, part in small.items()
-        if name != "codes"
-    }
-    scales = parts["scales"].to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1)
+    del small["codes"]
+    parts = {name: torch.from_numpy(part).to(array.device) for name, part in small.items()}
+    scales, *zeros = (
+        part.to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1) for part in parts.values()
+    )
     values = runs.to(torch.float64)
-    if not codec.symmetric:
-        values = values - parts["zeros"].to(torch.float64).reshape(scales.shape)
+    if zeros:
+        values = values - zeros[0]
     codes = torch.where(scales > 0, values / scales, 0.0).to(array.dtype).round()
     kind = torch.int8 if codec.symmetric else torch.uint8
     return {**parts, "codes": _whole(codes.to(kind), groups).reshape(array.shape)}
 
 
-def sign_parts(array: torch.Tensor, codec: Sign) -> dict[str, torch.Tensor]:
-    """Return what ``codec.encode`` gives for an array on its device.
+def _sign_parts(array: torch.Tensor, codec: Sign) -> dict[str, torch.Tensor]:
+    """Return scales and signs.
 
     The sum of a group has no fixed order here, and about one scale in 10**12 may be the one beside.
     """
     groups = Groups.of(tuple(array.shape), codec.group)
     runs = _runs(array, groups, fill=0.0).abs().to(torch.float64)
     counts = torch.full(runs.shape[:-1], float(groups.length), device=array.device)
-    last = groups.columns - (runs.shape[-2] - 1) * groups.length
-    counts[..., -1] = last
+    counts[..., -1] = groups.columns - (runs.shape[-2] - 1) * groups.length
     means = host((runs.sum(-1) / counts).to(array.dtype).reshape(-1))
     scales = Sign(1).encode(means)["scales"]
     return {"scales": torch.from_numpy(scales).to(array.device), "signs": array < 0}
 
 
-def restored(
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    group: int,
-    dtype: torch.dtype,
-    zeros: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return code × scale + zero, of the codes' shape, as `Groups.restore` computes it."""
-    groups = Groups.of(tuple(codes.shape), group)
+def _cast_parts(array: torch.Tensor, codec: Cast) -> dict[str, torch.Tensor]:
+    dtype = _FLOATS[codec.to]
+    if float(array.abs().max()) > torch.finfo(dtype).max:
+        raise NotRepresentable(f"cast: an element is beyond the largest {dtype}")
+    return {"values": array.to(dtype)}
+
+
+_PARTS: Mapping[type, Callable[..., Any]] = {
+    Affine: _affine_parts,
+    Cast: _cast_parts,
+    Sign: _sign_parts,
+}
+
+
+def restore(codec: Codec, parts: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """Return what the codec's `decode` gives, on the device of the parts."""
+    if isinstance(codec, Cast):
+        return parts["values"].to(dtype)
+    codes = parts["codes"] if isinstance(codec, Affine) else 1 - 2 * parts["signs"].to(torch.int8)
+    groups = Groups.of(tuple(codes.shape), codec.group)  # type: ignore[attr-defined]
     runs = _runs(codes, groups).to(torch.float64)
-    values = runs * scales.to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1)
-    if zeros is not None:
-        values += zeros.to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1)
+    values = runs * parts["scales"].to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1)
+    if "zeros" in parts:
+        values += parts["zeros"].to(torch.float64).reshape(runs.shape[:-1]).unsqueeze(-1)
     limit = torch.finfo(dtype).max
     return _whole(values.clamp(-limit, limit).to(dtype), groups).reshape(codes.shape)
+
+
+def receive(
+    codec: Codec, parts: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return what the codec's `decode` gives, on a device, for parts that were received.
+
+    Raises
+    ------
+    CodecError
+        As `decode` does.
+    """
+    if isinstance(codec, Affine):
+        codes, most = parts["codes"], (1 << (codec.bits - codec.symmetric)) - 1
+        if codes.max() > most or codes.min() < -most:
+            raise CodecError(f"affine: a code is not within {codec.bits} bits")
+    elif isinstance(codec, Sign) and parts["signs"].view(np.uint8).max() > 1:
+        raise CodecError("sign: a byte of the signs is neither 0 nor 1")
+    if not all(np.isfinite(parts[name]).all() for name in ("scales", "zeros") if name in parts):
+        raise CodecError(f"{codec.id}: a scale or an offset is not finite")
+    values = restore(codec, {k: as_tensor(part).to(device) for k, part in parts.items()}, dtype)
+    if isinstance(codec, Cast) and not bool(torch.isfinite(values).all()):
+        raise CodecError("cast: a value is NaN or infinite")
+    return values
 
 
 def _runs(array: torch.Tensor, groups: Groups, fill: float | None = None) -> torch.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State
 from tensorcomp.gradients.ddp.coding_groups import Unit
+from tensorcomp.gradients.payload.arrays import move, move_to_host
 from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
 
 
@@ -156,19 +157,14 @@ def _moved(unit: Unit, state: State) -> State:
     """Return a state of arrays as a unit needs it, on its device."""
     if unit.native is None:
         return state
-    from tensorcomp.gradients.cuda.states import to_device
-
     device: Any = unit.native
-    moved: State = to_device(state, device.device)
-    return moved
+    return move(state, device.device)
 
 
 def _split(unit: Unit, state: State) -> list[State]:
     """Return the states of a unit's parameters, of arrays."""
     if unit.native is not None:
-        from tensorcomp.gradients.cuda.states import to_host
-
-        state = to_host(state)
+        state = move_to_host(state)
     if len(unit.pieces) == 1:
         return [state]
     sizes = [piece.stop - piece.start for piece in unit.pieces]

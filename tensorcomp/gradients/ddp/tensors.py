@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from tensorcomp.gradients.cuda.counterparts import on_device
+from tensorcomp.gradients.cuda.on_device import on_device
 from tensorcomp.gradients.ddp.coding_groups import Context, Layout, UnitWork
 from tensorcomp.gradients.ddp.communicator import Link
 from tensorcomp.gradients.ddp.partition import OWNED

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import xxhash
 
-from tensorcomp.codecs.base import Codec, Transform
+from tensorcomp.codecs.base import Transform
+from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, join
-from tensorcomp.container.blob import Blob, blob_index
+from tensorcomp.codecs.tree import Node, join, raw_payload, readable
+from tensorcomp.container.blob import Blob
 from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.tensor_blob import (
+    EncodedTensor,
+    TensorBlob,
+    chunk_roots,
+    decode_tensor,
+    encode_tensor,
+)
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
+from tensorcomp.gradients.payload.arrays import host, move
 from tensorcomp.gradients.payload.decoded import (
     DecodedGradient,
     DenseGradient,
@@ -33,70 +42,71 @@ from tensorcomp.planning.lossless import sample_rows
 _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
-def tree_blob(tree: Node | str, gradient: np.ndarray, spec: GradientSpec) -> Payload:
-    """Compress a gradient by a tree.
+def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
+    """Compress a gradient by a tree; a tensor's parts are computed on its device where they can be.
 
     Parameters
     ----------
     tree : Node or str
-    gradient : numpy.ndarray
+    gradient : numpy.ndarray or torch.Tensor
         Of the spec's dtype and number of elements, all of them finite, C-contiguous.
     spec : GradientSpec
 
     Returns
     -------
     Payload
-        With `Payload.decoded`.
+        With `Payload.decoded`, where the gradient is.
     """
     node = parse_tree(tree) if isinstance(tree, str) else tree
     grid = grid_of(spec.shape, spec.dtype)
     array = gradient.reshape(grid.shape)
+    if not isinstance(array, np.ndarray):
+        from tensorcomp.gradients.cuda.blobs import device_blob
+
+        return device_blob(node, array, grid, spec)
     if is_sparse(node):
         positions = node.codec.positions(array)  # type: ignore[attr-defined]
         return sparse_blob(node, array, positions, spec)
-    coder = _coder(node, array, grid)
-    bounds = [grid.bounds(index) for index in range(grid.count)]
-    roots: Sequence[Codec] = node.codec.per_chunk(array, bounds)
-    payloads = []
+    coder = coder_of(node, array, grid)
+    encoded = encode_tensor(array, coder, grid, chunk_roots(node, array, grid))
     decoded = np.empty(grid.shape, spec.dtype)
-    for index, (start, stop) in enumerate(bounds):
-        root = Node(roots[index], node.children)
-        payload = join(coder.encode(array[start:stop], root))
-        coder.decode(np.frombuffer(payload, np.uint8), grid.spec(index), decoded[start:stop])
-        payloads.append(payload)
-    return Payload(pack_blob(coder, payloads), spec, DenseGradient(decoded.reshape(-1)))
+    for (_, start, stop), payload in zip(grid.chunks(), encoded.payloads, strict=True):
+        coder.decode_into(np.frombuffer(payload, np.uint8), decoded[start:stop])
+    return Payload(encoded.to_bytes(), spec, DenseGradient(decoded.reshape(-1)))
 
 
-def sparse_blob(
-    node: Node, gradient: np.ndarray, positions: np.ndarray, spec: GradientSpec
-) -> Payload:
+def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -> Payload:
     """Compress the elements of a gradient that somebody has selected, by a sparse tree.
 
     Parameters
     ----------
     node : Node
         Its root has a mask and values (see `sparse_blobs.is_sparse`); it selects nothing itself.
-    gradient : numpy.ndarray
-        As for `tree_blob`.
-    positions : numpy.ndarray
+    gradient : numpy.ndarray or torch.Tensor
+        As for `tree_blob`. Of a tensor only what is selected leaves its device.
+    positions : numpy.ndarray or torch.Tensor
         Flat indices of what is sent (k,), int64, ascending.
     spec : GradientSpec
     """
     grid = grid_of(spec.shape, spec.dtype)
     flat = gradient.reshape(-1)
-    row = grid.row_elements
-    payloads, values, places = [], [], []
-    for index in range(grid.count):
-        start, stop = (row * bound for bound in grid.bounds(index))
-        first, last = np.searchsorted(positions, (start, stop)) if grid.count > 1 else (0, None)
-        coded, sent = encode_sparse(
-            node, flat[start:stop], positions[first:last] - start, grid.spec(index)
-        )
-        payloads.append(coded)
-        places.append(sent.positions + start)
-        values.append(sent.values)
-    sent = SparseGradient(_joined(places), _joined(values))
-    return Payload(pack_blob(ChunkCoder.alone((node,)), payloads), spec, sent)
+    places, values = host(positions), host(flat[positions])
+    payloads, found = [], []
+    for index, *rows in grid.chunks():
+        start, stop = (grid.row_elements * row for row in rows)
+        first, last = np.searchsorted(places, (start, stop)) if grid.count > 1 else (0, None)
+        own = places[first:last]
+        payload, kept = encode_sparse(node, own - start, values[first:last], grid.spec(index))
+        if payload is None:  # few elements, of which many are kept: all are sent
+            kept = host(flat[start:stop]).copy()
+            own = np.arange(start, stop)
+            payload = join(raw_payload(readable(kept)))
+        payloads.append(payload)
+        found.append(SparseGradient(own, kept))
+    decoded = _joined(found)
+    if not isinstance(flat, np.ndarray):
+        decoded = move(decoded, flat.device)
+    return Payload(EncodedTensor(b"", payloads).to_bytes(), spec, decoded)
 
 
 def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
@@ -111,28 +121,31 @@ def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
         return EmptyGradient()
     node = parse_tree(tree) if isinstance(tree, str) else tree
     grid = grid_of(payload.spec.shape, payload.spec.dtype)
-    data = np.frombuffer(payload.data, np.uint8)
+    if not (is_sparse(node) or isinstance(node.codec, RandomK)):
+        data = np.frombuffer(payload.data, np.uint8)
+        tensor = TensorBlob.open(data, (node,), grid, payload.spec.name)
+        return DenseGradient(decode_tensor(tensor).reshape(-1))
+    found = []
+    _, chunks = open_payload(payload, grid)
+    for (index, row, _), chunk in zip(grid.chunks(), chunks, strict=True):
+        sent = receive_sparse(node, chunk, grid.spec(index))
+        found.append(SparseGradient(sent.positions + row * grid.row_elements, sent.values))
+    return _joined(found)
+
+
+def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndarray]]:
+    """Return what a payload's chunks share, and their own payloads, checksums verified.
+
+    Raises
+    ------
+    CodecError
+        If the payload is damaged.
+    """
     try:
-        blob = Blob.open(data, grid.count, payload.spec.name)
-        chunks = [blob.payload(index) for index in range(grid.count)]
-        shared = blob.shared()
+        blob = Blob.open(np.frombuffer(payload.data, np.uint8), grid.count, payload.spec.name)
+        return blob.shared(), [blob.payload(index) for index in range(grid.count)]
     except FormatError as error:
         raise CodecError(str(error)) from error
-    if is_sparse(node):
-        found = [
-            receive_sparse(node, chunk, grid.spec(index)) for index, chunk in enumerate(chunks)
-        ]
-        rows = [grid.bounds(index)[0] * grid.row_elements for index in range(grid.count)]
-        return SparseGradient(
-            _joined([sent.positions + start for sent, start in zip(found, rows, strict=True)]),
-            _joined([sent.values for sent in found]),
-        )
-    coder = ChunkCoder.unpack((node,), shared)
-    out = np.empty(grid.shape, payload.spec.dtype)
-    for index, chunk in enumerate(chunks):
-        start, stop = grid.bounds(index)
-        coder.decode(chunk, grid.spec(index), out[start:stop])
-    return DenseGradient(out.reshape(-1))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -151,29 +164,23 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
     )
 
 
-def pack_blob(coder: ChunkCoder, payloads: Sequence[bytes]) -> bytes:
-    """Return the blob of the payloads of a tensor's chunks."""
-    shared = coder.pack() if len(payloads) > 1 else b""
-    sums = [(len(payload), xxhash.xxh3_64_intdigest(payload)) for payload in payloads]
-    return b"".join([shared, *payloads, blob_index(shared, sums)])
-
-
-def _coder(node: Node, array: np.ndarray, grid: ChunkGrid) -> ChunkCoder:
-    if grid.count == 1 or not isinstance(node.codec, Transform):
-        return ChunkCoder.alone((node,))
-    return learned(node, sample_rows(array, CHUNK_ELEMENTS))
-
-
-def learned(node: Node, sample: np.ndarray) -> ChunkCoder:
-    """Return the coder of a tensor of several chunks, which has learned from a sample of its rows.
+def coder_of(node: Node, array: Any, grid: ChunkGrid) -> ChunkCoder:
+    """Return the coder of a gradient's chunks, which has learned from a sample of its rows.
 
     A tree that cannot represent the sample learns nothing: such chunks are sent as they are.
     """
-    try:
-        return ChunkCoder.learn((node,), sample)
-    except NotRepresentable:
-        return ChunkCoder.alone((node,))
+    if grid.count > 1 and isinstance(node.codec, Transform):
+        try:
+            return ChunkCoder.learn((node,), host(sample_rows(array, CHUNK_ELEMENTS)))
+        except NotRepresentable:
+            pass
+    return ChunkCoder.alone((node,))
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+def _joined(chunks: Sequence[SparseGradient]) -> SparseGradient:
+    if len(chunks) == 1:
+        return chunks[0]
+    return SparseGradient(
+        np.concatenate([chunk.positions for chunk in chunks]),
+        np.concatenate([chunk.values for chunk in chunks]),
+    )

@@ -1,17 +1,22 @@
-"""What a payload decodes to, in the form that costs least: all elements, some, or none."""
+"""What a payload decodes to, in the form that costs least: all elements, some, or none.
+
+Its arrays, and those that it is added to, are NumPy's or tensors on one device.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.kernels import native
 
 
 class DecodedGradient(ABC):
-    """What a payload decodes to: a vector of the gradient's elements in row-major order."""
+    """A decoded gradient: a vector of its elements in row-major order."""
 
     @property
     @abstractmethod
@@ -19,16 +24,16 @@ class DecodedGradient(ABC):
         """Elements that are not left out."""
 
     @abstractmethod
-    def add_to(self, out: np.ndarray, factor: float) -> None:
+    def add_to(self, out: Any, factor: float) -> None:
         """Add it, times a factor, to a flat array (n,)."""
 
     @abstractmethod
-    def subtract_from(self, values: np.ndarray) -> None:
+    def subtract_from(self, values: Any) -> None:
         """Subtract it from a flat array (n,)."""
 
     @abstractmethod
-    def clear(self, values: np.ndarray) -> None:
-        """Set a flat array (n,) to zero where something was sent."""
+    def clear(self, values: Any) -> None:
+        """Set a flat array (n,) to zero where elements are not left out."""
 
 
 @dataclass(frozen=True)
@@ -37,74 +42,113 @@ class EmptyGradient(DecodedGradient):
 
     count = 0
 
-    def add_to(self, out: np.ndarray, factor: float) -> None:
+    def add_to(self, out: Any, factor: float) -> None:
         """Do nothing."""
 
-    def subtract_from(self, values: np.ndarray) -> None:
+    def subtract_from(self, values: Any) -> None:
         """Do nothing."""
 
-    def clear(self, values: np.ndarray) -> None:
+    def clear(self, values: Any) -> None:
         """Do nothing."""
 
 
-@dataclass(frozen=True)
-class DenseGradient(DecodedGradient):
-    """Every element.
+class FullGradient(DecodedGradient):
+    """Base of decoded gradients of all elements; subclasses have `values`, flat (n,)."""
 
-    Parameters
-    ----------
-    values : numpy.ndarray
-        Flat (n,).
-    """
-
-    values: np.ndarray
+    values: Any
 
     @property
     def count(self) -> int:
         """All elements."""
-        return int(self.values.size)
+        return len(self.values)
 
-    def add_to(self, out: np.ndarray, factor: float) -> None:
+    def add_to(self, out: Any, factor: float) -> None:
         """Add all elements."""
-        native.gradients_accumulate(self.values, factor, out, 1.0, out)
+        accumulate(self.values, factor, out, 1.0, out)
 
-    def subtract_from(self, values: np.ndarray) -> None:
+    def subtract_from(self, values: Any) -> None:
         """Subtract all elements."""
-        np.subtract(values, self.values, out=values)
+        values -= self.values
 
-    def clear(self, values: np.ndarray) -> None:
+    def clear(self, values: Any) -> None:
         """Set all elements to zero."""
         values[:] = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class DenseGradient(FullGradient):
+    """Every element.
+
+    Parameters
+    ----------
+    values : numpy.ndarray or torch.Tensor
+        Flat (n,).
+    """
+
+    values: Any
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankGradient(FullGradient):
+    """The product of two factors, computed when it is asked for.
+
+    Parameters
+    ----------
+    left : numpy.ndarray or torch.Tensor
+        (m, r)
+    right : numpy.ndarray or torch.Tensor
+        (p, r)
+    """
+
+    left: Any
+    right: Any
+
+    @property
+    def count(self) -> int:
+        """All elements."""
+        return len(self.left) * len(self.right)
+
+    @property
+    def values(self) -> Any:
+        """The product, flat (m · p,); of arrays its sums have the same order on every machine."""
+        if not isinstance(self.left, np.ndarray):
+            return (self.left @ self.right.T).reshape(-1)
+        from tensorcomp.codecs.lowrank.svd import product
+
+        return product(self.left, self.right.T).reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
 class SparseGradient(DecodedGradient):
     """Some elements.
 
     Parameters
     ----------
-    positions : numpy.ndarray
+    positions : numpy.ndarray or torch.Tensor
         (k,) int64, strictly ascending, below n: whoever makes one has checked that.
-    values : numpy.ndarray
+    values : numpy.ndarray or torch.Tensor
         (k,)
     """
 
-    positions: np.ndarray
-    values: np.ndarray
+    positions: Any
+    values: Any
 
     @property
     def count(self) -> int:
-        """K."""
-        return int(self.positions.size)
+        """Elements that are sent, k."""
+        return len(self.positions)
 
-    def add_to(self, out: np.ndarray, factor: float) -> None:
+    def add_to(self, out: Any, factor: float) -> None:
         """Add the elements at their places."""
-        native.gradients_scatter_add(self.positions, self.values, factor, out)
+        if isinstance(out, np.ndarray):
+            native.gradients_scatter_add(self.positions, self.values, factor, out)
+        else:
+            out[self.positions] += self.values * factor
 
-    def subtract_from(self, values: np.ndarray) -> None:
+    def subtract_from(self, values: Any) -> None:
         """Subtract the elements at their places."""
-        native.gradients_scatter_add(self.positions, self.values, -1.0, values)
+        self.add_to(values, -1.0)
 
-    def clear(self, values: np.ndarray) -> None:
+    def clear(self, values: Any) -> None:
         """Set the elements at their places to zero."""
         values[self.positions] = 0

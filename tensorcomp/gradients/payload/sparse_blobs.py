@@ -1,4 +1,4 @@
-"""Payloads of trees with a mask and values, from places and back to places, without a mask.
+"""Payloads of trees that select elements, from places and back to places, without a mask.
 
 The bytes are those of `codecs.tree`; what is saved are the passes over a mask of all elements.
 """
@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.entropy.gaps import Gaps
+from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.tree import (
     Node,
     byte_count,
@@ -19,14 +20,14 @@ from tensorcomp.codecs.tree import (
     framed_part,
     framed_parts,
     join,
-    raw_payload,
-    readable,
 )
 from tensorcomp.errors import CodecError
 from tensorcomp.gradients.payload.decoded import SparseGradient
+from tensorcomp.kernels import native
 
-_RAW, _CODED = 0, 1  # marks, see `codecs.tree`
+CODED = 1  # a mark, see `codecs.tree`
 _PARTS = ("mask", "values")
+_SPARE = 256  # places that the kernel wants at the end
 
 
 def is_sparse(node: Node) -> bool:
@@ -35,52 +36,40 @@ def is_sparse(node: Node) -> bool:
 
 
 def encode_sparse(
-    node: Node, chunk: np.ndarray, positions: np.ndarray, spec: ArraySpec
-) -> tuple[bytes, SparseGradient]:
-    """Return a chunk's payload, and what it decodes to.
+    node: Node, positions: np.ndarray, values: np.ndarray, spec: ArraySpec
+) -> tuple[bytes | None, np.ndarray]:
+    """Return a chunk's payload, None if it is longer than the chunk; and what values decode to.
 
     Parameters
     ----------
     node : Node
-    chunk : numpy.ndarray
-        Flat (n,).
     positions : numpy.ndarray
         Flat indices of what is kept (k,), int64, ascending, from 0 on.
+    values : numpy.ndarray
+        What is kept (k,).
     spec : ArraySpec
         Of the chunk.
     """
     (_, mask_node), (_, values_node) = node.children
-    values = chunk[positions]
     specs = cast(Transform, node.codec).parts(spec)
     coded_values = encode_part(values_node, values)
     pieces: Pieces = [
-        bytes([_CODED]),
-        *framed_part(specs["mask"], chunk.size, encode_mask(mask_node, positions, spec)),
+        bytes([CODED]),
+        *framed_part(specs["mask"], spec.size, _encode_mask(mask_node, positions, spec)),
         *framed_part(specs["values"], values.size, coded_values),
     ]
     if byte_count(pieces) - 1 > spec.nbytes:
-        # A payload within its input and a byte: few elements, of which many are kept.
-        everything = np.arange(chunk.size)
-        return join(raw_payload(readable(chunk))), SparseGradient(everything, chunk.copy())
+        return None, values
     if not values_node.lossless:
         values = decode(values_node, join(coded_values), ArraySpec(values.shape, values.dtype))
-    return join(pieces), SparseGradient(positions, values)
+    return join(pieces), values
 
 
-def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
-    """Return a mask's bytes by its subtree, from where it is true.
-
-    Parameters
-    ----------
-    node : Node
-    positions : numpy.ndarray
-        Flat indices (k,), int64, ascending.
-    spec : ArraySpec
-        Of the masked array.
-    """
+def _encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
+    """Return a mask's bytes by its subtree, from the flat indices (k,) where it is true."""
     if _takes_positions(node) and 0 < 2 * positions.size <= spec.size:
         gaps = cast(Gaps, node.codec)
-        coded: Pieces = [bytes([_CODED]), *gaps.encode_positions(positions, spec.size)]
+        coded: Pieces = [bytes([CODED]), *gaps.encode_positions(positions, spec.size)]
         if byte_count(coded) - 1 <= spec.size:
             return coded
     mask = np.zeros(spec.size, np.bool_)
@@ -100,20 +89,24 @@ def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> SparseGr
     CodecError
         If it is damaged.
     """
-    if payload.size == 0 or payload[0] != _CODED:
+    if payload.size == 0 or payload[0] != CODED:
         values = decode(node, payload, spec).reshape(-1)
         return SparseGradient(np.arange(values.size), values)
-    (_, mask_node), (_, values_node) = node.children
+    (name, where), (_, values_node) = node.children
     parts = framed_parts(node, spec, payload[1:])
-    positions = _receive_mask(mask_node, *parts["mask"])
     values = decode(values_node, parts["values"][1], parts["values"][0])
-    if values.size != positions.size:
-        raise CodecError(f"{node.codec.id}: {values.size} values for {positions.size} places")
+    if isinstance(node.codec, RandomK):
+        state = decode(where, parts[name][1], parts[name][0])
+        positions = _drawn_positions(state, spec.size if values.size else 0, values.size)
+    else:
+        positions = _masked_positions(where, *parts[name])
+    if positions is None or values.size != positions.size:
+        raise CodecError(f"{node.codec.id}: {values.size} values for another number of places")
     return SparseGradient(positions, values)
 
 
-def _receive_mask(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.ndarray:
-    if _takes_positions(node) and payload.size and payload[0] == _CODED and spec.size:
+def _masked_positions(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.ndarray:
+    if _takes_positions(node) and payload.size and payload[0] == CODED and spec.size:
         positions = cast(Gaps, node.codec).decode_positions(payload[1:], spec.size)
         if positions is not None:
             return positions
@@ -121,3 +114,36 @@ def _receive_mask(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.ndarra
     if mask.size and mask.view(np.uint8).max() > 1:
         raise CodecError("a byte of the mask is neither 0 nor 1")
     return np.flatnonzero(mask)
+
+
+def _drawn_positions(state: np.ndarray, size: int, count: int) -> np.ndarray | None:
+    seed, first, limit = (int(number) for number in state)
+    found = find_draws(seed, first, size, limit, count)
+    return None if found is None else found[0]
+
+
+def find_draws(
+    key: int, first: int, size: int, limit: int, room: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return which places draw numbers up to a limit, and the numbers; see the codec `randomk`.
+
+    Parameters
+    ----------
+    key : int
+        The seed.
+    first : int
+        Index of the first place in a larger tensor.
+    size : int
+        Places.
+    limit : int
+    room : int
+        Places that may be found.
+
+    Returns
+    -------
+    tuple of numpy.ndarray or None
+        (k,) int64, ascending; (k,) uint64. None if there may be more than `room`.
+    """
+    positions, numbers = np.empty(room + _SPARE, np.int64), np.empty(room + _SPARE, np.uint64)
+    found = native.stochastic_find_draws(key, first, size, limit, positions, numbers)
+    return None if found < 0 else (positions[:found], numbers[:found])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
+from tensorcomp.gradients.payload.arrays import accumulate, converted, share_memory, zeros_like
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
-from tensorcomp.kernels import native
 
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -20,14 +21,14 @@ class FeedbackState(Wrapped):
 
     Parameters
     ----------
-    residual : numpy.ndarray
+    residual : numpy.ndarray or torch.Tensor
         What has not been sent yet, flat (n,), in units of the gradient.
-    spare : numpy.ndarray
+    spare : numpy.ndarray or torch.Tensor
         Working memory for the residual after the next step, flat (n,).
     """
 
-    residual: np.ndarray
-    spare: np.ndarray = field(metadata={"saved": False})
+    residual: Any
+    spare: Any = field(metadata={"saved": False})
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class ErrorFeedback(Wrapper):
     fixes SignSGD and other gradient compression schemes".
     """
 
+    takes_tensors: ClassVar[bool] = True
     inner: Compressor
     dtype: str = "float32"
     decay: float = 1.0
@@ -79,21 +81,21 @@ class ErrorFeedback(Wrapper):
         residual = np.zeros(spec.size, dtype)
         return FeedbackState(spec, self.inner.init(spec), residual, np.zeros(spec.size, spec.dtype))
 
-    def before(self, gradient: np.ndarray, state: FeedbackState) -> np.ndarray:
+    def before(self, gradient: Any, state: FeedbackState) -> Any:
         """Return gradient + decay × residual."""
-        residual = state.residual.astype(state.spec.dtype, copy=False)
-        native.gradients_accumulate(gradient.reshape(-1), 1.0, residual, self.decay, state.spare)
+        residual = converted(state.residual, state.spare)
+        accumulate(gradient.reshape(-1), 1.0, residual, self.decay, state.spare)
         return state.spare.reshape(state.spec.shape)
 
     def after(
-        self, given: np.ndarray, sent: DecodedGradient, state: FeedbackState, inner: State
+        self, given: Any, sent: DecodedGradient, state: FeedbackState, inner: State
     ) -> FeedbackState:
         """Keep what was given but not sent."""
         left = given.reshape(-1)
-        if isinstance(sent, DenseGradient) and np.may_share_memory(sent.values, left):
-            left = np.zeros_like(left)  # all was sent, and what was sent must stay
+        if isinstance(sent, DenseGradient) and share_memory(sent.values, left):
+            left = zeros_like(left)  # all was sent, and what was sent must stay
         else:
             sent.subtract_from(left)
         if state.residual.dtype == left.dtype:
             return FeedbackState(state.spec, inner, left, state.residual)
-        return FeedbackState(state.spec, inner, left.astype(state.residual.dtype), left)
+        return FeedbackState(state.spec, inner, converted(left, state.residual), left)

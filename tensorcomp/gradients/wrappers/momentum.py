@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from tensorcomp.gradients.base import (
     chain,
     with_inner,
 )
+from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
-from tensorcomp.kernels import native
 
 _FIRST = 1024  # elements that tell nearly always that a gradient is not all zero
 _STILL = -0.0  # given on where the gradient was all zero; sums that cancel out are 0.0
@@ -32,14 +32,14 @@ class MomentumState(Wrapped):
 
     Parameters
     ----------
-    velocity : numpy.ndarray
+    velocity : numpy.ndarray or torch.Tensor
         u, flat (n,), in units of the gradient.
-    spare : numpy.ndarray
+    spare : numpy.ndarray or torch.Tensor
         Working memory for the velocity after the next step, flat (n,).
     """
 
-    velocity: np.ndarray
-    spare: np.ndarray = field(metadata={"saved": False})
+    velocity: Any
+    spare: Any = field(metadata={"saved": False})
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class MomentumCorrection(Wrapper):
     distributed training", sections 3.1 to 3.3.
     """
 
+    takes_tensors: ClassVar[bool] = True
     inner: Compressor
     momentum: float = 0.9
     clip: float | None = None
@@ -114,7 +115,7 @@ class MomentumCorrection(Wrapper):
         zeros = np.zeros(spec.size, spec.dtype)
         return MomentumState(spec, self.inner.init(spec), zeros, np.zeros(spec.size, spec.dtype))
 
-    def before(self, gradient: np.ndarray, state: MomentumState) -> np.ndarray:
+    def before(self, gradient: Any, state: MomentumState) -> Any:
         """Return the velocity, or with Nesterov's momentum what it will be."""
         flat, given = gradient.reshape(-1), state.spare
         if _is_zero(flat):
@@ -123,29 +124,29 @@ class MomentumCorrection(Wrapper):
         factor, momentum = self._factor(flat), self.momentum
         if self.nesterov:  # g + m (m u + g)
             factor, momentum = factor * (1 + momentum), momentum * momentum
-        native.gradients_accumulate(flat, factor, state.velocity, momentum, given)
+        accumulate(flat, factor, state.velocity, momentum, given)
         return given.reshape(state.spec.shape)
 
-    def _factor(self, flat: np.ndarray) -> float:
+    def _factor(self, flat: Any) -> float:
         """Return by what a gradient is multiplied to keep within the limit of its norm."""
         if self.clip is None:
             return 1.0
-        peak = float(np.abs(flat).max())
-        scaled = flat / flat.dtype.type(peak)  # its squares cannot overflow
-        norm = peak * math.sqrt(float(np.dot(scaled, scaled)))
+        peak = float(abs(flat).max())
+        scaled = flat / peak  # its squares cannot overflow
+        norm = peak * math.sqrt(float(scaled @ scaled))
         return min(1.0, self.clip / math.sqrt(self.workers or 1) / norm)
 
     def after(
-        self, given: np.ndarray, sent: DecodedGradient, state: MomentumState, inner: State
+        self, given: Any, sent: DecodedGradient, state: MomentumState, inner: State
     ) -> MomentumState:
         """Keep the velocity where nothing was sent."""
         velocity = given.reshape(-1)
         if _is_still(velocity):
             velocity[:] = state.velocity
         elif self.nesterov:  # given + m u = (1 + m) (m u + g)
-            velocity += state.velocity * velocity.dtype.type(self.momentum)
-            velocity /= velocity.dtype.type(1 + self.momentum)
-        if self.masking and sent.count < velocity.size:
+            velocity += state.velocity * self.momentum
+            velocity /= 1 + self.momentum
+        if self.masking and sent.count < len(velocity):
             sent.clear(velocity)
         return MomentumState(state.spec, inner, velocity, state.velocity)
 
@@ -166,12 +167,12 @@ def for_workers(compressor: Compressor, workers: int) -> Compressor:
     return found if inner is None else with_inner(found, for_workers(inner, workers))  # type: ignore[no-any-return]
 
 
-def _is_zero(flat: np.ndarray) -> bool:
+def _is_zero(flat: Any) -> bool:
     return not (flat[:_FIRST].any() or flat.any())
 
 
-def _is_still(given: np.ndarray) -> bool:
-    return given.size > 0 and bool(np.signbit(given[0])) and _is_zero(given)
+def _is_still(given: Any) -> bool:
+    return len(given) > 0 and math.copysign(1, given[0]) < 0 and _is_zero(given)
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -1,0 +1,121 @@
+"""Select elements of a tensor on its device: as the codecs do, index by index."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
+_FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
+_SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
+_DEVIATIONS = 8.0
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_LEAST = -(1 << 63)  # added to a signed word, it orders like the unsigned one
+
+
+def largest_positions(flat: torch.Tensor, keep: int) -> torch.Tensor:
+    """Return the ascending indices (k,), int64, of the greatest magnitudes; first ones of equal.
+
+    Parameters
+    ----------
+    flat : torch.Tensor
+        (n,) float32 or float64, finite.
+    keep : int
+        From 0 to n.
+    """
+    size = flat.numel()
+    if keep == size:
+        return torch.arange(size, device=flat.device)
+    if keep == 0:
+        return torch.empty(0, dtype=torch.int64, device=flat.device)
+    word = WORDS[flat.dtype]
+    keys = flat.view(word) & torch.iinfo(word).max
+    places = _candidates(keys, keep)
+    if places is None or places.numel() < keep:  # a sample was not like the rest
+        limit = torch.kthvalue(keys, size - keep + 1).values
+        places = torch.nonzero(keys >= limit).reshape(-1)
+    keys = keys[places]
+    least = torch.topk(keys, keep, sorted=False).values.min()
+    chosen = keys > least
+    ties = torch.nonzero(keys == least).reshape(-1)
+    chosen[ties[: keep - int(chosen.sum())]] = True
+    return places[chosen]
+
+
+def _candidates(keys: torch.Tensor, keep: int) -> torch.Tensor | None:
+    """Return where keys are above one that a sample tells, or None where a sample does not pay."""
+    if keep > keys.numel() * _FEW_KEPT or keys.numel() < _SAMPLED:
+        return None
+    sample = keys[:: max(1, keys.numel() // _SAMPLED)]
+    share = sample.numel() * keep / keys.numel()
+    wanted = min(sample.numel(), int(share + 5 * math.sqrt(share) + 2))
+    limit = torch.topk(sample, wanted, sorted=False).values.min()
+    return torch.nonzero(keys >= limit).reshape(-1)
+
+
+def positions_above(flat: torch.Tensor, value: float) -> torch.Tensor:
+    """Return the ascending indices (k,), int64, of magnitudes of at least `value`."""
+    dtype = np.float32 if flat.dtype == torch.float32 else np.float64
+    with np.errstate(over="ignore"):
+        least = dtype(value)
+    if float(least) < value:
+        least = np.nextafter(least, dtype(np.inf))
+    return torch.nonzero(flat.abs() >= float(least)).reshape(-1)
+
+
+def drawn_positions(
+    key: int, size: int, count: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the places that the codec `randomk` keeps, and the numbers drawn for them.
+
+    Parameters
+    ----------
+    key : int
+        The seed.
+    size : int
+        Elements of the tensor.
+    count : int
+        Of them to be kept, from 0 to `size`.
+    device : torch.device
+
+    Returns
+    -------
+    tuple of torch.Tensor
+        (count,) int64, ascending; (count,) int64, whose bits are the numbers.
+    """
+    numbers = _draws(key, size, device)
+    if count == 0:
+        nothing = torch.empty(0, dtype=torch.int64, device=device)
+        return nothing, nothing
+    ordered = numbers ^ _LEAST
+    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
+    limit = min(int(wanted / size * 2.0**64), (1 << 64) - 1)
+    places = torch.nonzero(ordered <= limit + _LEAST).reshape(-1)
+    if places.numel() < count:
+        places = torch.arange(size, device=device)
+    last = torch.kthvalue(ordered[places], count).values
+    places = places[ordered[places] <= last]
+    return places, numbers[places]
+
+
+def _draws(key: int, size: int, device: torch.device) -> torch.Tensor:
+    """Return the first n numbers, as int64, of the SplitMix64 sequence of a mixed key."""
+    state = _mixed(torch.tensor(_signed(key)))
+    steps = torch.arange(1, size + 1, device=device)
+    return _mixed(steps * _signed(_GOLDEN) + state.to(device))
+
+
+def _mixed(words: torch.Tensor) -> torch.Tensor:
+    words = (words ^ _shifted(words, 30)) * _signed(_FIRST)
+    words = (words ^ _shifted(words, 27)) * _signed(_SECOND)
+    return words ^ _shifted(words, 31)
+
+
+def _shifted(words: torch.Tensor, bits: int) -> torch.Tensor:
+    return (words >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(word: int) -> int:
+    return (word ^ (1 << 63)) + _LEAST
