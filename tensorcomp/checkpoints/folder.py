@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
 from tensorcomp.checkpoints.detect import sniff
 from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
@@ -155,5 +156,6 @@ def _loads(path: Path) -> bool:
             return False
         with TorchFile(path) as checkpoint:
             return bool(checkpoint.tensors)
-    except CheckpointError:
+    except CheckpointError as error:
+        LOGGER.info("%s; carried over unchanged", error)
         return False

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePath
 
+from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.os_errors import writing
@@ -32,6 +33,8 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
     partial = path.with_name(f".{path.name}.{_PART}")
     with writing(path), _file_alone(partial, path) as file:
         try:
+            if os.fstat(file.fileno()).st_size:
+                LOGGER.info("%s: removed, a killed run had left it", partial)
             file.truncate()
             yield file
             os.fsync(file.fileno())
@@ -96,8 +99,8 @@ def _lock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError("another run is writing it", path=path) from None
-    except OSError:
-        return
+    except OSError as error:
+        LOGGER.debug("%s: cannot be locked against other runs: %s", path, error)
 
 
 @contextlib.contextmanager
@@ -126,9 +129,11 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
     replaced = path.with_name(f".{path.name}.{_OLD}")
     with writing(path), _folder_alone(partial, path):
         if replaced.exists() and not path.exists():
-            replaced.rename(path)  # a run was killed between the two renames below
+            LOGGER.info("%s: put back, a run was killed before it had replaced it", path)
+            replaced.rename(path)  # it was killed between the two renames below
         _remove_folder(replaced, ignore_errors=True)
         for leftover in partial.iterdir():
+            LOGGER.info("%s: removed, a killed run had left it", leftover)
             _remove(leftover)
         try:
             yield partial

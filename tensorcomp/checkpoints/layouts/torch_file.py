@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
 from tensorcomp.checkpoints.base import Checkpoint, Recipe
 from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
@@ -114,6 +115,7 @@ def _load_weights(path: Path, *, map_file: bool) -> Any:
             # Some network file systems refuse to map; such files are read instead.
             if not map_file or "mmap" not in str(error):
                 raise
+            LOGGER.debug("%s: read, since it cannot be mapped: %s", path, error)
             return torch.load(path, map_location="cpu", weights_only=True)
 
 

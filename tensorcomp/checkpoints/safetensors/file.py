@@ -5,10 +5,11 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 
+from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
 from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorInfo, TensorSource
 from tensorcomp.checkpoints.packing import pack, unpack
@@ -51,7 +52,7 @@ class SafetensorsFile(Checkpoint):
         self.nbytes = file_size(path)
         with reading(path), path.open("rb") as file:
             self.header = read_header(file, self.nbytes, str(path))
-            self._map = _mapped(file.fileno())
+            self._map = _mapped(file)
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
         self.aliases = {}
@@ -143,9 +144,10 @@ def _metadata(recipe: Recipe) -> dict[str, str] | None:
     return metadata
 
 
-def _mapped(descriptor: int) -> mmap.mmap | None:
+def _mapped(file: BinaryIO) -> mmap.mmap | None:
     """Map a file, or return None where that is refused, as some network file systems do."""
     try:
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        LOGGER.debug("%s: read, since it cannot be mapped: %s", file.name, error)
         return None
