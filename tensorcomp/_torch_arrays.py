@@ -25,10 +25,18 @@ def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
     if dtype is None:
         raise TypeError(f"tensor {name!r}: no safetensors dtype holds {tensor.dtype}")
     dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    flat = (
-        dense.reshape(-1).view(torch.uint8) if dense.numel() else torch.empty(0, dtype=torch.uint8)
-    )
-    array: np.ndarray = flat.numpy().view(dtype).reshape(tuple(dense.shape))
+    return byte_view(dense).view(dtype).reshape(tuple(dense.shape))
+
+
+def byte_view(tensor: Any) -> np.ndarray:
+    """Return the memory of a contiguous CPU tensor as flat uint8, whatever its dtype."""
+    import torch
+
+    size = tensor.element_size()
+    begin, count = tensor.storage_offset() * size, tensor.numel() * size
+    flat = torch.empty(0, dtype=torch.uint8)
+    flat.set_(tensor.untyped_storage(), begin, (count,), (1,))
+    array: np.ndarray = flat.numpy()
     return array
 
 

@@ -84,8 +84,7 @@ def sniff(path: Path) -> Kind:
     if header_follows:
         return "safetensors"  # with a false length: the parser says so
     raise CheckpointError(
-        f"is of no known format (it begins with {head[:8]!r}); {_ADVICE}",
-        path=path,
+        f"is of no known format (it begins with {head[:8]!r}); {_ADVICE}", path=path
     )
 
 

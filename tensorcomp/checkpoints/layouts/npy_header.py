@@ -119,7 +119,7 @@ def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]
     if dtype.hasobject:
         raise CheckpointError(
             "holds Python objects, and loading them could run any code; "
-            "save arrays of numbers or texts instead",
+            "save arrays of numbers or texts instead"
         )
     sizes_fit = isinstance(shape, tuple) and all(
         type(size) is int and 0 <= size <= _INT64_MAX for size in shape

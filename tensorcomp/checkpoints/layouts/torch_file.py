@@ -15,10 +15,11 @@ import numpy as np
 
 from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
+from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Checkpoint, Recipe
 from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.layouts.torch_layout import lay_out
-from tensorcomp.checkpoints.layouts.torch_tensors import byte_view, require_torch, tensor_info
+from tensorcomp.checkpoints.layouts.torch_tensors import require_torch, tensor_info
 from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
 from tensorcomp.checkpoints.packing import pack_recipe
 from tensorcomp.errors import CheckpointError

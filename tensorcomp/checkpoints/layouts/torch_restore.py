@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp._names import shown
+from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Recipe, TensorInfo, TensorSource
-from tensorcomp.checkpoints.layouts.torch_tensors import (
-    byte_view,
-    is_dense,
-    require_torch,
-)
+from tensorcomp.checkpoints.layouts.torch_tensors import is_dense, require_torch
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes

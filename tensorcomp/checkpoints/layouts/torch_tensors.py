@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.dtypes import torch_dtype_name
 from tensorcomp.errors import CheckpointError
@@ -56,17 +54,6 @@ def tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
 def dtype_text(tensor: torch.Tensor) -> str:
     """Return the name of a tensor's dtype without ``torch.``."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def byte_view(tensor: torch.Tensor) -> np.ndarray:
-    """Return the memory of a contiguous tensor as a flat uint8 array, whatever its dtype."""
-    import torch
-
-    size = tensor.element_size()
-    begin, count = tensor.storage_offset() * size, tensor.numel() * size
-    flat = torch.empty(0, dtype=torch.uint8)
-    flat.set_(tensor.untyped_storage(), begin, (count,), (1,))
-    return flat.numpy()
 
 
 def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:

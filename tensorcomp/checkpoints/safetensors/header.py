@@ -270,8 +270,7 @@ def _check_layout(spans: list[tuple[list[int], str]], available: int) -> None:
             fault = "overlaps" if begin < expected else "leaves a hole after"
             previous = shown(spans[number - 1][1]) if number else "the header"
             raise CheckpointError(
-                f"begins at {begin}, not {expected}, and {fault} {previous}",
-                tensor=name,
+                f"begins at {begin}, not {expected}, and {fault} {previous}", tensor=name
             )
         expected = stop
     if expected < available:
