@@ -1,4 +1,4 @@
-"""Functions on threads, with their results in order."""
+"""Call functions on threads, with results in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def available_threads() -> int:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the allocator keep some tens of megabytes that are freed, for the next chunk.
+    """Let the allocator keep some tens of freed megabytes, for the next chunk.
 
     By default glibc gives large blocks back to the system at once, and each chunk then pays for
     fresh pages, which can take longer than coding it. Freeing one block of this size raises both
@@ -38,7 +38,7 @@ def keep_freed_memory() -> None:
 
 
 class Workers:
-    """A few threads, the caller's own among them; a context manager.
+    """Pool of threads, the caller's own among them; a context manager.
 
     The caller works while it would wait: waking a thread can take as long as coding a small chunk.
 
@@ -127,7 +127,7 @@ class Workers:
 
 
 class _Call(Generic[Item, Result]):
-    """A call that a thread may have taken; without a future, it is left to the caller."""
+    """Call that a thread may have taken; without a future, left to the caller."""
 
     def __init__(
         self, function: Callable[[Item], Result], item: Item, future: Future[Result] | None
@@ -149,7 +149,7 @@ class _Call(Generic[Item, Result]):
 
 
 def _first_result(waiting: deque[_Call[Item, Result]]) -> tuple[Item, Result]:
-    """Take out the first call and return its result; until that is there, run calls further on."""
+    """Return the first call's result; run later calls until it is there."""
     first = waiting.popleft()
     if first.future is None:
         return first.item, first.function(first.item)

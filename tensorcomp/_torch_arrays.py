@@ -1,4 +1,4 @@
-"""Torch tensors as NumPy arrays and back, without a copy where memory allows it."""
+"""Convert between torch tensors and NumPy arrays, without a copy if possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorcomp.dtypes import numpy_dtype, torch_dtype, torch_dtype_name
 
 
 def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
-    """Return a torch tensor's values as a NumPy array; a view where it is dense and on the CPU.
+    """Return a torch tensor as a NumPy array; a view if dense and on the CPU.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def byte_view(tensor: Any) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray) -> Any:
-    """Return a tensor on the CPU that shares an array's memory; of bfloat16 too."""
+    """Return a CPU tensor that shares an array's memory, bfloat16 included."""
     import torch
 
     if array.dtype.name == "bfloat16":  # which torch does not know of NumPy
@@ -50,7 +50,7 @@ def as_tensor(array: np.ndarray) -> Any:
 
 
 def numpy_to_torch(flat: np.ndarray, dtype: str, shape: tuple[int, ...], device: Any) -> Any:
-    """Return a tensor's bytes as a torch tensor; as bytes, where torch has no such dtype."""
+    """Return bytes as a torch tensor; as uint8 where torch lacks the dtype."""
     import torch
 
     tensor = torch.from_numpy(flat)

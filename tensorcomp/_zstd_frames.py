@@ -1,4 +1,4 @@
-"""Zstandard frames, by Python's own module from 3.14 on, before that by its backport."""
+"""Compress and decompress Zstandard frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_DICTIONARY = 8  # bytes; below, zstd takes none
 
 
 class _Local(threading.local):
-    """The compressors of a thread: making one costs more than using it on a little data."""
+    """Compressors of a thread: making one costs more than using it on little data."""
 
     def __init__(self) -> None:
         self.compressors: dict[tuple[int, bool], zstd.ZstdCompressor] = {}

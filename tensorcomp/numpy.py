@@ -1,4 +1,4 @@
-"""The functions of ``safetensors.numpy`` for compressed files: one import is all that changes."""
+"""Offer the functions of ``safetensors.numpy`` for compressed files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How a long job tells how far it is."""
+"""Report the progress of a long job."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Told how far a long job is; does nothing here, a subclass shows it.
+    """Receive the progress of a long job; a subclass shows it.
 
     A job that starts over, to keep a size, begins its folder or its file again.
     """

@@ -1,4 +1,4 @@
-"""The functions of ``safetensors.torch`` for compressed files: one import is all that changes."""
+"""Offer the functions of ``safetensors.torch`` for compressed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
-    """Return the tensors of a compressed file as torch tensors (see `tensorcomp.load_file`).
+    """Return a compressed file's torch tensors (see `tensorcomp.load_file`).
 
     Parameters
     ----------

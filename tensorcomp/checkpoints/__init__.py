@@ -1,1 +1,1 @@
-"""Where tensors come from and go to: safetensors files, torch files, NumPy archives, folders."""
+"""Read and restore checkpoints: safetensors, torch, NumPy archives, folders."""

@@ -1,4 +1,4 @@
-"""Tells what a file is from its content; its suffix may be wrong or missing."""
+"""Detect a checkpoint file's format by its content; suffixes may be wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of checkpoint files: weights in shards, their index, and what else a model needs."""
+"""Find the checkpoint files of a folder: shards, their indexes, other files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CheckpointFolder:
 
 
 def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
-    """Find the checkpoint files of a folder and check that its shards and indexes agree.
+    """Find the checkpoint files of a folder; check shards against indexes.
 
     Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and those
     ``.bin``, ``.pt`` and ``.pth`` files that torch can load as plain tensors. Links are followed;
@@ -107,7 +107,7 @@ def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
 def _walk(
     root: Path, folder: PurePosixPath, ancestors: tuple[Path, ...]
 ) -> Iterator[PurePosixPath]:
-    """Yield all regular files, links followed; a link to a folder above is an endless loop."""
+    """Yield all regular files, links followed; refuse links to a folder above."""
     here = root / folder
     with reading(here):
         real = here.resolve()
@@ -124,7 +124,7 @@ def _walk(
 
 
 def _folder_weights(folder: Path, names: list[str]) -> set[str]:
-    """Return which files of one folder are weights, after checking shards against indexes."""
+    """Return the weights of one folder, after checking shards against indexes."""
     present = set(names)
     weights = {name for name in names if name.endswith(SAFETENSORS_SUFFIX)}
     for name in weights:
@@ -141,14 +141,14 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
 
 
 def _check_unindexed(folder: Path, weights: set[str], indexes: list[Index]) -> None:
-    """Check shards that go by their numbers, there being no index that names them."""
+    """Check numbered shards that no index names."""
     indexed = set().union(*(index.shards for index in indexes))
     for model in numbered_shards(folder, sorted(weights - indexed)):
         check_shards(model, weights)
 
 
 def _loads(path: Path) -> bool:
-    """Return whether a torch file holds plain tensors: training arguments, say, do not."""
+    """Return whether a torch file holds plain tensors (training arguments do not)."""
     from tensorcomp.checkpoints.layouts.torch_file import TorchFile
 
     try:

@@ -46,7 +46,7 @@ def pack_recipe(
 
 
 def unpack_structure(recipe: Recipe) -> Mapping[str, Any]:
-    """Return the structure that `pack_recipe` was given.
+    """Return a recipe's structure, unpacked if it is an attachment.
 
     Raises
     ------

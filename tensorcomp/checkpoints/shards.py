@@ -86,7 +86,7 @@ def _weight_map(text: bytes) -> dict[str, Any]:
 
 
 def numbered_shards(folder: Path, names: Iterable[str]) -> list[Index]:
-    """Return the models whose shards, named ``<stem>-00001-of-00003<suffix>``, no index names."""
+    """Return the models among files named ``<stem>-00001-of-00003<suffix>``."""
     groups: dict[tuple[str, str, str], set[str]] = {}
     for name in names:
         match = _SHARD_NAME.fullmatch(name)
@@ -104,7 +104,7 @@ def numbered_shards(folder: Path, names: Iterable[str]) -> list[Index]:
 
 
 def check_shards(index: Index, present: Collection[str]) -> None:
-    """Require that the shards are there, hold each tensor once, and hold what the index says.
+    """Require that shards exist, hold each tensor once, and fit the index.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _check_tensors(index: Index) -> None:
 
 
 def _is_passed_over(name: str, index: Index) -> bool:
-    """Return whether a file looks like a part, or the whole, of the index's model but is not."""
+    """Return whether a file is named like a part, or all, of the model but is not."""
     if name in index.shards:
         return False
     series = {

@@ -1,1 +1,1 @@
-"""Files that appear whole or not at all, errors of the system in one line, pages of memory."""
+"""Write files atomically, explain errors of the system, serve memory pages."""

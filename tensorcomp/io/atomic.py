@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there."""
+"""Create files and folders atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART, _OLD = "tensorcomp-part", "tensorcomp-old"
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
-    """Open a file that appears under `path`, complete and synced, when the block ends.
+    """Open a file that appears under its name, synced, when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` in the same folder. An error removes it; what a
     killed run left behind is overwritten by the next one.
@@ -48,7 +48,7 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
 
 @contextlib.contextmanager
 def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
-    """Open a file for update that no other run has open; it is created if it is not there."""
+    """Open or create a file for update that no other run has open."""
     while True:
         _unlink_link(partial)
         with open(partial, "r+b", buffering=0, opener=_create) as file:
@@ -59,18 +59,18 @@ def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
 
 
 def _create(path: str, flags: int) -> int:
-    """Open for update, creating the file but not truncating it: it may be another run's."""
+    """Open or create without truncating: the file may be another run's."""
     return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _unlink_link(partial: Path) -> None:
-    """Remove a link that stands where a temporary file will: it may lead anywhere."""
+    """Remove a link in the place of a temporary file: it may lead anywhere."""
     if partial.is_symlink():
         partial.unlink(missing_ok=True)
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Return whether what is open under a descriptor still has its name."""
+    """Return whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise a CheckpointError if `path` exists and may not be replaced."""
+    """Require that a file may be created, or replaced, under this name."""
     if path.is_dir():
         raise CheckpointError("is a folder; give another name by -o", path=path)
     if path.exists() and not path.is_file():
@@ -90,7 +90,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Keep two runs from writing one output; where the system has no such locks, go on without."""
+    """Keep two runs from writing one output, where the system has locks."""
     try:
         import fcntl
     except ImportError:
@@ -105,7 +105,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> Iterator[Path]:
-    """Make a folder that appears under `path`, complete, when the block ends.
+    """Make a folder that appears under its name when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
     run after one that was killed.
@@ -169,13 +169,13 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file is what a killed run may have left behind."""
+    """Return whether a file is a temporary one, such as a killed run leaves."""
     return path.name.endswith(f".{_PART}")
 
 
 @contextlib.contextmanager
 def _folder_alone(partial: Path, path: Path) -> Iterator[None]:
-    """Have a folder that no other run writes to; it is created if it is not there."""
+    """Lock a folder against other runs; create it if missing."""
     while True:
         _unlink_link(partial)
         partial.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A file in memory that turns into a bytes object without being copied."""
+"""Write a file in memory that becomes a bytes object without a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = bytes.__basicsize__ - 1  # of a bytes object, in front of its bytes
 
 
 class MemoryFile:
-    """A binary file, empty at first: `write`, `seek` and `read`, then `to_bytes`.
+    """Binary file in memory: `write`, `seek` and `read`, then `to_bytes`.
 
     CPython lets a bytes object be filled before anyone else has seen it (C API,
     ``PyBytes_FromStringAndSize``). Compared with ``io.BytesIO`` that saves growing step by step,

@@ -1,4 +1,4 @@
-"""Fresh memory in large pages; on systems other than Linux, and older ones, nothing is done."""
+"""Allocate memory in large pages; on systems other than Linux as usual."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask_for_large_pages(address: int, size: int) -> None:
 
 
 def empty_in_large_pages(size: int) -> np.ndarray:
-    """Return so many bytes that are not set, best where large pages begin and end."""
+    """Allocate unset bytes, aligned to large pages."""
     if size < _LARGE_PAGE:
         return np.empty(size, np.uint8)
     whole = -(-size // _LARGE_PAGE) * _LARGE_PAGE
@@ -40,7 +40,7 @@ def empty_in_large_pages(size: int) -> np.ndarray:
 
 
 def populate(array: np.ndarray) -> None:
-    """Have the system provide the pages of a contiguous array, all that are whole in it, at once.
+    """Touch all whole pages of a contiguous array at once.
 
     Best by one thread at a time: where two touch fresh memory, each page can take several times as
     long.

@@ -1,4 +1,4 @@
-"""Opening files, and turning what the system or a file refuses into one clear line."""
+"""Turn errors of the operating system into one clear line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorcomp.errors import CheckpointError
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an `OSError` or a lack of memory met while reading into a `CheckpointError`."""
+    """Turn an `OSError` or a `MemoryError` while reading into a `CheckpointError`."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an `OSError` met while writing into a `CheckpointError`."""
+    """Turn an `OSError` while writing into a `CheckpointError`."""
     try:
         yield
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Torch and npz files as typed arrays."""
+"""Read and restore torch files and NumPy archives."""

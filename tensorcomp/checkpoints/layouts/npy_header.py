@@ -1,4 +1,4 @@
-r"""The header of a ``.npy`` array: read strictly, without loading the array.
+r"""Parse the header of a ``.npy`` array strictly, without loading the array.
 
 Layout: ``\x93NUMPY``, the version's two bytes, the length of a text (16 bits in version 1, else
 32), and the text, a Python dict of ``descr``, ``fortran_order`` and ``shape``.
@@ -53,7 +53,7 @@ class NpyHeader:
 
     @property
     def safetensors_dtype(self) -> str | None:
-        """Return the name of the dtype in safetensors, or None where it has none."""
+        """Return the safetensors name of the dtype, or None if it lacks one."""
         try:
             return dtype_name(self.dtype)
         except TypeError:
@@ -86,7 +86,7 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
 
 
 def usual_npy_header(info: TensorInfo) -> bytes:
-    """Return the header that NumPy writes for a plain little-endian array in C order."""
+    """Return NumPy's header of a little-endian array in C order."""
     dtype = numpy_dtype(info.dtype)
     if dtype is None:
         return b""

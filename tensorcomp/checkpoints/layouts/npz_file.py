@@ -1,4 +1,4 @@
-"""Checkpoints in NumPy's ``.npz`` archives: one ``.npy`` array a member.
+"""Read and restore NumPy's ``.npz`` archives, one ``.npy`` array per member.
 
 Object arrays, which need pickle, are refused. A dtype that safetensors lacks (texts, dates,
 records, long doubles) travels as the bytes of its array, in the order in which they lie in the
@@ -77,7 +77,7 @@ class NpzFile(Checkpoint):
         self.tensors = tuple(_info(name, member) for name, member in self._members.items())
 
     def read(self, name: str) -> np.ndarray:
-        """Return the array's bytes, unpacked; in C order, little-endian, if its dtype is known."""
+        """Return the array's bytes; in C order, little-endian, if its dtype is known."""
         try:
             member = self._members[name]
         except KeyError:
@@ -91,7 +91,7 @@ class NpzFile(Checkpoint):
         return data
 
     def recipe(self) -> Recipe:
-        """Return the members' names, how each was packed, and the headers that are not plain."""
+        """Return the members' names, compression methods and unusual headers."""
         members = []
         for info in self.tensors:
             member = self._members[info.name]
@@ -112,7 +112,7 @@ class NpzFile(Checkpoint):
         self._archive.close()
 
     def _scan(self) -> None:
-        """Read every array's header and compare what it claims with what the archive holds."""
+        """Read every array's header and compare its claims with the archive."""
         taken = {METADATA_KEY}
         seen: set[str] = set()
         for entry in self._archive.infolist():
@@ -168,7 +168,7 @@ class NpzFile(Checkpoint):
 
 
 def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
-    """Write an ``.npz`` archive with equal arrays: byte order and axis order are as they were.
+    """Write an ``.npz`` archive with equal arrays, in their byte and axis order.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def _entry(node: dict[str, Any]) -> zipfile.ZipInfo:
 
 
 def _raw_header(node: dict[str, Any]) -> bytes | None:
-    """Return the header of a member, empty if it is no array, or None for the usual one."""
+    """Return a member's header: empty if not an array, None for the usual one."""
     if "header" not in node:
         return None
     return b"" if node["header"] is None else bytes(node["header"].encode("latin-1"))

@@ -1,4 +1,4 @@
-"""Checkpoints saved by torch: ``.pt``, ``.pth`` and ``.bin`` files, zipped or of the older kind.
+"""Read torch files: ``.pt``, ``.pth`` and ``.bin``, zipped or legacy.
 
 Loading is always ``weights_only``: a file that needs code to be run is refused.
 """
@@ -70,7 +70,7 @@ class TorchFile(Checkpoint):
             )
 
     def read(self, name: str) -> np.ndarray:
-        """Return the tensor's bytes in logical order: a view unless it is strided otherwise."""
+        """Return the tensor's bytes in C order: a view if it is contiguous."""
         try:
             tensor = self._stored[name]
         except KeyError:
@@ -80,7 +80,7 @@ class TorchFile(Checkpoint):
         return data
 
     def recipe(self) -> Recipe:
-        """Return the nested objects, and how each tensor is rebuilt from what is stored."""
+        """Return the nested objects, and how to rebuild each tensor."""
         return pack_recipe(self.kind, self._structure)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class TorchFile(Checkpoint):
 
 
 def _load(path: Path) -> tuple[Any, bool]:
-    """Return the object in a torch file, and whether its storages were compressed in the file."""
+    """Return the object in a torch file, and whether its storages were deflated."""
     require_torch(path)
     with reading(path), path.open("rb") as file:
         zipped = file.read(4) in ZIP_MAGICS
@@ -121,7 +121,7 @@ def _load_weights(path: Path, *, map_file: bool) -> Any:
 
 
 def _explained(error: Exception) -> str:
-    """Return one line about a failed load: the class that needs code, or what is broken."""
+    """Explain a failed load: the class that needs code, or what is broken."""
     text = str(error)
     forbidden = _FORBIDDEN.search(text)
     if forbidden:

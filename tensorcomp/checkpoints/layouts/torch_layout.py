@@ -1,4 +1,4 @@
-"""Which tensors of a torch file are stored, and how views that share a storage are rebuilt.
+"""Decide which tensors of a torch file to store, and how to rebuild views.
 
 A view that has its storage to itself is stored in logical order under its own name, as are equal
 views of one storage, once. Where different views share a storage, its used parts are stored: each
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Layout:
-    """What is stored of a torch file's tensors.
+    """Stored tensors of a torch file, and how to rebuild all its tensors.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class _View:
 
 
 def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
-    """Decide what is stored.
+    """Decide which tensors to store, and how to rebuild all from them.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def _save(loaded: Any, out_path: Path) -> None:
 
 
 class _Rebuilder:
-    """Makes the tensors of leaves, each stored one and each pool once."""
+    """Rebuild tensors of leaves: each stored tensor and each pool once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a torch tensor is in memory: its dtype's name, its bytes, how its strides lie."""
+"""Describe torch tensors: dtype, plain or not, strides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def require_torch(path: Path) -> None:
-    """Raise a `CheckpointError` that says how to install torch, if it is missing."""
+    """Require that torch is installed."""
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -25,7 +25,7 @@ def require_torch(path: Path) -> None:
 
 
 def refusal(tensor: torch.Tensor) -> str | None:
-    """Return what a tensor is and what to do, if its values are not plain bytes in memory."""
+    """Explain why a tensor's values are not plain bytes; None if they are."""
     import torch
 
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -43,7 +43,7 @@ def refusal(tensor: torch.Tensor) -> str | None:
 
 
 def tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
-    """Return the description of a stored tensor; a dtype unknown to safetensors becomes bytes."""
+    """Describe a tensor; as bytes if safetensors lacks its dtype."""
     nbytes = tensor.numel() * tensor.element_size()
     dtype = torch_dtype_name(tensor.dtype)
     if dtype is None:
@@ -57,7 +57,7 @@ def dtype_text(tensor: torch.Tensor) -> str:
 
 
 def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Return whether the strides are those of a contiguous tensor with its axes permuted."""
+    """Return whether a tensor is contiguous but for a permutation of its axes."""
     expected = 1
     for step, size in sorted((st, s) for st, s in zip(stride, shape, strict=True) if s > 1):
         if step != expected:

@@ -1,4 +1,4 @@
-"""Nested Python objects of a torch file as tagged JSON; `TreeDecoder` goes back.
+"""Write the nested Python objects of a torch file as tagged JSON.
 
 ``None``, booleans, finite floats, short integers, texts and lists are JSON values; everything else
 is an object with a tag first: ``{"tuple": […]}``, ``{"dict": [[key, value], …]}``,
@@ -43,7 +43,7 @@ class Leaf:
 
 @dataclass
 class TreeEncoder:
-    """Turns one object into JSON and gathers the tensors that it holds.
+    """Write an object as JSON and collect the tensors that it holds.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def _at(path: tuple[str, ...]) -> str:
 
 
 def _float_node(value: float) -> Any:
-    """Return a finite float as it is, its repr being exact, and the bits of another."""
+    """Return a finite float itself, since its repr is exact, and another's bits."""
     return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
 
 
@@ -203,14 +203,14 @@ def _text_node(text: str) -> Any:
 
 
 def is_numbered(node: Any) -> bool:
-    """Return whether the object of a node counts among those that a ``ref`` may mean."""
+    """Return whether a ``ref`` may mean the object of this node."""
     if isinstance(node, dict):
         return not _NUMBERED.isdisjoint(node)
     return isinstance(node, list) or (isinstance(node, str) and len(node) > _SHORT_TEXT)
 
 
 def _step(key: Any, index: int) -> str:
-    """Return the part of a tensor's name that a dictionary key gives."""
+    """Return the part of a tensor's name for a dictionary key."""
     simple = (str, int, float, type(None))
     if isinstance(key, simple):
         return str(key)

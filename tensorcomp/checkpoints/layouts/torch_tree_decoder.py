@@ -1,4 +1,4 @@
-"""Rebuilds the nested Python objects of a torch file from the JSON of `TreeEncoder`."""
+"""Rebuild the nested Python objects of a torch file from tagged JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TreeDecoder:
-    """Builds the object that `TreeEncoder` described.
+    """Rebuild an object from the JSON of `TreeEncoder`.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Safetensors files: header, tensors, shards."""
+"""Read and restore safetensors files."""

@@ -1,4 +1,4 @@
-"""Checkpoints in one safetensors file."""
+"""Read and restore a safetensors file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SafetensorsFile(Checkpoint):
         self.aliases = {}
 
     def read(self, name: str) -> np.ndarray:
-        """Return the tensor's bytes as they are in the file: a view of the map, or read afresh."""
+        """Return the tensor's bytes: a view of the mapped file, or read afresh."""
         try:
             begin, stop = self.header.offsets[name]
         except KeyError:
@@ -74,7 +74,7 @@ class SafetensorsFile(Checkpoint):
         return data
 
     def recipe(self) -> Recipe:
-        """Return the metadata, and the header itself where the library would write another."""
+        """Return the metadata, and the header where the library writes another."""
         metadata = self.header.metadata
         structure = {} if metadata is None else {_METADATA: dict(metadata)}
         usual = build_header(self.tensors, metadata)
@@ -83,7 +83,7 @@ class SafetensorsFile(Checkpoint):
         return Recipe(self.kind, structure, {_HEADER: pack(self.header.raw, like=usual)})
 
     def close(self) -> None:
-        """Unmap the file, at once or when the last array that views it is gone."""
+        """Unmap the file when no array views it."""
         mapped, self._map = self._map, None
         if mapped is not None:
             try:
@@ -124,7 +124,7 @@ def restore_safetensors(recipe: Recipe, source: TensorSource, out_path: Path) ->
 
 
 def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:
-    """Yield a tensor's bytes from `source`, as many as `info` says or a `FormatError`."""
+    """Yield a tensor's bytes, and require that they are as many as `info` says."""
     count = 0
     for chunk in source.iter_bytes(info.name):
         count += chunk.nbytes
@@ -145,7 +145,7 @@ def _metadata(recipe: Recipe) -> dict[str, str] | None:
 
 
 def _mapped(file: BinaryIO) -> mmap.mmap | None:
-    """Map a file, or return None where that is refused, as some network file systems do."""
+    """Map a file; return None where a network file system refuses."""
     try:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: a strict parser, and a writer equal to the library's.
+"""Parse safetensors headers strictly, and write them as the library does.
 
 Layout: the header's length N as an unsigned 64-bit little-endian integer; N bytes of JSON that
 begin with ``{`` and may end in spaces; the tensors' bytes, back to back. The JSON object maps each
@@ -76,7 +76,7 @@ def json_text(value: Any) -> str:
 
 
 def read_header(file: BinaryIO, file_size: int, where: str) -> Header:
-    """Read and validate the header of a file that stands at its first byte."""
+    """Read and validate the header at the start of an open file."""
     with located(path=where):
         prefix = file.read(PREFIX_BYTES)
         return _parsed(prefix + file.read(_header_end(prefix, file_size) - PREFIX_BYTES), file_size)
@@ -147,7 +147,7 @@ def _parsed(buffer: bytes | memoryview, file_size: int) -> Header:
 
 
 def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the header that the safetensors library writes for these tensors, prefix included.
+    """Return the header that safetensors writes for these tensors, with prefix.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def _entry_fault(name: str, entry: Any) -> str | None:
 
 
 def _check_layout(spans: list[tuple[list[int], str]], available: int) -> None:
-    """Require that the ranges follow each other without a gap and fill the file."""
+    """Require that byte ranges are contiguous and fill the file."""
     expected = 0
     for number, ((begin, stop), name) in enumerate(spans):
         if begin != expected:
@@ -292,7 +292,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether text can be written as UTF-8; JSON can spell halves of surrogate pairs."""
+    """Return whether text is valid Unicode; JSON can spell lone surrogates."""
     if text.isascii():
         return True
     try:
