@@ -1,1 +1,1 @@
-"""Lottery tickets: rewound and pruned again, round by round."""
+"""Lottery tickets: prune and rewind, round by round."""

@@ -1,9 +1,11 @@
-"""Lottery tickets: train, prune the lowest, go back to an early step, and train what is left."""
+"""Find lottery tickets: train, prune the lowest, rewind to an early step, train what is left."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,31 +13,83 @@ import xxhash
 
 from tensorcomp._torch_arrays import torch_to_numpy
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.lottery_ticket.rounds import (
-    Choice,
+from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
+from tensorcomp.pruning.lottery_ticket.store import TicketStore
+from tensorcomp.pruning.lottery_ticket.training import (
     MakeModel,
     MakeOptimizer,
-    Round,
-    Search,
-    Ticket,
     Train,
     Training,
+    Weights,
     state_of,
 )
-from tensorcomp.pruning.lottery_ticket.store import FolderShelf, MemoryShelf, Weights
 from tensorcomp.pruning.masking import Masks
-from tensorcomp.pruning.preserve_state import generators, set_generators
+from tensorcomp.pruning.preserve_state import preserve_generators
+from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import Where, prunable_parameters
-from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
+from tensorcomp.pruning.weights import ModelWeights
+from tensorcomp.selection.checks import require_count
+from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
-from tensorcomp.selection.select import USUAL_FLOOR, Scope
-
-__all__ = ["Round", "Ticket", "find_ticket", "train_reinitialised"]
+from tensorcomp.selection.select import USUAL_FLOOR, Scope, select
+from tensorcomp.selection.streaming_scores import StreamingScores
 
 _VERSION = 1
 _TOO_MUCH = (1 << 63) - 1  # for torch as a seed, if one is added
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of the search: what was kept, and what training made of it.
+
+    Attributes
+    ----------
+    number : int
+        0 is the dense network.
+    result : PruningResult
+        The masks that were held.
+    """
+
+    number: int
+    result: PruningResult
+    _weights: Callable[[], Weights] = field(repr=False)
+    _control: Callable[[], Weights] | None = field(repr=False)
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of the prunable weights that is pruned."""
+        return self.result.sparsity
+
+    def weights(self) -> Weights:
+        """Read the trained state dict, on the CPU."""
+        return self._weights()
+
+    def control(self) -> Weights | None:
+        """Read the trained state dict of the control, if there is one."""
+        return None if self._control is None else self._control()
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What `find_ticket` found.
+
+    Attributes
+    ----------
+    rounds : tuple of Round
+        The dense network first.
+    start : RewindPoint
+        The rewind point; its `restore` sets a model and an optimizer to it.
+    """
+
+    rounds: tuple[Round, ...]
+    start: RewindPoint
+
+    @property
+    def result(self) -> PruningResult:
+        """The masks of the last round."""
+        return self.rounds[-1].result
 
 
 def find_ticket(
@@ -94,7 +148,7 @@ def find_ticket(
         `train_reinitialised` with the next seed.
     folder : str or path-like, optional
         Where rounds are kept; made if it is not there. It is small where much is pruned: weights
-        are compressed, losslessly.
+        are compressed, losslessly. By default a temporary one, which goes with the ticket.
 
     Returns
     -------
@@ -119,10 +173,14 @@ def find_ticket(
     if _count("rewind", rewind, 0) >= _count("steps", steps, 1):
         raise PruningError(f"rewind is less than the {steps} steps; got {rewind}")
     training = Training(make_model, make_optimizer, train, steps, rewind, _count("seed", seed, 0))
-    choice = Choice(parse_score(score), scope, parse_granularity(granularity), floor)
-    choice.check()
-    before = generators()
-    try:
+    parsed, unit = parse_score(score), parse_granularity(granularity)
+    if parsed.statistic is not None:
+        raise PruningError(
+            f"the score {parsed} needs data; tickets are found by scores of weights alone"
+        )
+    if isinstance(unit, NM):
+        raise PruningError(f"{unit} has one sparsity only; rounds cannot raise it")
+    with preserve_generators():
         model, optimizer = training.fresh()
         parameters = prunable_parameters(model, where)
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
@@ -135,13 +193,42 @@ def find_ticket(
             "control": control,
             "tensors": shapes,
             "optimizer": type(optimizer).__name__,
-            **choice.settings(shapes),
+            "score": str(parsed),
+            "scope": [repr(scope(name)) for name in shapes] if callable(scope) else scope,
+            "granularity": str(unit),
+            "floor": floor,
             "initial weights": _digest(state_of(model)),
         }
-        shelf = MemoryShelf() if folder is None else FolderShelf(Path(folder), settings)
-        return Search(training, choice, shelf, control is not None).run(shapes, schedule)
-    finally:
-        set_generators(before)
+        store = TicketStore(None if folder is None else Path(folder), settings)
+
+        def prune(last: Round, sparsity: float) -> PruningResult:
+            """Prune the weights that a round has trained; what it had pruned stays so."""
+            weights = last.weights()
+            arrays = ModelWeights({name: weights[name] for name in shapes})
+            selection = select(
+                StreamingScores(arrays, parsed),
+                sparsity,
+                scope=scope,
+                granularity=unit,
+                floor=floor,
+                previous=last.result.masks,
+            )
+            return PruningResult.of(selection, str(parsed))
+
+        start = store.point(training.start)
+        result = PruningResult({name: np.ones(shape, np.bool_) for name, shape in shapes.items()})
+        finish = partial(training.finish, start, None)
+        rounds = [Round(0, result, store.weights("round-00", finish), None)]
+        for number, sparsity in enumerate(schedule, 1):
+            name = f"round-{number:02}"
+            result = store.masks(name, partial(prune, rounds[-1], sparsity))
+            weights = store.weights(name, partial(training.finish, start, result.masks))
+            other = None
+            if control is not None:
+                again = replace(training, seed=seed + 1)
+                other = store.weights(f"{name}.control", partial(again.finish, None, result.masks))
+            rounds.append(Round(number, result, weights, other))
+        return Ticket(tuple(rounds), start)
 
 
 def train_reinitialised(
@@ -181,13 +268,11 @@ def train_reinitialised(
     """
     _count("steps", steps, 1)
     training = Training(make_model, make_optimizer, train, steps, 0, _count("seed", seed, 0))
-    return training.from_scratch(masks)
+    return training.finish(None, masks)
 
 
 def _count(what: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise PruningError(f"{what} is an integer of at least {least}; got {value!r}")
-    if value >= _TOO_MUCH:
+    if require_count(what, value, least) >= _TOO_MUCH:
         raise PruningError(f"{what} is less than 2**63 - 1; got {value!r}")
     return value
 

@@ -1,4 +1,4 @@
-"""Where the rounds of a lottery ticket are kept: in memory, or in a folder that outlives the run.
+"""Keep the rounds of a lottery ticket in a folder, which may outlive the run.
 
 A folder holds
 
@@ -14,11 +14,13 @@ Each appears whole or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 import xxhash
 
 from tensorcomp.api.load import load_file
@@ -26,83 +28,21 @@ from tensorcomp.api.save import save_file
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.io.atomic import atomic_file
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
+from tensorcomp.pruning.lottery_ticket.training import Weights
 from tensorcomp.pruning.result import PruningResult
-
-Weights = dict[str, torch.Tensor]
 
 _SETTINGS = "settings.json"
 _POINT = "rewind.pt"
 _POINT_DIGEST = "rewind.pt.xxh3"
 
 
-class Shelf(Protocol):
-    """What keeps the rewind point and, by name, masks and weights."""
-
-    def point(self) -> RewindPoint | None:
-        """Return the rewind point, if it is there."""
-
-    def put_point(self, point: RewindPoint) -> None:
-        """Keep the rewind point."""
-
-    def masks(self, name: str) -> PruningResult | None:
-        """Return masks, if they are there."""
-
-    def put_masks(self, name: str, result: PruningResult) -> None:
-        """Keep masks."""
-
-    def has_weights(self, name: str) -> bool:
-        """Return whether weights are there."""
-
-    def weights(self, name: str) -> Weights:
-        """Return weights that are there, as tensors of the caller's own."""
-
-    def put_weights(self, name: str, weights: Weights) -> None:
-        """Keep weights."""
-
-
-class MemoryShelf:
-    """A shelf in memory."""
-
-    def __init__(self) -> None:
-        self._point: RewindPoint | None = None
-        self._masks: dict[str, PruningResult] = {}
-        self._weights: dict[str, Weights] = {}
-
-    def point(self) -> RewindPoint | None:
-        """Return the rewind point, if it is there."""
-        return self._point
-
-    def put_point(self, point: RewindPoint) -> None:
-        """Keep the rewind point."""
-        self._point = point
-
-    def masks(self, name: str) -> PruningResult | None:
-        """Return masks, if they are there."""
-        return self._masks.get(name)
-
-    def put_masks(self, name: str, result: PruningResult) -> None:
-        """Keep masks."""
-        self._masks[name] = result
-
-    def has_weights(self, name: str) -> bool:
-        """Return whether weights are there."""
-        return name in self._weights
-
-    def weights(self, name: str) -> Weights:
-        """Return weights that are there, as tensors of the caller's own."""
-        return _own(self._weights[name])
-
-    def put_weights(self, name: str, weights: Weights) -> None:
-        """Keep weights."""
-        self._weights[name] = _own(weights)
-
-
-class FolderShelf:
-    """A shelf in a folder, made if it is not there.
+class TicketStore:
+    """A folder of what a search for a ticket has made; what is missing is made and kept.
 
     Parameters
     ----------
-    folder : pathlib.Path
+    folder : pathlib.Path or None
+        Made if it is not there; None for a temporary one, which goes with the store.
     settings : mapping of str to object
         JSON's own types; what must be the same to go on with what is there.
 
@@ -114,7 +54,10 @@ class FolderShelf:
         If it cannot be written.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="tensorcomp-ticket-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._folder = folder
         own = json.loads(json.dumps(settings))
         path = folder / _SETTINGS
@@ -134,50 +77,42 @@ class FolderShelf:
         with atomic_file(path, force=False) as file:
             file.write((json.dumps(own, indent=1) + "\n").encode("utf-8"))
 
-    def point(self) -> RewindPoint | None:
-        """Return the rewind point, if it is there.
+    def point(self, make: Callable[[], RewindPoint]) -> RewindPoint:
+        """Return the rewind point.
 
         Raises
         ------
         PruningError
             If it is damaged.
         """
-        path = self._folder / _POINT
+        path, digest = self._folder / _POINT, self._folder / _POINT_DIGEST
         if not path.is_file():
-            return None
-        data, digest = path.read_bytes(), self._folder / _POINT_DIGEST
+            point = make()
+            for target, data in ((digest, _digest(point.data)), (path, point.data)):
+                with atomic_file(target, force=True) as file:
+                    file.write(data)
+            return point
+        data = path.read_bytes()
         if not digest.is_file() or digest.read_bytes() != _digest(data):
             raise PruningError(
                 f"{path}: the rewind point is damaged; remove it, and it is made again"
             )
         return RewindPoint(data)
 
-    def put_point(self, point: RewindPoint) -> None:
-        """Keep the rewind point."""
-        for name, data in ((_POINT_DIGEST, _digest(point.data)), (_POINT, point.data)):
-            with atomic_file(self._folder / name, force=True) as file:
-                file.write(data)
-
-    def masks(self, name: str) -> PruningResult | None:
-        """Return masks, if they are there."""
+    def masks(self, name: str, make: Callable[[], PruningResult]) -> PruningResult:
+        """Return the masks of a round."""
         path = self._path(f"{name}.masks")
-        return PruningResult.load(path) if path.is_file() else None
+        if path.is_file():
+            return PruningResult.load(path)
+        result = make()
+        result.save(path)
+        return result
 
-    def put_masks(self, name: str, result: PruningResult) -> None:
-        """Keep masks."""
-        result.save(self._path(f"{name}.masks"))
-
-    def has_weights(self, name: str) -> bool:
-        """Return whether weights are there."""
-        return self._path(name).is_file()
-
-    def weights(self, name: str) -> Weights:
-        """Return weights that are there, as tensors of the caller's own."""
-        return _own(load_file(self._path(name), framework="pt"))
-
-    def put_weights(self, name: str, weights: Weights) -> None:
-        """Keep weights."""
-        save_file(weights, self._path(name))
+    def weights(self, name: str, make: Callable[[], Weights]) -> Callable[[], Weights]:
+        """Return what reads the weights of a round, as tensors of the caller's own."""
+        if not self._path(name).is_file():
+            save_file(make(), self._path(name))
+        return lambda: dict(sorted(load_file(self._path(name), framework="pt").items()))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.tc.safetensors"
@@ -185,10 +120,6 @@ class FolderShelf:
 
 def _digest(data: bytes) -> bytes:
     return xxhash.xxh3_128_hexdigest(data).encode("ascii") + b"\n"
-
-
-def _own(weights: Weights) -> Weights:
-    return {name: weights[name].detach().clone() for name in sorted(weights)}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Optimal brain damage from a training checkpoint: Adam's second moment is the h of ½ · h · w².
+"""Score by Adam's second moment in a training checkpoint: the h of ½ · h · w².
 
 The moment is a running mean of squared gradients; divided by 1 − β₂ᵗ, t the step, it is without
 bias (Kingma & Ba 2015, "Adam: a method for stochastic optimization"). Which moment is whose follows

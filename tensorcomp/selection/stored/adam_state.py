@@ -1,4 +1,4 @@
-"""Finding Adam's second moments in training checkpoints, and whose they are.
+"""Find Adam's second moments in training checkpoints, and whose they are.
 
 In a torch file, an optimizer's state dict is a dict of ``state`` and ``param_groups``; the model is
 what stands beside it. Moments are known by a parameter's name (the keys of ``state``, or
@@ -11,37 +11,26 @@ In other files, ``….exp_avg_sq`` or ``exp_avg_sq.…`` around a parameter's na
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.checkpoints.base import Recipe, Source, TensorInfo
+from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
+from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.selection.stored.matching import match_names
-from tensorcomp.selection.stored.optimizer_tree import Place, items_of, object_of
 from tensorcomp.selection.stored.tensors import Chosen
 
 MOMENT, STEP = "exp_avg_sq", "step"
 _USUAL_BETA = 0.999  # of torch; files without nested objects do not say it
-_MODELS = (
-    "model",
-    "state_dict",
-    "model_state_dict",
-    "model_state",
-    "module",
-    "net",
-    "network",
-    "weights",
-    "params",
-)
-_NEEDED = (
-    "the score obd needs the statistic 'fisher': give a file of 'tensorcomp calibrate', or a "
-    "training checkpoint that holds Adam's state beside the weights"
-)
+_MODELS = {"model", "state_dict", "model_state_dict", "model_state", "module", "net", "network"}
+_MODELS |= {"weights", "params"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +39,10 @@ class Moment:
 
     Parameters
     ----------
+    name : str or None
+        The parameter's, if it is stored.
+    group : int
+        Equal for parameters of one group, which are in their order.
     source : Source
         The file that holds it.
     info : TensorInfo
@@ -59,19 +52,12 @@ class Moment:
         β₂.
     """
 
+    name: str | None
+    group: int
     source: Source
     info: TensorInfo
     step: float | None
     beta: float
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A parameter as an optimizer knows it: by name or not, in which group, and its moment."""
-
-    name: str | None
-    group: tuple[int, int]
-    moment: Moment
 
 
 @dataclass(frozen=True)
@@ -83,6 +69,9 @@ class _Tensor:
     info: TensorInfo
     ordered: bool
 
+    def is_one_of(self, chosen: Mapping[tuple[int, str], Chosen]) -> bool:
+        return (id(self.source), self.info.name) in chosen
+
 
 def moments_of(sources: Sequence[Source], chosen: Sequence[Chosen]) -> dict[str, Moment]:
     """Return the second moments of chosen tensors, by key; none for those that have none.
@@ -92,43 +81,47 @@ def moments_of(sources: Sequence[Source], chosen: Sequence[Chosen]) -> dict[str,
     PruningError
         If there is no such state at all, or it cannot be told whose a moment is.
     """
-    readers = [_Reader(source) for source in sources]
-    entries = [entry for number, reader in enumerate(readers) for entry in reader.entries(number)]
-    named = {entry.name: entry.moment for entry in entries if entry.name is not None}
-    if named:
-        own = {item.key: item.names for item in _model(readers, chosen)}
-        return {key: named[name] for key, name in match_names(own, named).items()}
-    if entries:
-        return _by_order(entries, _model_tensors(readers, chosen), chosen)
-    flat = {name: moment for source in sources for name, moment in _flat_moments(source)}
-    if not flat:
-        raise PruningError(_NEEDED)
-    own = {item.key: item.names for item in chosen}
-    return {key: flat[name] for key, name in match_names(own, flat, exchange=True).items()}
+    files = [_File.of(source) for source in sources]
+    nested = [moment for file in files for moment in file.moments()]
+    moments = nested or [moment for file in files for moment in file.flat_moments()]
+    if not moments:
+        raise PruningError(
+            "the score obd needs the statistic 'fisher': give a file of 'tensorcomp calibrate', or "
+            "a training checkpoint that holds Adam's state beside the weights"
+        )
+    items = {(id(item.source), item.info.name): item for item in chosen}
+    model = _model(files, items)
+    named = {moment.name: moment for moment in moments if moment.name is not None}
+    if not named:
+        return _by_order(moments, model, items)
+    own = {id(items[id(t.source), t.info.name]) for t in model if t.is_one_of(items)}
+    names = {item.key: item.names for item in chosen if id(item) in own}
+    pairs = match_names(names, named, exchange=not nested)
+    return {key: named[name] for key, name in pairs.items()}
 
 
 def _by_order(
-    entries: Sequence[_Entry], model: Sequence[_Tensor], chosen: Sequence[Chosen]
+    moments: Sequence[Moment],
+    model: Sequence[_Tensor],
+    items: Mapping[tuple[int, str], Chosen],
 ) -> dict[str, Moment]:
     """Return the moments by the order of equal shapes."""
-    keys = {(id(item.source), item.info.name): item.key for item in chosen}
     found = {}
-    for shape in dict.fromkeys(item.info.shape for item in chosen):
+    for shape in dict.fromkeys(item.info.shape for item in items.values()):
         tensors = [tensor for tensor in model if _is_like(tensor.info, shape)]
-        held = [entry for entry in entries if entry.moment.info.shape == shape]
-        wanted = [keys.get((id(tensor.source), tensor.info.name)) for tensor in tensors]
-        if not any(wanted) or not held:
+        held = [moment for moment in moments if moment.info.shape == shape]
+        if not held or not any(tensor.is_one_of(items) for tensor in tensors):
             continue
-        ordered = all(tensor.ordered for tensor in tensors)
         if len(tensors) != len(held):
             why = f"there are {len(held)} moments for {len(tensors)} tensors"
-        elif len(tensors) > 1 and len({entry.group for entry in held}) > 1:
+        elif len(tensors) > 1 and len({moment.group for moment in held}) > 1:
             why = "they are in several groups of parameters, which have their own order"
-        elif len(tensors) > 1 and not ordered:
+        elif len(tensors) > 1 and not all(tensor.ordered for tensor in tensors):
             why = "the file of the weights does not keep the order of the parameters"
         else:
-            pairs = zip(wanted, held, strict=True)
-            found.update({key: entry.moment for key, entry in pairs if key is not None})
+            for tensor, moment in zip(tensors, held, strict=True):
+                if tensor.is_one_of(items):
+                    found[items[id(tensor.source), tensor.info.name].key] = moment
             continue
         raise PruningError(
             f"it cannot be told whose Adam's moments of the shape {list(shape)} are: {why}; store "
@@ -143,138 +136,134 @@ def _is_like(info: TensorInfo, shape: tuple[int, ...]) -> bool:
     return info.shape == shape and dtype is not None and is_real(dtype)
 
 
-class _Reader:
-    """One file: its optimizers, and the tensors that are no part of them."""
+def _model(files: Sequence[_File], items: Mapping[tuple[int, str], Chosen]) -> Sequence[_Tensor]:
+    """Return the tensors of the model to which the optimizer belongs: of what stands beside it."""
+    parts: dict[tuple[str, ...], list[_Tensor]] = {}
+    for file in files:
+        for tensor in file.tensors:
+            parts.setdefault(_part(tensor.path, file.optimizers), []).append(tensor)
+    holding = {
+        part: tensors
+        for part, tensors in parts.items()
+        if any(tensor.is_one_of(items) for tensor in tensors)
+    }
+    usual = {part: tensors for part, tensors in holding.items() if part and part[-1] in _MODELS}
+    found = usual if len(holding) > 1 and usual else holding
+    if len(found) > 1:
+        names = ", ".join(repr(".".join(part)) for part in found)
+        raise PruningError(
+            f"it cannot be told to which part of the checkpoint the optimizer belongs: {names}; "
+            "choose one by 'where' (--prune-where)"
+        )
+    return next(iter(found.values()), [])
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.infos = {info.name: info for info in source.tensors}
-        self.optimizers: list[tuple[tuple[str, ...], Mapping[Any, Any]]] = []
-        self.tensors: list[_Tensor] = []
+
+def _part(
+    path: tuple[str, ...], optimizers: Sequence[tuple[tuple[str, ...], Any]]
+) -> tuple[str, ...]:
+    """Return what a tensor is a part of, as seen from the optimizer that is nearest to it."""
+    if not optimizers:
+        return ()  # another file: all of it, and all such files together
+    pairs = (zip(path, other, strict=False) for other, _ in optimizers)
+    shared = max(len(list(itertools.takewhile(lambda both: both[0] == both[1], p))) for p in pairs)
+    return path[: shared + 1] if len(path) > shared + 1 else path[:shared]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor stands in a torch file: its name there; None if it shares memory."""
+
+    name: str | None
+
+
+class _PlaceDecoder(TreeDecoder):
+    """Builds nested objects with a `_Place` for each tensor."""
+
+    def _decode_tensor(self, node: dict[str, Any]) -> Any:
+        self._decode_pairs(node.get("attributes", []))  # what they hold is numbered too
+        return self.tensor_at(node["tensor"])
+
+
+def _object_of(recipe: Recipe) -> Any:
+    """Return the object of a torch file, with a `_Place` for each tensor."""
+    structure = unpack_structure(recipe)
+    leaves = structure["leaves"]
+    return _PlaceDecoder(lambda leaf: _Place(leaves[leaf].get("name"))).decode(structure["tree"])
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file: its optimizers that hold moments, and the tensors that are no part of any."""
+
+    source: Source
+    infos: Mapping[str | None, TensorInfo]
+    optimizers: list[tuple[tuple[str, ...], Mapping[Any, Any]]] = field(default_factory=list)
+    tensors: list[_Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: Source) -> _File:
+        file = cls(source, {info.name: info for info in source.tensors})
         recipe = source.recipe()
         if recipe.kind == "torch":
-            self._walk(object_of(recipe), ())
+            file._walk(_object_of(recipe), ())
         else:
-            self.tensors = [
-                _Tensor(source, (info.name,), info, ordered=False) for info in source.tensors
-            ]
+            for info in source.tensors:
+                file.tensors.append(_Tensor(source, (info.name,), info, ordered=False))
+        return file
 
     def _walk(self, value: Any, path: tuple[str, ...]) -> None:
-        if isinstance(value, Place):
+        if isinstance(value, _Place):
             if value.name in self.infos:
                 info = self.infos[value.name]
                 self.tensors.append(_Tensor(self.source, path, info, ordered=True))
         elif _is_optimizer(value):
-            self.optimizers.append((path, value))
-        else:
-            for key, item in items_of(value):
-                self._walk(item, (*path, key))
+            states = value["state"].values()
+            if any(isinstance(state, Mapping) and MOMENT in state for state in states):
+                self.optimizers.append((path, value))
+        elif isinstance(value, (Mapping, list, tuple)):
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                self._walk(item, (*path, str(key)))
 
-    def entries(self, number: int) -> Iterator[_Entry]:
-        """Yield the parameters of all optimizers that hold second moments, in their order."""
-        optimizers = [value for _, value in self.optimizers if _holds_moments(value)]
-        for which, value in enumerate(optimizers):
-            for index, group in enumerate(value["param_groups"]):
+    def moments(self) -> Iterator[Moment]:
+        """Yield the moments of all optimizers, in the order of their parameters."""
+        for _, optimizer in self.optimizers:
+            for group in optimizer["param_groups"]:
+                beta = float(group.get("betas", (0.0, _USUAL_BETA))[1])
                 names = group.get("param_names") or [None] * len(group["params"])
                 for parameter, name in zip(group["params"], names, strict=False):
-                    state = value["state"].get(parameter)
-                    moment = self._moment(state, group)
-                    if moment is not None:
+                    state = optimizer["state"].get(parameter)
+                    place = state.get(MOMENT) if isinstance(state, Mapping) else None
+                    if isinstance(place, _Place) and place.name in self.infos:
                         known = parameter if isinstance(parameter, str) else name
-                        yield _Entry(known, (number << 32 | which, index), moment)
+                        step, info = state.get(STEP), self.infos[place.name]
+                        if isinstance(step, _Place):
+                            step = self._number(step.name)
+                        yield Moment(known, id(group), self.source, info, step, beta)
 
-    def _moment(self, state: Any, group: Mapping[Any, Any]) -> Moment | None:
-        place = state.get(MOMENT) if isinstance(state, Mapping) else None
-        if not isinstance(place, Place) or place.name not in self.infos:
+    def flat_moments(self) -> Iterator[Moment]:
+        """Yield the moments of a file without nested objects, by what their names hold besides."""
+        for info in self.infos.values():
+            before, found, after = f".{info.name}.".partition(f".{MOMENT}.")
+            if found:
+                step = self._number(f"{before}.{STEP}.{after}"[1:-1])
+                rest = f"{before}.{after}".strip(".")
+                yield Moment(rest, 0, self.source, info, step, _USUAL_BETA)
+
+    def _number(self, name: str | None) -> float | None:
+        """Return the only element of a tensor, such as a count of steps; None without one."""
+        info = self.infos.get(name)
+        dtype = None if info is None else numpy_dtype(info.dtype)
+        if info is None or dtype is None or info.nbytes != dtype.itemsize:
             return None
-        step, betas = state.get(STEP), group.get("betas", (0.0, _USUAL_BETA))
-        if isinstance(step, Place):
-            step = _number(self.source, self.infos[step.name]) if step.name in self.infos else None
-        return Moment(self.source, self.infos[place.name], step, float(betas[1]))
+        return float(self.source.read(info.name).view(dtype).astype(np.float64)[0])
 
 
 def _is_optimizer(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
-    state, groups = value.get("state"), value.get("param_groups")
+    groups = value.get("param_groups")
     return (
-        isinstance(state, Mapping)
+        isinstance(value.get("state"), Mapping)
         and isinstance(groups, (list, tuple))
         and all(isinstance(group, Mapping) and "params" in group for group in groups)
     )
-
-
-def _holds_moments(optimizer: Mapping[Any, Any]) -> bool:
-    states = optimizer["state"].values()
-    return any(isinstance(state, Mapping) and MOMENT in state for state in states)
-
-
-def _number(source: Source, info: TensorInfo) -> float | None:
-    """Return the only element of a tensor, such as a count of steps."""
-    dtype = numpy_dtype(info.dtype)
-    data = source.read(info.name)
-    if dtype is None or data.size != dtype.itemsize:
-        return None
-    return float(data.view(dtype).astype(np.float64)[0])
-
-
-def _model(readers: Sequence[_Reader], chosen: Sequence[Chosen]) -> list[Chosen]:
-    """Return the chosen tensors that are the model's, and not an average of it, say."""
-    own = {(id(item.source), item.info.name) for item in _model_tensors(readers, chosen)}
-    return [item for item in chosen if (id(item.source), item.info.name) in own]
-
-
-def _model_tensors(readers: Sequence[_Reader], chosen: Sequence[Chosen]) -> list[_Tensor]:
-    """Return the tensors of the model to which the optimizer belongs: of what stands beside it."""
-    wanted = {(id(item.source), item.info.name) for item in chosen}
-    parts: dict[tuple[object, ...], list[_Tensor]] = {}
-    for reader in readers:
-        near = [path for path, value in reader.optimizers if _holds_moments(value)]
-        for tensor in reader.tensors:
-            parts.setdefault(_part(tensor.path, near), []).append(tensor)
-    holding = {
-        part: tensors
-        for part, tensors in parts.items()
-        if any((id(tensor.source), tensor.info.name) in wanted for tensor in tensors)
-    }
-    usual = {part: tensors for part, tensors in holding.items() if part and part[-1] in _MODELS}
-    found = usual if len(holding) > 1 and usual else holding
-    if not found:
-        return []
-    if len(found) > 1:
-        names = ", ".join(repr(".".join(map(str, part))) for part in found)
-        raise PruningError(
-            f"it cannot be told to which part of the checkpoint the optimizer belongs: {names}; "
-            "choose one by 'where' (--prune-where)"
-        )
-    return next(iter(found.values()))
-
-
-def _part(path: tuple[str, ...], optimizers: Sequence[tuple[str, ...]]) -> tuple[object, ...]:
-    """Return what a tensor is a part of, as seen from the optimizer that is nearest to it."""
-    if not optimizers:
-        return ()  # another file: all of it, and all such files together
-    shared = max(_shared(path, optimizer) for optimizer in optimizers)
-    return path[: shared + 1] if len(path) > shared + 1 else path[:shared]
-
-
-def _shared(path: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """Return how many steps two paths have in common from the root on."""
-    count = 0
-    while count < min(len(path), len(other)) and path[count] == other[count]:
-        count += 1
-    return count
-
-
-def _flat_moments(source: Source) -> Iterator[tuple[str, Moment]]:
-    """Yield the moments of a file without nested objects, by what their names hold beside that."""
-    infos = {info.name: info for info in source.tensors}
-    for name, info in infos.items():
-        parts = name.split(".")
-        if MOMENT not in parts:
-            continue
-        place = parts.index(MOMENT)
-        step = infos.get(".".join([*parts[:place], STEP, *parts[place + 1 :]]))
-        number = None if step is None else _number(source, step)
-        rest = ".".join(parts[:place] + parts[place + 1 :])
-        yield rest, Moment(source, info, number, _USUAL_BETA)

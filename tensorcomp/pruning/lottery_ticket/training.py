@@ -1,0 +1,78 @@
+"""Make and train the networks of a lottery ticket, from the start or from a rewind point."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from tensorcomp.errors import PruningError
+from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
+from tensorcomp.pruning.mask_hooks import hold
+from tensorcomp.pruning.masking import Masks
+from tensorcomp.pruning.preserve_state import preserve_generators, seed_generators
+from tensorcomp.pruning.targets import unwrapped
+
+MakeModel: TypeAlias = "Callable[[], nn.Module]"
+MakeOptimizer: TypeAlias = "Callable[[nn.Module], torch.optim.Optimizer]"
+Train: TypeAlias = "Callable[[nn.Module, torch.optim.Optimizer, int, int], object]"
+Weights: TypeAlias = "dict[str, torch.Tensor]"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is made and trained."""
+
+    make_model: MakeModel
+    make_optimizer: MakeOptimizer
+    train: Train
+    steps: int
+    rewind: int
+    seed: int
+
+    def fresh(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Make the model of the seed, and its optimizer."""
+        seed_generators(self.seed)
+        model = self.make_model()
+        if not isinstance(model, nn.Module):
+            raise PruningError(f"make_model returns a {type(model).__name__}, not a torch module")
+        optimizer = self.make_optimizer(model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise PruningError(
+                f"make_optimizer returns a {type(optimizer).__name__}, not a torch optimizer"
+            )
+        return model, optimizer
+
+    def start(self) -> RewindPoint:
+        """Train to the rewind point."""
+        model, optimizer = self.fresh()
+        if self.rewind:
+            self.train(model, optimizer, 0, self.rewind)
+        return RewindPoint.of(unwrapped(model), optimizer)
+
+    def finish(self, start: RewindPoint | None, masks: Masks | None) -> Weights:
+        """Train to the end, from the rewind point if there is one, with masks held if any."""
+        with preserve_generators():
+            model, optimizer = self.fresh()
+            if start is not None:
+                start.restore(unwrapped(model), optimizer)
+            with contextlib.nullcontext() if masks is None else hold(model, optimizer, masks):
+                self.train(model, optimizer, self.rewind if start else 0, self.steps)
+                return state_of(model)
+
+
+def state_of(model: nn.Module) -> Weights:
+    """Return a model's state dict, on the CPU, as tensors of one's own."""
+    state = {}
+    for name, tensor in unwrapped(model).state_dict().items():
+        if not isinstance(tensor, torch.Tensor):
+            raise PruningError(
+                f"the state dict's {name!r} is a {type(tensor).__name__}, not a tensor; rounds "
+                "cannot be kept"
+            )
+        state[name] = tensor.detach().cpu().clone()
+    return state
