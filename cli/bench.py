@@ -77,7 +77,7 @@ def bench(
     from tensorcomp.benchmark import tables
     from tensorcomp.benchmark.plot import check_plot, draw_benchmark
     from tensorcomp.io.atomic import atomic_file, refuse_existing
-    from tensorcomp.planning.strategies import STRATEGIES, own_strategy
+    from tensorcomp.planning.strategies import own_strategy, strategies
 
     from .progress import progress
 
@@ -89,7 +89,7 @@ def bench(
         found = benching.bench(
             source,
             profile=profile,
-            strategies=(*STRATEGIES, *own),
+            strategies=(*strategies(), *own),
             most=None if everything else benching.SAMPLE,
             threads=threads,
             progress=watch,

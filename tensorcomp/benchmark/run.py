@@ -18,6 +18,7 @@ from tensorcomp.benchmark.figures import Benchmark, StrategyRow
 from tensorcomp.benchmark.samples import Piece, Stored, Weights, look_at, take_pieces
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.codecs.rounding import is_float
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.paths import open_original
 from tensorcomp.dtypes import numpy_dtype
@@ -28,7 +29,7 @@ from tensorcomp.pipeline.encoded_tensor import LOSSLESS, Coded, code
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.profiles import Profile, load_profile
 from tensorcomp.planning.roles.classify import roles_of
-from tensorcomp.planning.strategies import STRATEGIES, Strategy
+from tensorcomp.planning.strategies import strategies as known_strategies
 from tensorcomp.progress import Progress
 
 SAMPLE = 8_000_000  # weights
@@ -43,7 +44,7 @@ def bench(
     path: str | os.PathLike[str],
     *,
     profile: str | Profile = "transformer",
-    strategies: Sequence[Strategy] = STRATEGIES,
+    strategies: Sequence[Strategy] | None = None,
     most: int | None = SAMPLE,
     threads: int = 1,
     progress: Progress | None = None,
@@ -56,8 +57,8 @@ def bench(
         A checkpoint file or folder that is not compressed.
     profile : str or Profile
         Says which tensors may lose something; all others are coded losslessly and count as well.
-    strategies : sequence of Strategy
-        Those that need what is not installed are left out.
+    strategies : sequence of Strategy, optional
+        By default all. Those that need what is not installed are left out.
     most : int or None
         Weights to measure on, about; None for all.
     threads : int
@@ -100,7 +101,7 @@ def bench(
                 f"{found.name}, small, not finite or no floats"
             )
         job = _Job(weights, others, workers, progress or Progress())
-        rows = tuple(job.rows([one for one in strategies if one.available()]))
+        rows = tuple(job.rows([s for s in strategies or known_strategies() if s.available()]))
     return Benchmark(
         name=source.resolve().name,
         profile=found.name,

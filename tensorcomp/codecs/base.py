@@ -22,6 +22,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import check_arguments
+from tensorcomp.codecs.strategy import Strategy
+
 # What a serializer gives: byte pieces in order, joined once, where the payload is written.
 Pieces: TypeAlias = "list[np.ndarray | bytes | memoryview]"
 
@@ -59,12 +62,36 @@ def spec_of(array: np.ndarray) -> ArraySpec:
 class Codec(ABC):
     """Base of the three kinds; not subclassed directly.
 
+    The class attributes are traits: what planning, benchmarks and gradient compression know of a
+    codec. Nothing outside of a codec's own module asks for its id.
+
     Attributes
     ----------
     id : str
         The name in a tree's text, a Python identifier in lower case.
     lossless : bool
         Whether ``decode(encode(x))`` restores every bit.
+    templates : tuple of str
+        Trees that every planner tries, beside those that it knows: a lossless codec's on tensors
+        that must be exact, a lossy one's on those that may lose something. ``$step`` stands for a
+        step that the planner finds.
+    strategies : tuple of Strategy
+        What `tensorcomp bench` measures.
+    elementwise : bool
+        Whether it rounds each element of an array, so that it may code what a mask left over.
+    zeros : {"changed", "kept", "apart", "passed on"}
+        What decoding makes of an element that is zero: perhaps something else, a zero, a zero
+        whatever its part ``values`` loses, or what its part ``values`` makes of it.
+    for_zeros : bool
+        Whether it is lossless and made for arrays of which many elements are zero.
+    for_any_array : bool
+        Whether it is lossless and suits arrays without any structure.
+    may_refuse : bool
+        Whether it may refuse a chunk of a tensor of which it took a sample.
+    off_wire : str
+        Why no gradient can be coded by it; empty if it can.
+    codes_positions : bool
+        Whether what it codes are masks or positions: on the wire it is not the root of a tree.
     long_chunks : bool
         Whether a tensor's chunks should be as long as the format allows, because each pays for
         something that depends little on its length.
@@ -76,10 +103,45 @@ class Codec(ABC):
 
     id: ClassVar[str]
     lossless: ClassVar[bool] = True
+    templates: ClassVar[tuple[str, ...]] = ()
+    strategies: ClassVar[tuple[Strategy, ...]] = ()
+    elementwise: ClassVar[bool] = False
+    zeros: ClassVar[str] = "changed"
+    for_zeros: ClassVar[bool] = False
+    for_any_array: ClassVar[bool] = False
+    may_refuse: ClassVar[bool] = False
+    off_wire: ClassVar[str] = ""
+    codes_positions: ClassVar[bool] = False
     long_chunks: ClassVar[bool] = False
     part_aliases: ClassVar[Mapping[str, str]] = {}
     is_transform: ClassVar[bool] = False
     is_filter: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+
+    @property
+    def needs_feedback(self) -> bool:
+        """Whether gradients need error feedback, since much is lost in one direction."""
+        return not self.lossless
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether a tree of this root may be worth a trial on a tensor.
+
+        A quick look that takes far less time than a trial.
+
+        Parameters
+        ----------
+        sample : numpy.ndarray
+            Some rows of the tensor, evenly spaced.
+        rows : int
+            Those of the whole tensor.
+        """
+        return True
+
+    def sample_size(self, columns: int) -> int:
+        """Return how many elements a sample of a matrix needs to show what this codec does."""
+        return 0
 
     def config(self) -> dict[str, Any]:
         """Return the fields as JSON values; with the id they are the codec's whole identity."""
@@ -113,6 +175,7 @@ class Transform(Codec):
     """
 
     is_transform: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = True
     default_parts: ClassVar[Mapping[str, str]]
 
     @abstractmethod

@@ -6,10 +6,11 @@ class; the entry point's name is the codec's id. A third party's codec may not t
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 from typing import TYPE_CHECKING
 
-from tensorcomp import codecs
 from tensorcomp._expressions import suggestion
 from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
 from tensorcomp.errors import PlanError, UnknownCodecError
@@ -19,45 +20,16 @@ if TYPE_CHECKING:
 
 GROUP = "tensorcomp.codecs"
 
-# Our own, by id: the name of each class in `tensorcomp.codecs`, which imports it when it is asked.
-_OWN = {
-    "affine": "Affine",
-    "ans": "Ans",
-    "bitpack": "Bitpack",
-    "block": "Block",
-    "cast": "Cast",
-    "channel": "Channel",
-    "constant": "Constant",
-    "fields": "Fields",
-    "filter": "FilterRows",
-    "floats": "Floats",
-    "gaps": "Gaps",
-    "grid": "Grid",
-    "groupfloats": "GroupFloats",
-    "huffman": "Huffman",
-    "kmeans": "Kmeans",
-    "live": "Live",
-    "magnitude": "Magnitude",
-    "nf4": "Nf4",
-    "nm": "NM",
-    "packed": "Packed",
-    "palette": "Palette",
-    "pq": "Pq",
-    "randomk": "RandomK",
-    "raw": "Raw",
-    "rotate": "Rotate",
-    "runlength": "Runlength",
-    "sign": "Sign",
-    "sparse": "Sparse",
-    "svd": "Svd",
-    "ternary": "Ternary",
-    "threshold": "Threshold",
-    "topk": "TopK",
-    "trellis": "Trellis",
-    "uniform": "Uniform",
-    "zeros": "Zeros",
-    "zstd": "Zstd",
-}
+# Our own, by family: modules bear the codecs' ids. The order is that of benchmarks.
+_MODULES = """
+floats.floats entropy.zstd quantize.uniform quantize.trellis quantize.kmeans quantize.affine
+quantize.nf4 floats.cast quantize.ternary quantize.sign quantize.pq sparse.magnitude sparse.nm
+sparse.channel lowrank.svd lowrank.rotate sparse.filter sparse.block sparse.threshold sparse.topk
+sparse.randomk sparse.sparse sparse.live sparse.packed sparse.zeros quantize.grid floats.fields
+floats.groupfloats entropy.ans entropy.bitpack entropy.constant entropy.gaps entropy.huffman
+entropy.palette entropy.raw entropy.runlength
+"""
+_OWN = {name.partition(".")[2]: f"tensorcomp.codecs.{name}" for name in _MODULES.split()}
 
 
 def own_codecs() -> dict[str, type[Codec]]:
@@ -78,14 +50,15 @@ def codec_class(name: str) -> type[Codec]:
         that id.
     """
     if name in _OWN:
-        own: type[Codec] = getattr(codecs, _OWN[name])
+        items = vars(importlib.import_module(_OWN[name])).values()
+        own: type[Codec] = next(item for item in items if getattr(item, "id", None) == name)
         return own
-    found = [entry for entry in _announced() if entry.name == name]
-    if len({entry.value for entry in found}) > 1:
-        homes = ", ".join(sorted(entry.value for entry in found))
+    entries = [entry for entry in _announced() if entry.name == name]
+    if len({entry.value for entry in entries}) > 1:
+        homes = ", ".join(sorted(entry.value for entry in entries))
         raise PlanError(f"several packages have a codec {name!r} ({homes}); keep one of them")
-    if found:
-        return _checked(name, _loaded(found[0]))
+    if entries:
+        return _checked(name, _loaded(entries[0]))
     known = codec_ids()
     raise UnknownCodecError(
         f"no codec is called {name[:60]!r}; known: {', '.join(known)}{suggestion(name, known)}",
@@ -97,6 +70,26 @@ def codec_class(name: str) -> type[Codec]:
 def codec_ids() -> list[str]:
     """Return the ids of all codecs, sorted, without importing third parties' code."""
     return sorted({*_OWN, *(entry.name for entry in _announced())})
+
+
+@functools.cache
+def added_codecs() -> tuple[type[Codec], ...]:
+    """Return the codecs of other packages, but for those that cannot be used."""
+    found = []
+    for name in sorted({entry.name for entry in _announced()} - _OWN.keys()):
+        with contextlib.suppress(PlanError):  # whoever names it in a tree is told why
+            found.append(codec_class(name))
+    return tuple(found)
+
+
+def added_templates(*, lossless: bool) -> tuple[str, ...]:
+    """Return the templates of other packages' codecs: of lossless ones, or of the others."""
+    return tuple(
+        template
+        for codec in added_codecs()
+        if codec.lossless == lossless
+        for template in codec.templates
+    )
 
 
 def _announced() -> EntryPoints:

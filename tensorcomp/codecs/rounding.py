@@ -69,6 +69,12 @@ def is_real(dtype: np.dtype) -> bool:
     return is_float(dtype) and bool(np.zeros(1, np.float32).astype(dtype)[0] == 0)
 
 
+def as_matrix(array: np.ndarray) -> np.ndarray:
+    """Return a float array as a matrix of doubles: its first axis × all others; a vector a row."""
+    wide = np.asarray(array, np.float64)
+    return wide.reshape(wide.shape[0] if wide.ndim > 1 else 1, -1)
+
+
 def check_float(dtype: np.dtype, codec: str) -> None:
     """Require a float type, one that has a zero, of what a codec decodes.
 

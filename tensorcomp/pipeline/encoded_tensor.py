@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_coder import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
 from tensorcomp.pipeline.encode import planned_coder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
-from tensorcomp.planning.strategies import Strategy
+from tensorcomp.planning.strategies import strategy_tree
 
 LOSSLESS = Strategy("lossless")
 
@@ -48,7 +49,7 @@ def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -
     scale : float
         Root mean square that a free step is proportional to.
     """
-    tree = strategy.tree(scale)
+    tree = strategy_tree(strategy, scale)
     plan = None if tree is None else TensorPlan(tree)
     found, _ = planned_coder(array, grid, plan, strategy.effort)
     encoded = encode_tensor(array, found.coder, grid, found.roots)

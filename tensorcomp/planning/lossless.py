@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tensorcomp.codecs.bit_views import word_dtype
-from tensorcomp.codecs.quantize.grid import Grid
+from tensorcomp.codecs.quantize.grid import IntegerGrid
+from tensorcomp.codecs.registry import added_templates
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
 from tensorcomp.dtypes import holds_floats
@@ -36,6 +37,7 @@ _GRID_ROWS = 2
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
 _SPARSE_SAMPLE = 1 << 18  # as many where zeros are told apart: masks are coded column by column
 _SAMPLE_ROWS = 64  # so that columns can be told apart
+_ADDED = "best of another package's codecs"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
         candidates = list(_floats(array, zeros, distinct, effort))
     else:
         candidates = list(_others(array, distinct, effort))
+    candidates += [_Candidate(text, _ADDED) for text in added_templates(lossless=True)]
     if zeros > MANY and (is_float or array.itemsize <= 2):
         return _sparse(array, candidates, zeros, effort)
     if len(candidates) == 1:
@@ -245,7 +248,7 @@ def _is_grid(array: np.ndarray) -> bool:
     """Return whether the first rows are integers times a scale; others fail within microseconds."""
     few = array[:_GRID_ROWS] if array.ndim > 1 else array[:_PROBE]
     try:
-        Grid().encode(few)
+        IntegerGrid().encode(few)
     except NotRepresentable:
         return False
     return True
@@ -289,4 +292,4 @@ def _trial(tree: Node, sample: np.ndarray) -> int | None:
 
 def _may_fail(tree: Node, sample: np.ndarray) -> bool:
     """Return whether a tree may fail on other chunks of the tensor."""
-    return any(codec.id in ("grid", "palette") for codec in tree.walk())
+    return any(codec.may_refuse for codec in tree.walk())

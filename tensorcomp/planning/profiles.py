@@ -15,16 +15,18 @@ has the same form::
     roles = ["attention", "mlp"]    # role selectors, or "all"
     trees = ["uniform($step)"]      # see `steps`: $step is found, $quantizer follows the effort
 
-No tree is forced: those that a tensor is offered compete by their measured rate and error.
+Codecs of other packages add their templates to the profiles of tensorcomp. No tree is forced: those
+that a tensor is offered compete by their measured rate and error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tensorcomp.codecs.registry import added_templates
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
@@ -111,7 +113,9 @@ def load_profile(name: str) -> Profile:
         If there is no such profile, or it is not what the module's docstring says.
     """
     if name in PROFILES:
-        return _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
+        found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
+        added = Candidates(("all",), added_templates(lossless=False))
+        return replace(found, candidates=(*found.candidates, added)) if found.candidates else found
     if not name.endswith(".toml"):
         raise PlanError(
             f"no profile is called {name!r}; known: {', '.join(PROFILES)}; "

@@ -16,7 +16,6 @@ import numpy as np
 from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node, readable
 from tensorcomp.planning.lossless import sample_rows
-from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.steps import fill, is_free
 from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
 
@@ -94,7 +93,7 @@ def measure_options(
     ]
     rows = weights // max(math.prod(array.shape[1:]), 1)
     for template in templates:
-        if not is_promising(fill(template, scale or 1.0), array, rows):
+        if not fill(template, scale or 1.0).codec.is_promising(array, rows):
             continue
         if not is_free(template):
             trial = run_trial(fill(template, 1.0), array)

@@ -35,11 +35,6 @@ _SLOW_MASKS = ("ans(states=12)", "ans(contexts=16, states=12)")
 _WORTH = 0.98  # times the bytes of a faster one that a mask may take
 _LEAST = 5e-324  # what is no smaller is no zero
 _WITH_ZEROS = ("uniform($step)", "uniform($step, codes=ans(states=12))")
-_ELEMENTWISE = {"affine", "cast", "kmeans", "nf4", "sign", "ternary", "trellis", "uniform"}
-_SELECTING = {
-    *("block", "channel", "filter", "live", "magnitude", "nm", "packed", "randomk"),
-    *("threshold", "topk"),
-}
 
 
 @dataclass(frozen=True)
@@ -204,13 +199,15 @@ def keeps_zeros(node: Node) -> bool:
     """Return whether a tree decodes every zero to a zero, whatever else it loses."""
     if node.lossless:
         return True
-    name = node.codec.id
     lossy = {part for part, child in node.children if not child.lossless}
-    if name in ("uniform", "cast"):
-        return not lossy
-    if name == "sparse" or (name == "threshold" and node.codec.config()["value"] > 0):
-        return lossy <= {"values"}
-    return name in _SELECTING and lossy <= {"values"} and keeps_zeros(dict(node.children)["values"])
+    match node.codec.zeros:
+        case "kept":
+            return not lossy
+        case "apart":
+            return lossy <= {"values"}
+        case "passed on":
+            return lossy <= {"values"} and keeps_zeros(dict(node.children)["values"])
+    return False
 
 
 def zero_keeping(
@@ -236,7 +233,7 @@ def zero_keeping(
 def _in_forms(templates: Iterable[str], forms: SparseForms, effort: str) -> Iterator[str]:
     for template in templates:
         yield template
-        if fill(template, 1.0).codec.id not in _ELEMENTWISE:
+        if not fill(template, 1.0).codec.elementwise:
             continue
         inner = [template]
         if is_free(template) and effort != "fast":

@@ -11,15 +11,11 @@ from tensorcomp.codecs.tree import readable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.lossless import Plan, plan_lossless, sample_rows, sparse_sample
-from tensorcomp.planning.promise import is_promising
+from tensorcomp.planning.steps import fill
 from tensorcomp.planning.trials import first_guess, meet_bound, run_trial
 
 SAMPLE = 1 << 15  # elements
-_LARGE_SAMPLE = 1 << 20
-_ROWS_A_COLUMN = 2
 _FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
-# Roots of lossless trees for any floats.
-_ORDINARY = {"ans", "fields", "floats", "groupfloats", "huffman", "raw"}
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 
@@ -37,7 +33,7 @@ def plan_within(
     fitted = [
         meet_bound(guess, sample, bound)
         for guess in guesses
-        if len(guesses) == 1 or is_promising(guess, sample, array.shape[0])
+        if len(guesses) == 1 or guess.codec.is_promising(sample, array.shape[0])
     ]
     trees = [tree for tree in fitted if tree is not None]
     trials = [trial for tree in trees if (trial := run_trial(tree, sample)) is not None]
@@ -54,20 +50,15 @@ def plan_within(
 
 
 def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
-    """Return rows to try templates on; many where directions of rows are to be learned from them.
-
-    From few rows more would be learned than holds for the others.
-    """
-    elements = SAMPLE
-    if any(template.startswith("rotate") for template in templates):
-        columns = math.prod(array.shape[1:])
-        elements = min(max(_ROWS_A_COLUMN * columns * columns, SAMPLE), _LARGE_SAMPLE)
-    return sample_rows(array, elements)
+    """Return rows to try templates on, as many as their codecs need."""
+    columns = math.prod(array.shape[1:])
+    wanted = [fill(template, 1.0).codec.sample_size(columns) for template in templates]
+    return sample_rows(array, max([SAMPLE, *wanted]))
 
 
 def is_ordinary(exact: Plan) -> bool:
     """Return whether a lossless plan is that of a tensor without structure."""
-    return exact.fallback is None and exact.tree.codec.id in _ORDINARY
+    return exact.fallback is None and exact.tree.codec.for_any_array
 
 
 def lossless_rate(array: np.ndarray, effort: str) -> float:
@@ -76,7 +67,7 @@ def lossless_rate(array: np.ndarray, effort: str) -> float:
 
 
 def _rate(exact: Plan, array: np.ndarray, effort: str) -> float:
-    is_sparse = exact.tree.codec.id in ("live", "packed", "sparse", "zeros")
+    is_sparse = exact.tree.codec.for_zeros
     sample = sparse_sample(array, effort) if is_sparse else sample_rows(array, SAMPLE)
     trial = run_trial(exact.tree, sample)
     return 8.0 * array.itemsize if trial is None else trial.bits

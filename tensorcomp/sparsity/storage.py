@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import byte_count, encode, readable
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
@@ -15,7 +16,6 @@ from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline.encoded_tensor import code
 from tensorcomp.planning.lossless import any_tree, sparse_sample
 from tensorcomp.planning.sparse_forms import VALUES, sparse_forms
-from tensorcomp.planning.strategies import Strategy
 
 STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
 _EFFORT = "balanced"

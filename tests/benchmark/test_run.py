@@ -15,10 +15,11 @@ from tensorcomp.benchmark.run import bench
 from tensorcomp.benchmark.samples import Stored, look_at, take_pieces
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.errors import CheckpointError, PlanError
 from tensorcomp.pipeline.encoded_tensor import LOSSLESS, code
-from tensorcomp.planning.strategies import STRATEGIES, Strategy
+from tensorcomp.planning.strategies import strategies
 from tensorcomp.progress import Progress
 
 UNIFORM = Strategy("uniform", "uniform($step)", 4)
@@ -98,7 +99,7 @@ def test_one_step_for_all_is_as_near_to_the_limit_as_gaussian_weights_are(tmp_pa
 
 
 def test_lossless_strategies_are_exact(model):
-    found = bench(model, strategies=STRATEGIES[:4])
+    found = bench(model, strategies=strategies()[:4])
     assert len(found.rows) == 4
     for row in found.rows:
         assert row.snr_db is row.gap is row.lowest_snr_db is None
@@ -171,7 +172,7 @@ def test_a_folder_is_one_checkpoint(tmp_path, tensors):
 
 
 def test_threads_change_no_figure_but_speeds(model):
-    one, two = (bench(model, strategies=STRATEGIES[4:12], threads=threads) for threads in (1, 2))
+    one, two = (bench(model, strategies=strategies()[4:12], threads=threads) for threads in (1, 2))
     for a, b in zip(one.rows, two.rows, strict=True):
         assert (a.stored, a.snr_db, a.gap) == (b.stored, b.snr_db, b.gap)
 
@@ -244,7 +245,7 @@ def test_progress_reaches_its_end(model):
             self.done += nbytes
 
     counted = Counted()
-    bench(model, strategies=STRATEGIES[:3], progress=counted)
+    bench(model, strategies=strategies()[:3], progress=counted)
     assert counted.total == counted.done == 3 * 4 * (96 * 64 + 64 * 128)
     assert counted.begun == 6
 

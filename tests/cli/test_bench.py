@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tensorcomp.planning.strategies import STRATEGIES
+from tensorcomp.planning.strategies import strategies
 
 KEYS = {
     "input",
@@ -25,7 +25,7 @@ KEYS = {
     "tensor_limit",
     "strategies",
 }
-LABELS = [strategy.label for strategy in STRATEGIES if strategy.available()]
+LABELS = [strategy.label for strategy in strategies() if strategy.available()]
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import approximate, decode, encode, encode_seen, fit, join
+from tensorcomp.codecs.tree import Node, approximate, decode, encode, encode_seen, fit, join
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.promise import is_promising
 from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, rms, run_trial
 from tensorcomp.testing import nasty_arrays
 
@@ -161,6 +160,10 @@ def test_root_mean_squares(values: np.ndarray, expected: float) -> None:
 def test_root_mean_squares_beyond_squares_are_numbers() -> None:
     for value in (1e-300, 1e300):
         assert 0 < rms(np.full(9, value)) < np.inf
+
+
+def is_promising(tree: Node, sample: np.ndarray, rows: int | None = None) -> bool:
+    return tree.codec.is_promising(sample, rows or len(sample))
 
 
 def test_only_what_may_pay_is_tried() -> None:

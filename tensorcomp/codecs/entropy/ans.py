@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.entropy.alphabet import symbols_of, unpack_symbols
@@ -81,22 +82,11 @@ class Ans(Serializer):
     """
 
     id: ClassVar[str] = "ans"
-    contexts: int = 1
-    states: int = 11
-    trellis: int = 0
+    for_any_array: ClassVar[bool] = True
+    contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
+    states: int = argument(11, least=9, most=12)
+    trellis: int = argument(0, choices=(0, *MACHINES))
     bypass: bool = False
-
-    def __post_init__(self) -> None:
-        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
-        if not (type(self.states) is int and 9 <= self.states <= 12):
-            raise ValueError(f"states is a number of bits from 9 to 12; got {self.states!r}")
-        if type(self.trellis) is not int or self.trellis not in (0, *MACHINES):
-            raise ValueError(
-                f"trellis is 0 or one of {', '.join(map(str, MACHINES))}; got {self.trellis!r}"
-            )
-        if type(self.bypass) is not bool:
-            raise ValueError(f"bypass is true or false; got {self.bypass!r}")
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether rows are so long that chunks share the columns' levels."""

@@ -25,6 +25,7 @@ class Constant(Serializer):
     """
 
     id: ClassVar[str] = "constant"
+    off_wire: ClassVar[str] = "it codes arrays of equal elements only"
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the bytes of the first element.

@@ -44,6 +44,8 @@ class Gaps(Serializer):
     """
 
     id: ClassVar[str] = "gaps"
+    off_wire: ClassVar[str] = "it codes positions, not floats; it codes the mask of topk"
+    codes_positions: ClassVar[bool] = True
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded gaps.

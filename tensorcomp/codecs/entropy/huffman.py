@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.entropy.alphabet import (
     pack_symbols,
@@ -62,11 +63,8 @@ class Huffman(Serializer):
     """
 
     id: ClassVar[str] = "huffman"
-    contexts: int = 1
-
-    def __post_init__(self) -> None:
-        if type(self.contexts) is not int or self.contexts not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"contexts is a power of two from 1 to 32; got {self.contexts!r}")
+    for_any_array: ClassVar[bool] = True
+    contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether rows are so long that chunks share the columns' levels."""

@@ -19,6 +19,7 @@ class Raw(Serializer):
     """
 
     id: ClassVar[str] = "raw"
+    for_any_array: ClassVar[bool] = True
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the array's own bytes, not copied."""

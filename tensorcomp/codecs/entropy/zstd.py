@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import Filter
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
-
-_HIGHEST = 22
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,8 @@ class Zstd(Filter):
     """
 
     id: ClassVar[str] = "zstd"
-    level: int = 3
-
-    def __post_init__(self) -> None:
-        if type(self.level) is not int or not 1 <= self.level <= _HIGHEST:
-            raise ValueError(f"level is a number from 1 to {_HIGHEST}; got {self.level!r}")
+    strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("zstd alone", "raw(bytes=zstd)"),)
+    level: int = argument(3, least=1, most=22)
 
     def encode(self, data: bytes) -> bytes:
         """Return one frame."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words, word_dtype
 from tensorcomp.kernels import native
@@ -45,31 +46,25 @@ class Fields(Transform):
     """
 
     id: ClassVar[str] = "fields"
+    for_any_array: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {
         "exponent": "huffman(contexts=8)",
         "mantissa": "bitpack",
     }
-    mantissa_bits: int = 0
-
-    def __post_init__(self) -> None:
-        if not (type(self.mantissa_bits) is int and 0 <= self.mantissa_bits <= 4):
-            raise ValueError(f"mantissa_bits is a number from 0 to 4; got {self.mantissa_bits!r}")
+    mantissa_bits: int = argument(0, least=0, most=4)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the unsigned parts, as narrow as their bits allow."""
-        cut = self.cut(spec.dtype)
+        cut = cut_of(spec.dtype, self.mantissa_bits)
         return {
             "exponent": ArraySpec(spec.shape, cut.high),
             "mantissa": ArraySpec(spec.shape, cut.rest),
         }
 
-    def cut(self, dtype: np.dtype) -> Cut:
-        """Return where an element of a dtype is cut."""
-        return _cut(dtype, self.mantissa_bits)
-
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return exponent and mantissa."""
-        cut = self.cut(array.dtype)
+        cut = cut_of(array.dtype, self.mantissa_bits)
         high = np.empty(array.shape, cut.high)
         rest = np.empty(array.shape, cut.rest)
         words = as_words(array).reshape(-1)
@@ -79,7 +74,8 @@ class Fields(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the fields together again."""
         high, rest = parts["exponent"].reshape(-1), parts["mantissa"].reshape(-1)
-        native.fields_merge(high, rest, self.cut(out.dtype).low, as_words(out).reshape(-1))
+        low = cut_of(out.dtype, self.mantissa_bits).low
+        native.fields_merge(high, rest, low, as_words(out).reshape(-1))
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,8 @@ class Cut:
 
 
 @functools.cache
-def _cut(dtype: np.dtype, mantissa_bits: int) -> Cut:
+def cut_of(dtype: np.dtype, mantissa_bits: int) -> Cut:
+    """Return where an element of a dtype is cut."""
     total = 8 * word_dtype(dtype).itemsize - 1
     exponent = _EXPONENT_BITS.get(dtype.name, _USUAL_EXPONENT_BITS[dtype.itemsize])
     bits = min(exponent + mantissa_bits, total)

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
 from tensorcomp.codecs.entropy.contexts import learn_columns, shares_columns, unpack_columns
-from tensorcomp.codecs.entropy.huffman import Huffman
 from tensorcomp.codecs.floats.chunk_lengths import SHORTEST, WRONG
-from tensorcomp.codecs.floats.fields import Fields
+from tensorcomp.codecs.floats.fields import Fields, cut_of
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -47,11 +48,10 @@ class Floats(Serializer):
     """
 
     id: ClassVar[str] = "floats"
-    mantissa_bits: int = 2
-    contexts: int = 8
-
-    def __post_init__(self) -> None:
-        Fields(self.mantissa_bits), Huffman(self.contexts)  # which know their limits
+    for_any_array: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("Huffman alone", "floats(contexts=1)"),)
+    mantissa_bits: int = argument(2, least=0, most=4)
+    contexts: int = argument(8, choices=(1, 2, 4, 8, 16, 32))
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether rows are so long that chunks share the columns' levels."""
@@ -68,7 +68,7 @@ class Floats(Serializer):
         if array.size == 0:
             return []
         rows = as_long_rows(as_words(array))
-        cut = Fields(self.mantissa_bits).cut(array.dtype)
+        cut = cut_of(array.dtype, self.mantissa_bits)
         width, columns = _shared_columns(shared, rows.shape)
         contexts = self._affordable(array.size) if rows.shape[0] > 1 or shared else 1
         out = np.empty(array.nbytes + _side_limit(rows.shape, contexts), np.uint8)
@@ -92,9 +92,8 @@ class Floats(Serializer):
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
         _, columns = _shared_columns(shared, rows.shape)
-        wrong = native.floats_decode(
-            data, Fields(self.mantissa_bits).cut(out.dtype).low, columns, rows
-        )
+        low = cut_of(out.dtype, self.mantissa_bits).low
+        wrong = native.floats_decode(data, low, columns, rows)
         if wrong:
             raise CodecError(f"floats: {WRONG[wrong]}")
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
@@ -21,6 +22,9 @@ from tensorcomp.errors import CodecError, NotRepresentable
 _FEWEST = 8  # columns
 _LARGEST = 127
 _LARGEST_GRAM = 1024  # columns; of more, the strongest directions alone are found faster
+_MAX_BITS = 0.3  # a weight, for the directions that a rotation aligns
+_ROWS_A_COLUMN = 2
+_MAX_SAMPLE = 1 << 20  # elements
 _LEARNED = 1 << 20  # elements that directions are learned from, about
 
 
@@ -65,12 +69,17 @@ class Rotate(Transform):
 
     id: ClassVar[str] = "rotate"
     lossless: ClassVar[bool] = False
+    off_wire: ClassVar[str] = "it decomposes each tensor to learn its rotation"
     default_parts: ClassVar[Mapping[str, str]] = {"rotated": "floats", "reflectors": "ans"}
-    rank: int = 64
+    rank: int = argument(64, least=1, most=1024)
 
-    def __post_init__(self) -> None:
-        if type(self.rank) is not int or not 1 <= self.rank <= 1024:
-            raise ValueError(f"rank is an integer from 1 to 1024; got {self.rank!r}")
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether the tensor has so many rows that the directions cost little of each."""
+        return 8 * self.rank <= _MAX_BITS * rows
+
+    def sample_size(self, columns: int) -> int:
+        """Return two rows a column: from fewer more is learned than holds for the others."""
+        return min(_ROWS_A_COLUMN * columns * columns, _MAX_SAMPLE)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the rotated rows, and that of as many reflectors as the data need."""

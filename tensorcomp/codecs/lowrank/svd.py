@@ -9,13 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.lowrank.factors import nearest_factors
-from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
+from tensorcomp.codecs.rounding import as_matrix, check_float, store, widened, work_dtype
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_UNFOLDINGS = ("rows", "separable")
+_SKETCH = 32  # rows whose singular values stand for the spectrum
+_FEWEST = 8  # rows and columns of a spectrum
+_DECAYED = 0.25  # effective rank over rank; 0.85 where rows are independent
 
 
 @dataclass(frozen=True)
@@ -77,40 +81,42 @@ class Svd(Transform):
     id: ClassVar[str] = "svd"
     long_chunks: ClassVar[bool] = True
     lossless: ClassVar[bool] = False
+    off_wire: ClassVar[str] = "it decomposes each tensor; take powersgd(4)"
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        Strategy("SVD, half rank, int8", "svd(0.5, left=affine(8, -1), right=affine(8, -1))"),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {
         "left": "floats",
         "right": "floats",
         "residual": "floats",
     }
-    rank: int | float | None = None
-    energy: float | None = None
-    error: float | None = None
-    unfold: str = "rows"
+    rank: int | float | None = argument(None, above=0)
+    energy: float | None = argument(None, above=0, most=1)
+    error: float | None = argument(None, above=0)
+    unfold: str = argument("rows", choices=("rows", "separable"))
     refine: bool = False
 
     def __post_init__(self) -> None:
-        given = {
-            name: value
-            for name in ("rank", "energy", "error")
-            if (value := getattr(self, name)) is not None
-        }
+        super().__post_init__()
+        given = [value for value in (self.rank, self.energy, self.error) if value is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of rank, energy and error; got {given or 'none'}")
-        ((name, value),) = given.items()
-        if type(value) is int and name == "rank":
-            fits = value >= 1
-        else:
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            fits = number and (0 < value < 1 or (name == "energy" and value == 1))
-        if not fits:
-            raise ValueError(
-                "rank is an integer of at least 1 or a part between 0 and 1, energy a part up to "
-                f"1, error a part below 1; got {name}={value!r}"
-            )
-        if self.unfold not in _UNFOLDINGS:
-            raise ValueError(f"unfold is one of {', '.join(_UNFOLDINGS)}; got {self.unfold!r}")
-        if type(self.refine) is not bool:
-            raise ValueError(f"refine is true or false; got {self.refine!r}")
+            raise ValueError(f"expected one of rank, energy and error, got {given or 'none'}")
+        if (isinstance(self.rank, float) and self.rank >= 1) or (self.error or 0) >= 1:
+            raise ValueError(f"expected a rank or an error below 1, got {given[0]!r}")
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether the spectrum decays, by the Gram matrix of a few rows.
+
+        With its eigenvalues λ, (Σλ)² / Σλ² is how many directions there would be if all were equal;
+        it follows from the entries alone.
+        """
+        matrix = as_matrix(sample)
+        few = matrix[:: max(1, matrix.shape[0] // _SKETCH)][:_SKETCH]
+        if min(few.shape) < _FEWEST:
+            return False
+        gram = np.einsum("ik,jk->ij", few, few)
+        total, squares = float(np.trace(gram)), float(np.sum(gram * gram))
+        return squares > 0 and total * total / squares <= _DECAYED * min(few.shape)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the factors, of an open rank where the data decide it."""

@@ -8,11 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import Groups, check_group, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
 from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 
+_FAMILY = "groups of 128"
 _SPARE = 0.25  # of a step: how far a group may reach beyond its outermost code
 
 
@@ -57,21 +60,27 @@ class Affine(Transform):
 
     id: ClassVar[str] = "affine"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        *(
+            Strategy(f"{bits} bits in {_FAMILY}", f"affine({bits}, 128)", family=_FAMILY)
+            for bits in (2, 3, 4, 6, 8)
+        ),
+        Strategy("int8 rows", "affine(8, -1)"),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {
         "scales": "fields",
         "zeros": "fields",
         "codes": "bitpack",
     }
-    bits: int = 4
-    group: int = 128
+    bits: int = argument(4, least=2, most=8)
+    group: int = argument(128, least=-1, most=MAX_GROUP)
     symmetric: bool = True
 
-    def __post_init__(self) -> None:
-        if type(self.bits) is not int or not 2 <= self.bits <= 8:
-            raise ValueError(f"bits is a number from 2 to 8; got {self.bits!r}")
-        check_group(self.group)
-        if type(self.symmetric) is not bool:
-            raise ValueError(f"symmetric is true or false; got {self.symmetric!r}")
+    @property
+    def needs_feedback(self) -> bool:
+        """Whether steps are coarse: fewer than four bits."""
+        return self.bits < 4
 
     @property
     def _top(self) -> int:

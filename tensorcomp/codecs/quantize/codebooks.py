@@ -9,7 +9,7 @@ from tensorcomp.codecs.rounding import check_float, store, work_dtype
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
-MOST_CODES = 1 << 16
+MAX_CODES = 1 << 16
 _FEW = 1 << 14  # elements below which a search for each is faster than a table of bins
 _BIN_BITS = 16
 # Bits of a bin of the histogram, for codebooks up to a size: a bin must be narrow within a cell.
@@ -25,18 +25,6 @@ _THIRD = np.uint64(0x2A9F7893E3D6A000)  # two thirds of the bits of 1.0, and a l
 def code_dtype(k: int) -> np.dtype:
     """Return the dtype of codes below k."""
     return np.dtype(np.uint8) if k <= 1 << 8 else np.dtype("<u2")
-
-
-def check_k(k: object) -> None:
-    """Require a number of codes from 2 to 65,536.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    if type(k) is not int or not 2 <= k <= MOST_CODES:
-        raise ValueError(f"k is a number from 2 to {MOST_CODES}; got {k!r}")
 
 
 def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -35,7 +36,7 @@ _FORMATS = {  # by the dtype's name
 
 
 @dataclass(frozen=True)
-class Grid(Transform):
+class IntegerGrid(Transform):
     """Find integers q and steps s with value = q × s, rounded once, exactly or not at all.
 
     One step may hold for the whole array, for each row (first axis), or for each 128, 64 or 32
@@ -67,15 +68,12 @@ class Grid(Transform):
     """
 
     id: ClassVar[str] = "grid"
+    off_wire: ClassVar[str] = "it looks for stored weights' grids, which gradients have not"
     default_parts: ClassVar[Mapping[str, str]] = {
         "scales": "fields",
         "codes": "ans(contexts=8)",
     }
-    bits: int = 16
-
-    def __post_init__(self) -> None:
-        if type(self.bits) is not int or self.bits not in (8, 16):
-            raise ValueError(f"bits is 8 or 16; got {self.bits!r}")
+    bits: int = argument(16, choices=(8, 16))
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of as many scales as the data need, and that of the codes."""

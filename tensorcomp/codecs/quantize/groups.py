@@ -18,23 +18,8 @@ from tensorcomp.codecs.rounding import check_float, largest, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_LONGEST = 1 << 20
+MAX_GROUP = 1 << 20
 _SCALE_BITS = 11
-
-
-def check_group(group: object) -> None:
-    """Require 0 (the whole array), -1 (each row) or a number of elements.
-
-    Raises
-    ------
-    ValueError
-        If it is none of them.
-    """
-    if type(group) is not int or not -1 <= group <= _LONGEST:
-        raise ValueError(
-            f"group is 0 for one scale, -1 for one a row, or 1 to {_LONGEST} elements; "
-            f"got {group!r}"
-        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class Groups:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], group: int) -> Groups:
-        """Return the groups of an array: see `check_group` for what `group` says."""
+        """Return the groups of an array: `group` is 0 for one, -1 for one a row, or a length."""
         size = math.prod(shape)
         rows = shape[0] if len(shape) > 1 and group else 1
         if size == 0:

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.quantize.codebooks import (
-    check_k,
+    MAX_CODES,
     code_dtype,
     learn_codebook,
     look_up,
@@ -18,6 +19,7 @@ from tensorcomp.codecs.quantize.codebooks import (
     unpack_codebook,
 )
 from tensorcomp.codecs.rounding import widened, work_dtype
+from tensorcomp.codecs.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,16 @@ class Kmeans(Transform):
 
     id: ClassVar[str] = "kmeans"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    off_wire: ClassVar[str] = "it learns a codebook for each tensor; take affine(4)"
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        *(
+            Strategy(f"k-means, {k} numbers", f"kmeans({k})", family="k-means")
+            for k in (4, 8, 16, 64, 256)
+        ),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
-    k: int = 16
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
+    k: int = argument(16, least=2, most=MAX_CODES)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of a codebook of so many numbers as are needed, and that of the codes."""

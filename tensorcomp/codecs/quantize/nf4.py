@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.quantize.codebooks import check_codes, nearest
-from tensorcomp.codecs.quantize.groups import Groups, check_group, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
 from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.kernels import native
 
 # Quantiles of the normal distribution as in the paper's appendix E; 0 and both ends are exact.
@@ -66,11 +68,15 @@ class Nf4(Transform):
 
     id: ClassVar[str] = "nf4"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("NF4", "nf4"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "bitpack"}
-    group: int = 64
+    group: int = argument(64, least=-1, most=MAX_GROUP)
 
-    def __post_init__(self) -> None:
-        check_group(self.group)
+    @property
+    def needs_feedback(self) -> bool:
+        """False: errors are small, and zero on average."""
+        return False
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group and of the codes."""

@@ -10,21 +10,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.quantize.codebooks import (
+    MAX_CODES,
     check_codes,
-    check_k,
     code_dtype,
     times_power,
     unpack_codebook,
 )
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 from tensorcomp.kernels import native
 
-_WIDEST = 256
 _SAMPLE = 1 << 16  # vectors to learn from, or as many for each of the codebook's
 _SAMPLE_EACH = 8
 _BATCH = 4096
@@ -71,14 +72,13 @@ class Pq(Transform):
 
     id: ClassVar[str] = "pq"
     lossless: ClassVar[bool] = False
+    off_wire: ClassVar[str] = "it learns a codebook for each tensor, in tenths of a second"
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        Strategy("vectors of 4, 256 means", "pq(256, 4)", needs="sklearn"),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
-    k: int = 256
-    width: int = 4
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        if type(self.width) is not int or not 1 <= self.width <= _WIDEST:
-            raise ValueError(f"width is a number from 1 to {_WIDEST}; got {self.width!r}")
+    k: int = argument(256, least=2, most=MAX_CODES)
+    width: int = argument(4, least=1, most=256)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of a codebook of so many vectors as are needed, and that of the codes."""

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import Groups, check_group, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
 from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 
 
@@ -45,11 +47,10 @@ class Sign(Transform):
 
     id: ClassVar[str] = "sign"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("sign", "sign"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "signs": "bitpack"}
-    group: int = -1
-
-    def __post_init__(self) -> None:
-        check_group(self.group)
+    group: int = argument(-1, least=-1, most=MAX_GROUP)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group and of the signs."""

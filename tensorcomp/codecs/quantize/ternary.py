@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import Groups, check_group, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
 from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
-
-_HIGHEST = 10**6
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,11 @@ class Ternary(Transform):
 
     id: ClassVar[str] = "ternary"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("ternary", "ternary"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "ans"}
-    threshold: float = 0.7
-    group: int = -1
-
-    def __post_init__(self) -> None:
-        number = type(self.threshold) in (int, float)
-        if not (number and 0 < self.threshold <= _HIGHEST):
-            raise ValueError(
-                f"threshold is a number above 0, at most {_HIGHEST}; got {self.threshold!r}"
-            )
-        check_group(self.group)
+    threshold: float = argument(0.7, above=0, most=10**6)
+    group: int = argument(-1, least=-1, most=MAX_GROUP)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group and of the codes."""

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.entropy.trellis_codes import MACHINES
-from tensorcomp.codecs.quantize.uniform import check_step, coded_parts, fill_values, inverse_of
+from tensorcomp.codecs.quantize.uniform import coded_parts, fill_values, inverse_of
 from tensorcomp.codecs.rounding import as_reals, check_float, require_finite
+from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -65,17 +67,14 @@ class Trellis(Transform):
 
     id: ClassVar[str] = "trellis"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    strategies: ClassVar[tuple[Strategy, ...]] = at_rates("trellis", "trellis($step)")
     default_parts: ClassVar[Mapping[str, str]] = {
         "codes": "ans(contexts=16, states=12, trellis=8, bypass=true)",
         "centroids": "raw",
     }
-    step: float
-    states: int = 8
-
-    def __post_init__(self) -> None:
-        check_step(self.step)
-        if type(self.states) is not int or self.states not in MACHINES:
-            raise ValueError(f"states is one of {', '.join(map(str, MACHINES))}; got {self.states}")
+    step: float = argument(above=0)
+    states: int = argument(8, choices=MACHINES)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import as_reals, check_float, largest, require_finite
+from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -65,17 +66,18 @@ class Uniform(Transform):
 
     id: ClassVar[str] = "uniform"
     lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    zeros: ClassVar[str] = "kept"
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        *at_rates("uniform", "uniform($step)"),
+        *at_rates("uniform, one step", "uniform($step)", common=True),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {
         "codes": "ans(contexts=16, states=12, bypass=true)",
         "centroids": "raw",
     }
-    step: float
+    step: float = argument(above=0)
     bounded: bool = False
-
-    def __post_init__(self) -> None:
-        check_step(self.step)
-        if type(self.bounded) is not bool:
-            raise ValueError(f"bounded is true or false; got {self.bounded!r}")
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""
@@ -137,19 +139,6 @@ class Uniform(Transform):
 def coded_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
     """Return the spec of a quantizer's codes, and that of its centroids."""
     return {"codes": ArraySpec(spec.shape, _CODES), "centroids": _CENTROIDS}
-
-
-def check_step(step: object) -> None:
-    """Require a step that is a number above 0.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
-    number = isinstance(step, (int, float)) and not isinstance(step, bool)
-    if not (number and 0 < step <= sys.float_info.max):  # type: ignore[operator]
-        raise ValueError(f"step is a finite number above 0; got {step!r}")
 
 
 def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:

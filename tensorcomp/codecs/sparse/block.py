@@ -9,14 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.sparse.selection import (
     Bounds,
     block_squares,
     check_hexadecimal,
-    check_sparsity,
     from_hexadecimal,
+    has_small_elements,
     kept_values,
     mark_strongest,
     restore,
@@ -70,26 +71,27 @@ class Block(Transform):
 
     id: ClassVar[str] = "block"
     lossless: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {
         "mask": "gaps",
         "origin": "raw",
         "values": "floats",
     }
-    height: int = 4
-    width: int = 4
-    sparsity: float = 0.5
+    height: int = argument(4, least=1, most=_LARGEST)
+    width: int = argument(4, least=1, most=_LARGEST)
+    sparsity: float = argument(0.5, least=0, most=1)
     keep: str = ""
-    offset: int = 0
+    offset: int = argument(0, least=0)
 
     def __post_init__(self) -> None:
-        for name in ("height", "width"):
-            length = getattr(self, name)
-            if not (type(length) is int and 1 <= length <= _LARGEST):
-                raise ValueError(f"{name} is an integer from 1 to {_LARGEST}; got {length!r}")
-        check_sparsity(self.sparsity)
+        super().__post_init__()
         check_hexadecimal(self.keep, "keep")
-        if not (type(self.offset) is int and 0 <= self.offset < self.height):
-            raise ValueError(f"offset is an integer from 0 to height - 1; got {self.offset!r}")
+        if self.offset >= self.height:
+            raise ValueError(f"expected an offset below the height, got {self.offset}")
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether most elements are next to nothing."""
+        return has_small_elements(sample)
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
         """Return for each chunk the codec that keeps those of its blocks that the tensor keeps.

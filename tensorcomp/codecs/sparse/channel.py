@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    Bounds,
-    block_squares,
-    check_hexadecimal,
-    check_sparsity,
-    from_hexadecimal,
-    kept_values,
-    mark_strongest,
-    restore,
-    sound_mask,
-    spread,
-    to_hexadecimal,
-)
-from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.codecs.sparse.slices import PrunedSlices
+from tensorcomp.codecs.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Channel(Transform):
+class Channel(PrunedSlices):
     """Set exactly that part of the input channels (second axis) to zero whose L2 norm is lowest.
 
     Of c channels round(sparsity × c), ties to even, are set to +0.0; of equal norms the first ones
@@ -61,63 +43,7 @@ class Channel(Transform):
     """
 
     id: ClassVar[str] = "channel"
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "bitpack", "values": "floats"}
-    sparsity: float = 0.5
-    keep: str = ""
-
-    def __post_init__(self) -> None:
-        check_sparsity(self.sparsity)
-        check_hexadecimal(self.keep, "keep")
-
-    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return a codec that keeps the whole tensor's strongest channels, once for each chunk.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats, or has less than two axes.
-        """
-        return [replace(self, keep=to_hexadecimal(self._mask(array, bounds)))] * len(bounds)
-
-    def _mask(self, array: np.ndarray, bounds: Bounds) -> np.ndarray:
-        """Return the mask of an array's channels, which is looked at in runs of rows."""
-        if array.ndim < 2:
-            raise NotRepresentable(f"channel: the shape {array.shape} has no second axis")
-        if self.keep:
-            widened(array, self.id)
-            return from_hexadecimal(self.keep, array.shape[1:2], self.id)
-        block = array.shape[0], math.prod(array.shape[2:])
-        squares = block_squares(array, self.id, block, (1, array.shape[1]), bounds)
-        return mark_strongest(squares.reshape(-1), self.sparsity)
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec, and that of the kept channels."""
-        rows, channels, *rest = spec.shape if len(spec.shape) > 1 else (0, 0)
-        kept = channels - round(self.sparsity * channels)
-        if self.keep:
-            kept = int(self.keep, 16).bit_count()
-        return {
-            "mask": ArraySpec((channels,), np.dtype(np.bool_)),
-            "values": ArraySpec((rows, kept, *rest), spec.dtype),
-        }
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats, or has less than two axes.
-        """
-        mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = kept_values(array, spread(mask, 1, array.shape))
-        shape = array.shape[0], int(np.count_nonzero(mask)), *array.shape[2:]
-        return {"mask": mask, "values": values.reshape(shape)}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        if out.ndim < 2:
-            raise CodecError(f"channel: the shape {out.shape} has no second axis")
-        mask = sound_mask(parts["mask"], self.id)
-        restore(spread(mask, 1, out.shape), parts["values"], out, self.id)
+    axis: ClassVar[int] = 1
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        Strategy("10 % of channels off", "channel(0.1, values=uniform($step))", 6),
+    )

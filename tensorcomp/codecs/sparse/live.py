@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.sparse.selection import kept_values, put_back, sound_mask, spread
@@ -15,7 +16,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 
 
 @dataclass(frozen=True)
-class Live(Transform):
+class NonzeroSlices(Transform):
     """Cut away the slices along an axis in which all bits are zero.
 
     Slices of axis 0 are rows, or a convolution's filters, those of axis 1 columns, or its input
@@ -41,12 +42,11 @@ class Live(Transform):
     """
 
     id: ClassVar[str] = "live"
+    for_zeros: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
-    axis: int = 0
-
-    def __post_init__(self) -> None:
-        if type(self.axis) is not int or self.axis not in (0, 1):
-            raise ValueError(f"axis is 0 or 1; got {self.axis!r}")
+    axis: int = argument(0, choices=(0, 1))
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of as many slices as the data decide."""

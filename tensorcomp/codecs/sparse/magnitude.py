@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    check_sparsity,
-    kept_in_pieces,
-    kept_values,
-    mark_largest,
-    masked_parts,
-    restore,
-    row_pieces,
-    whole_tensor,
-)
+from tensorcomp.codecs.arguments import argument
+from tensorcomp.codecs.sparse.largest import Largest
+from tensorcomp.codecs.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Magnitude(Transform):
+class Magnitude(Largest):
     """Set exactly that part of the elements to zero whose magnitudes are lowest.
 
     Of n elements round(sparsity × n), ties to even, are set to +0.0: the first ones in the order of
@@ -57,54 +44,21 @@ class Magnitude(Transform):
     """
 
     id: ClassVar[str] = "magnitude"
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
-    sparsity: float = 0.5
-    count: int | None = None
+    first: ClassVar[bool] = False
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        Strategy("50 % zeros", "magnitude(0.5, values=uniform($step))", 6),
+        Strategy("90 % zeros", "magnitude(0.9, values=uniform($step))", 6),
+        Strategy("Deep Compression", "magnitude(0.9, mask=gaps, values=kmeans(16, codes=huffman))"),
+    )
+    sparsity: float = argument(0.5, least=0, most=1)
+    count: int | None = argument(None, least=0)
 
-    def __post_init__(self) -> None:
-        check_sparsity(self.sparsity)
-        if self.count is not None and not (type(self.count) is int and self.count >= 0):
-            raise ValueError(f"count is an integer of at least 0; got {self.count!r}")
-
-    def _kept(self, size: int) -> int:
+    def kept(self, size: int) -> int:
+        """Return how many of so many elements are kept."""
         if self.count is None:
             return size - round(self.sparsity * size)
         return max(size - self.count, 0)
 
-    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that prunes as many of its elements as are its share.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats.
-        """
-        words = whole_tensor(array, bounds, self.id)
-        pieces = row_pieces(array, bounds)
-        kept = kept_in_pieces(words, self._kept(words.size), pieces, first=False)
-        return [
-            replace(self, count=stop - start - k)
-            for (start, stop), k in zip(pieces, kept, strict=True)
-        ]
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec, and that of the values."""
-        return masked_parts(spec)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
-        widened(array, self.id)
-        mask = mark_largest(as_words(array).reshape(-1), self._kept(array.size), first=False)
-        mask = mask.reshape(array.shape)
-        return {"mask": mask, "values": kept_values(array, mask)}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        restore(parts["mask"], parts["values"], out, self.id)
+    def keeping(self, kept: int, size: int) -> Magnitude:
+        """Return the codec that sets all but so many of `size` elements to zero."""
+        return replace(self, count=size - kept)

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import kept_values, restore
+from tensorcomp.codecs.sparse.selection import has_small_elements, kept_values, restore
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
-
-_LARGEST = 16
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,22 @@ class NM(Transform):
 
     id: ClassVar[str] = "nm"
     lossless: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
+    strategies: ClassVar[tuple[Strategy, ...]] = (
+        Strategy("2 of 4 zeros", "nm(2, 4, values=uniform($step))", 6),
+    )
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "ans", "values": "floats"}
-    keep: int = 2
-    group: int = 4
+    keep: int = argument(2, least=1)
+    group: int = argument(4, least=1, most=16)
 
     def __post_init__(self) -> None:
-        if type(self.group) is not int or not 1 <= self.group <= _LARGEST:
-            raise ValueError(f"group is an integer from 1 to {_LARGEST}; got {self.group!r}")
-        if type(self.keep) is not int or not 1 <= self.keep <= self.group:
-            raise ValueError(f"keep is an integer from 1 to {self.group}; got {self.keep!r}")
+        super().__post_init__()
+        if self.keep > self.group:
+            raise ValueError(f"expected keep to be at most {self.group}, got {self.keep}")
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether most elements are next to nothing."""
+        return has_small_elements(sample)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the groups' masks and of the values."""

@@ -17,7 +17,7 @@ from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
-class Packed(Transform):
+class NMPacked(Transform):
     """Store `keep` elements of each group of neighbours in a row; all others are zero bits.
 
     A row is the array without its first axis, flat; a vector is one row. The last group of a row
@@ -46,6 +46,9 @@ class Packed(Transform):
     """
 
     id: ClassVar[str] = "packed"
+    for_zeros: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "ans", "values": "floats"}
     keep: int = 2
     group: int = 4

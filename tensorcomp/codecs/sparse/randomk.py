@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.sparse.selection import (
@@ -64,17 +65,15 @@ class RandomK(Transform):
 
     id: ClassVar[str] = "randomk"
     lossless: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {"state": "raw", "values": "floats"}
     keep: int | float = 0.01
-    seed: int = 0
-    offset: int = 0
+    seed: int = argument(0, least=0, most=_WORD - 1)
+    offset: int = argument(0, least=0, most=_WORD - 1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_keep(self.keep)
-        for name in ("seed", "offset"):
-            value = getattr(self, name)
-            if not (type(value) is int and 0 <= value < _WORD):
-                raise ValueError(f"{name} is an integer from 0 to 2**64 - 1; got {value!r}")
 
     def _draw(self, size: int) -> np.ndarray:
         """Return the state for an array of so many elements; the limit counts if any are kept."""

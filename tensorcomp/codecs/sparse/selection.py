@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.rounding import check_float, widened
+from tensorcomp.codecs.rounding import as_matrix, check_float, widened
 from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
@@ -23,19 +23,9 @@ from tensorcomp.kernels import native
 Bounds = Sequence[tuple[int, int]]
 _FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
 _SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
+_SMALL = 0.05  # of the root mean square: an element below it is next to nothing
+_SPARSE = 0.5  # share of such elements from which masks may pay
 _BLOCK = 64  # room that a kernel needs behind what it writes
-
-
-def check_sparsity(sparsity: object) -> None:
-    """Require a part from 0 to 1.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
-    """
-    if not _is_part(sparsity):
-        raise ValueError(f"sparsity is a number from 0 to 1; got {sparsity!r}")
 
 
 def check_keep(keep: object) -> None:
@@ -48,18 +38,22 @@ def check_keep(keep: object) -> None:
     ValueError
         If it is anything else.
     """
-    if not (keep >= 0 if type(keep) is int else _is_part(keep) and keep != 1):
-        raise ValueError(f"keep is a count of at least 0 or a float below 1; got {keep!r}")
-
-
-def _is_part(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 <= value <= 1 and math.copysign(1, value) > 0  # type: ignore[operator, arg-type]
+    is_count = type(keep) is int and keep >= 0
+    is_part = isinstance(keep, float) and 0 <= keep < 1 and math.copysign(1, keep) > 0
+    if not (is_count or is_part):
+        raise ValueError(f"expected keep to be a count of at least 0 or below 1, got {keep!r}")
 
 
 def kept_count(keep: int | float, size: int) -> int:
     """Return how many of `size` elements are kept."""
     return min(keep, size) if isinstance(keep, int) else round(keep * size)
+
+
+def has_small_elements(sample: np.ndarray) -> bool:
+    """Return whether most elements are next to nothing, so that a mask may pay."""
+    matrix = as_matrix(sample)
+    scale = np.sqrt(np.mean(matrix**2))
+    return bool(np.mean(np.abs(matrix) < _SMALL * scale) >= _SPARSE)
 
 
 def row_pieces(array: np.ndarray, bounds: Bounds) -> list[tuple[int, int]]:
@@ -301,7 +295,7 @@ def check_hexadecimal(text: object, name: str) -> None:
         If it is anything else.
     """
     if not isinstance(text, str) or not re.fullmatch("([0-9a-f]{2})*", text):
-        raise ValueError(f"{name} is a text of pairs of the digits 0-9a-f; got {text!r}")
+        raise ValueError(f"expected {name} to be pairs of the digits 0-9a-f, got {text!r}")
 
 
 def to_hexadecimal(mask: np.ndarray) -> str:

@@ -26,6 +26,9 @@ class Sparse(Transform):
     """
 
     id: ClassVar[str] = "sparse"
+    for_zeros: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = False
+    zeros: ClassVar[str] = "apart"
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "bitpack", "values": "fields"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import kept_values, masked_parts, positions_above, restore
+from tensorcomp.codecs.sparse.selection import (
+    has_small_elements,
+    kept_values,
+    masked_parts,
+    positions_above,
+    restore,
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,16 @@ class Threshold(Transform):
     lossless: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
     part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
-    value: float
+    value: float = argument(least=0)
 
-    def __post_init__(self) -> None:
-        number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
-        if not (number and 0 <= self.value <= sys.float_info.max) or str(self.value)[0] == "-":
-            raise ValueError(f"value is a finite number of at least 0; got {self.value!r}")
+    @property
+    def zeros(self) -> str:  # type: ignore[override]
+        """Left out by the mask, if anything is."""
+        return "apart" if self.value > 0 else "passed on"
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether most elements are next to nothing."""
+        return has_small_elements(sample)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the values."""

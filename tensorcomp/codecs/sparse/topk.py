@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    check_keep,
-    few_largest,
-    kept_count,
-    kept_in_pieces,
-    kept_values,
-    largest_positions,
-    mark_largest,
-    masked_parts,
-    restore,
-    row_pieces,
-    whole_tensor,
-)
+from tensorcomp.codecs.sparse.largest import Largest
+from tensorcomp.codecs.sparse.selection import check_keep, kept_count, largest_positions
 
 
 @dataclass(frozen=True)
-class TopK(Transform):
+class TopK(Largest):
     """Keep exactly so many elements of the greatest magnitude, and set all others to zero.
 
     Of equal magnitudes those of lower index in row-major order are kept. Of a tensor in chunks the
@@ -59,55 +46,22 @@ class TopK(Transform):
     """
 
     id: ClassVar[str] = "topk"
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
+    first: ClassVar[bool] = True
     part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     keep: int | float = 0.01
 
     def __post_init__(self) -> None:
         check_keep(self.keep)
 
-    def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps as many of its elements as are its share.
+    def kept(self, size: int) -> int:
+        """Return how many of so many elements are kept."""
+        return kept_count(self.keep, size)
 
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats.
-        """
-        words = whole_tensor(array, bounds, self.id)
-        keep = kept_count(self.keep, words.size)
-        kept = kept_in_pieces(words, keep, row_pieces(array, bounds), first=True)
-        return [replace(self, keep=k) for k in kept]
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec, and that of the values."""
-        return masked_parts(spec)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
-        widened(array, self.id)
-        words = as_words(array).reshape(-1)
-        keep = kept_count(self.keep, words.size)
-        positions = few_largest(words, keep)
-        if positions is None:
-            mask = mark_largest(words, keep, first=True).reshape(array.shape)
-            return {"mask": mask, "values": kept_values(array, mask)}
-        mask = np.zeros(array.shape, np.bool_)
-        mask.reshape(-1)[positions] = True
-        return {"mask": mask, "values": array.reshape(-1)[positions]}
+    def keeping(self, kept: int, size: int) -> TopK:
+        """Return the codec that keeps so many elements."""
+        return replace(self, keep=kept)
 
     def positions(self, array: np.ndarray) -> np.ndarray:
         """Return the flat indices of the elements that are kept, ascending, int64."""
         words = as_words(array).reshape(-1)
-        return largest_positions(words, kept_count(self.keep, words.size))
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        restore(parts["mask"], parts["values"], out, self.id)
+        return largest_positions(words, self.kept(words.size))

@@ -16,7 +16,7 @@ from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
-class Zeros(Transform):
+class SignedZeros(Transform):
     """Set the sign of every −0.0 to plus, and store the signs of all zeros apart.
 
     A weight times a mask of 0 is −0.0 where the weight was negative. `sparse`, `live` and `packed`
@@ -34,6 +34,8 @@ class Zeros(Transform):
     """
 
     id: ClassVar[str] = "zeros"
+    for_zeros: ClassVar[bool] = True
+    may_refuse: ClassVar[bool] = False
     default_parts: ClassVar[Mapping[str, str]] = {"signs": "bitpack", "values": "sparse"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

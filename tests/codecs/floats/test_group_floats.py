@@ -137,13 +137,13 @@ def test_wide_floats_are_refused() -> None:
 
 @pytest.mark.parametrize("groups", [0, 3, 16, True, 2.0])
 def test_odd_numbers_of_groups_are_refused(groups: object) -> None:
-    with pytest.raises(ValueError, match="groups is 1, 2, 4 or 8"):
+    with pytest.raises(ValueError, match="expected groups to be one of 1, 2, 4, 8, got"):
         type(GROUP_FLOATS.codec)(groups=groups)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("along", [None, "row", 1])
 def test_only_rows_and_columns_are_put_together(along: object) -> None:
-    with pytest.raises(ValueError, match="along is 'rows' or 'columns'"):
+    with pytest.raises(ValueError, match="expected along to be one of rows, columns, got"):
         type(GROUP_FLOATS.codec)(along=along)  # type: ignore[call-arg]
 
 

@@ -140,5 +140,5 @@ def test_damaged_reflectors_are_refused():
 
 @pytest.mark.parametrize("rank", [0, -1, 1025, 2.0, True, "4", None])
 def test_ranks_that_are_none_are_refused(rank):
-    with pytest.raises(ValueError, match="rank is an integer from 1 to 1024"):
+    with pytest.raises(ValueError, match="expected rank to be an integer from 1 to 1024, got"):
         Rotate(rank)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.quantize.grid import Grid
+from tensorcomp.codecs.quantize.grid import IntegerGrid
 from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -24,9 +24,9 @@ ANYTHING = [*FLOATS, *(np.dtype(d) for d in ("?", "i1", "i8", "c8", "c16"))]
 
 def found(array, bits=8):
     """Return the parts of an array, having checked that they give it back."""
-    parts = Grid(bits).encode(np.ascontiguousarray(array))
+    parts = IntegerGrid(bits).encode(np.ascontiguousarray(array))
     out = np.empty_like(array, order="C")
-    Grid(bits).decode(parts, out)
+    IntegerGrid(bits).decode(parts, out)
     assert out.tobytes() == array.tobytes()
     assert parts["codes"].dtype == f"i{bits // 8}"
     return parts
@@ -127,19 +127,19 @@ def test_refuses_what_is_no_grid(dtype, bad):
     found(values)
     values[13, 57] = bad
     with pytest.raises(NotRepresentable):
-        Grid(8).encode(values)
+        IntegerGrid(8).encode(values)
 
 
 @pytest.mark.parametrize("dtype", [d for d in ANYTHING if d not in FLOATS], ids=str)
 def test_refuses_other_dtypes(dtype):
     with pytest.raises(NotRepresentable, match="grid"):
-        Grid().encode(np.ones(3, dtype))
+        IntegerGrid().encode(np.ones(3, dtype))
 
 
 @pytest.mark.parametrize("bits", [4, 32, 8.0, True, "8"])
 def test_refuses_other_widths(bits):
     with pytest.raises(ValueError, match="bits"):
-        Grid(bits)
+        IntegerGrid(bits)
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,10 +188,10 @@ def test_decodes_anything_without_a_warning(dtype, scales, codes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         if len(scales) in (1, 2, 3, 4, 6, 8):
-            Grid(8).decode(parts, out)
+            IntegerGrid(8).decode(parts, out)
         else:
             with pytest.raises(CodecError, match="divide"):
-                Grid(8).decode(parts, out)
+                IntegerGrid(8).decode(parts, out)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -202,7 +202,7 @@ def test_refuses_weights_at_once(dtype, bits):
     for _ in range(20):
         start = time.perf_counter()
         with pytest.raises(NotRepresentable):
-            Grid(bits).encode(weights)
+            IntegerGrid(bits).encode(weights)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 500e-6  # some 20 in truth; 1 Mi elements take 4 ms
 

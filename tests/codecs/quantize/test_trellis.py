@@ -131,9 +131,9 @@ def test_far_elements_are_refused_and_near_ones_are_not():
 
 @pytest.mark.parametrize("states", [0, 2, 6, 64, 8.0, True, "8"])
 def test_other_numbers_of_states_are_refused(states):
-    with pytest.raises(ValueError, match="states is one of 4, 8, 16, 32"):
+    with pytest.raises(ValueError, match="expected states to be one of 4, 8, 16, 32, got"):
         Trellis(1.0, states)
-    with pytest.raises(ValueError, match="trellis is 0 or one of"):
+    with pytest.raises(ValueError, match="expected trellis to be one of 0, 4"):
         Ans(trellis=states or None)
 
 

@@ -171,10 +171,10 @@ def test_too_many_centroids_are_damage():
 
 @pytest.mark.parametrize("step", [0, -1.0, float("nan"), float("inf"), 10**400, "1", True, None])
 def test_steps_that_are_no_widths_are_refused(step):
-    with pytest.raises(ValueError, match="step is a finite number above 0"):
+    with pytest.raises(ValueError, match="expected step to be a finite number above 0, got"):
         Uniform(step)
 
 
 def test_bounded_is_a_flag():
-    with pytest.raises(ValueError, match="bounded is true or false"):
+    with pytest.raises(ValueError, match="expected bounded to be true or false, got"):
         Uniform(1.0, bounded=1)

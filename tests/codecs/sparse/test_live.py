@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.sparse.live import Live
+from tensorcomp.codecs.sparse.live import NonzeroSlices
 from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -38,7 +38,7 @@ def test_slices_of_zero_bits_are_cut_away(
     array = pruned(shape, dtype, seed)
     others = tuple(i for i in range(len(shape)) if i != axis)
     alive = (array.view(f"u{dtype.itemsize}") != 0).any(axis=others)
-    codec = Live(axis)
+    codec = NonzeroSlices(axis)
     parts = codec.encode(readable(array))
     assert parts["mask"].tolist() == alive.tolist()
     assert parts["values"].tobytes() == np.compress(alive, array, axis=axis).tobytes()
@@ -50,17 +50,17 @@ def test_slices_of_zero_bits_are_cut_away(
 
 def test_by_hand() -> None:
     array = np.array([[0, 0, 0, 0], [0, 5, 0, -1], [0, 0, 0, 0], [0, 7, 0, 0]], np.float32)
-    rows = Live().encode(readable(array))
+    rows = NonzeroSlices().encode(readable(array))
     assert rows["mask"].tolist() == [False, True, False, True]
-    columns = Live(1).encode(readable(rows["values"]))
+    columns = NonzeroSlices(1).encode(readable(rows["values"]))
     assert columns["mask"].tolist() == [False, True, False, True]
     assert columns["values"].tolist() == [[5, -1], [7, 0]]
 
 
 def test_negative_zero_is_something() -> None:
     array = np.array([[0.0, -0.0], [0.0, 0.0]])
-    assert Live().encode(readable(array))["mask"].tolist() == [True, False]
-    assert Live(1).encode(readable(array))["mask"].tolist() == [False, True]
+    assert NonzeroSlices().encode(readable(array))["mask"].tolist() == [True, False]
+    assert NonzeroSlices(1).encode(readable(array))["mask"].tolist() == [False, True]
 
 
 def test_what_is_left_has_rows_and_columns_still() -> None:
@@ -93,7 +93,7 @@ def test_chunks_find_their_own_slices(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (5,)])
 def test_less_than_two_axes_are_refused(shape: tuple[int, ...]) -> None:
     array = np.zeros(shape, np.float32)
-    for codec in (Live(), Live(1)):
+    for codec in (NonzeroSlices(), NonzeroSlices(1)):
         with pytest.raises(NotRepresentable, match="no rows and columns"):
             codec.encode(readable(array))
         with pytest.raises(CodecError, match="no rows and columns"):
@@ -106,22 +106,22 @@ def test_without_elements(shape: tuple[int, ...], axis: int) -> None:
     array = np.zeros(shape, np.float32)
     tree = parse_tree(f"live({axis})")
     assert decode(tree, join(encode(tree, array)), spec_of(array)).shape == shape
-    assert Live(axis).parts(spec_of(array))["mask"].shape == (0,)
+    assert NonzeroSlices(axis).parts(spec_of(array))["mask"].shape == (0,)
 
 
 def test_damage() -> None:
     array = np.zeros((6, 8), np.float32)
     array[2] = 1
     for axis in (0, 1):
-        parts = Live(axis).encode(readable(array))
+        parts = NonzeroSlices(axis).encode(readable(array))
         out = np.empty_like(array)
         mask = parts["mask"].view(np.uint8).copy()
         mask[2] = 2
         with pytest.raises(CodecError, match="neither 0 nor 1"):
-            Live(axis).decode({**parts, "mask": mask.view(bool)}, out)
+            NonzeroSlices(axis).decode({**parts, "mask": mask.view(bool)}, out)
         mask[2] = 1 - parts["mask"][2]
         with pytest.raises(CodecError, match="places"):
-            Live(axis).decode({**parts, "mask": mask.view(bool)}, out)
+            NonzeroSlices(axis).decode({**parts, "mask": mask.view(bool)}, out)
 
 
 def test_no_more_slices_are_allocated_than_there_can_be() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.sparse.nm import NM
-from tensorcomp.codecs.sparse.packed import Packed
+from tensorcomp.codecs.sparse.packed import NMPacked
 from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.errors import CodecError, NotRepresentable
 
@@ -44,7 +44,7 @@ def grouped(rows: int, columns: int, keep: int, group: int, dtype: np.dtype, see
 def test_every_bit_comes_back(rows, columns, keep, group, dtype, seed) -> None:
     keep = min(keep, group)
     array = grouped(rows, columns, keep, group, dtype, seed)
-    codec = Packed(keep, group)
+    codec = NMPacked(keep, group)
     parts = codec.encode(readable(array))
     whole, rest = divmod(columns, group)
     assert parts["values"].shape == (rows, whole * keep + min(keep, rest))
@@ -55,7 +55,7 @@ def test_every_bit_comes_back(rows, columns, keep, group, dtype, seed) -> None:
 
 def test_by_hand() -> None:
     array = np.array([[0, 3, 0, -0.0, 0, 0, 0, 4], [5, 6, 0, 0, 0, 0, 0, 0]], np.float32)
-    parts = Packed().encode(readable(array))
+    parts = NMPacked().encode(readable(array))
     # Zeros at the start of a group fill it up.
     assert parts["mask"].tolist() == [[0b1010, 0b1001], [0b0011, 0b0011]]
     assert parts["values"].tolist() == [[3, 0, 0, 4], [5, 6, 0, 0]]
@@ -65,15 +65,15 @@ def test_by_hand() -> None:
 def test_what_has_more_is_refused() -> None:
     array = np.array([[1, 0, 2, -0.0]])
     with pytest.raises(NotRepresentable, match="more than 2 of 4"):
-        Packed().encode(readable(array))
-    assert Packed(3, 4).encode(readable(array))["values"].shape == (1, 3)
+        NMPacked().encode(readable(array))
+    assert NMPacked(3, 4).encode(readable(array))["values"].shape == (1, 3)
 
 
 def test_full_groups_are_as_those_of_nm() -> None:
     weights = np.random.default_rng(0).standard_normal((30, 64)).astype(np.float32)
     lossy = parse_tree("nm(2, 4)")
     array = decode(lossy, join(encode(lossy, weights)), spec_of(weights))
-    packed, kept = Packed(2, 4).encode(readable(array)), NM(2, 4).encode(readable(weights))
+    packed, kept = NMPacked(2, 4).encode(readable(array)), NM(2, 4).encode(readable(weights))
     assert packed["mask"].tobytes() == kept["mask"].tobytes()
     assert packed["values"].tobytes() == kept["values"].tobytes()
 
@@ -90,11 +90,11 @@ def test_patterns_cost_what_they_tell(keep: int, group: int) -> None:
 
 def test_damage() -> None:
     array = grouped(4, 16, 2, 4, np.dtype("f4"), 0)
-    parts = Packed().encode(readable(array))
+    parts = NMPacked().encode(readable(array))
     for value in (0, 0b0111, 0b10001, 0xFF):
         mask = parts["mask"].copy()
         mask[1, 2] = value
         with pytest.raises(CodecError, match="packed: a group does not keep 2 of 4"):
-            Packed().decode({**parts, "mask": mask}, np.empty_like(array))
+            NMPacked().decode({**parts, "mask": mask}, np.empty_like(array))
     with pytest.raises(CodecError, match="values"):
-        Packed().decode({**parts, "values": parts["values"][:-1]}, np.empty_like(array))
+        NMPacked().decode({**parts, "values": parts["values"][:-1]}, np.empty_like(array))

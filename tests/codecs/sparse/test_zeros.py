@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.sparse.zeros import Zeros
+from tensorcomp.codecs.sparse.zeros import SignedZeros
 from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.errors import CodecError
 
@@ -31,18 +31,18 @@ def test_signs_of_zeros_are_apart(shape, dtype, share, seed) -> None:
     words = np.asarray(np.where(random.random(shape) < share, words & top, words), word)
     is_zero = (words & ~top) == 0
     array = words.view(dtype)
-    parts = Zeros().encode(readable(array))
+    parts = SignedZeros().encode(readable(array))
     assert parts["signs"].tolist() == (words[is_zero] == top).tolist()
     found = parts["values"].view(word)
     assert (found == np.where(is_zero, 0, words)).all()
     out = np.full(shape, 1, dtype)
-    Zeros().decode(parts, out)
+    SignedZeros().decode(parts, out)
     assert out.tobytes() == array.tobytes()
 
 
 def test_by_hand() -> None:
     array = np.array([0.0, -0.0, 2.0, -3.0, -0.0, np.nan])
-    parts = Zeros().encode(readable(array))
+    parts = SignedZeros().encode(readable(array))
     assert parts["signs"].tolist() == [False, True, True]
     assert not np.signbit(parts["values"][[0, 1, 4]]).any()
     assert parts["values"][[2, 3]].tolist() == [2, -3]
@@ -62,17 +62,17 @@ def test_a_multiplied_mask_costs_a_bit_a_zero() -> None:
 
 def test_damage() -> None:
     array = np.array([0.0, 1.0, -0.0], np.float32)
-    parts = Zeros().encode(readable(array))
+    parts = SignedZeros().encode(readable(array))
     for signs in ([False], [False, True, True], []):
         with pytest.raises(CodecError, match="signs for 2 zeros"):
-            Zeros().decode({**parts, "signs": np.array(signs, bool)}, np.empty_like(array))
+            SignedZeros().decode({**parts, "signs": np.array(signs, bool)}, np.empty_like(array))
     signs = np.array([0, 2], np.uint8).view(np.bool_)
     with pytest.raises(CodecError, match="neither 0 nor 1"):
-        Zeros().decode({**parts, "signs": signs}, np.empty_like(array))
+        SignedZeros().decode({**parts, "signs": signs}, np.empty_like(array))
     # Signs that a hostile part gives to its zeros are not believed.
     hostile = {**parts, "values": array}
     out = np.empty_like(array)
-    Zeros().decode(hostile, out)
+    SignedZeros().decode(hostile, out)
     assert out.tobytes() == array.tobytes()
     tree = parse_tree("zeros")
     assert decode(tree, join(encode(tree, array)), spec_of(array)).tobytes() == array.tobytes()

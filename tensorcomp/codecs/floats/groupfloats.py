@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
 from tensorcomp.codecs.floats.chunk_lengths import SHORTEST, WRONG
-from tensorcomp.codecs.floats.fields import Fields
+from tensorcomp.codecs.floats.fields import cut_of
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -53,16 +54,10 @@ class GroupFloats(Serializer):
     """
 
     id: ClassVar[str] = "groupfloats"
-    mantissa_bits: int = 2
-    groups: int = 8
-    along: str = "rows"
-
-    def __post_init__(self) -> None:
-        Fields(self.mantissa_bits)  # which knows its limits
-        if type(self.groups) is not int or self.groups not in (1, 2, 4, 8):
-            raise ValueError(f"groups is 1, 2, 4 or 8; got {self.groups!r}")
-        if self.along not in _FEWEST:
-            raise ValueError(f"along is 'rows' or 'columns'; got {self.along!r}")
+    for_any_array: ClassVar[bool] = True
+    mantissa_bits: int = argument(2, least=0, most=4)
+    groups: int = argument(8, choices=(1, 2, 4, 8))
+    along: str = argument("rows", choices=_FEWEST)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes.
@@ -121,4 +116,4 @@ def _mantissa_of(dtype: np.dtype) -> int:
     """Return the mantissa bits of a float, or those of one of its size."""
     if dtype.itemsize > _WIDEST:
         raise NotRepresentable(f"groupfloats: the exponents of {dtype} need more than a byte")
-    return Fields(0).cut(dtype).low
+    return cut_of(dtype, 0).low
