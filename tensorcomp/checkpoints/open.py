@@ -39,7 +39,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Examples
     --------
-    >>> with open_checkpoint("model.safetensors") as checkpoint:  # doctest: +SKIP
+    >>> with open_checkpoint("model.safetensors") as checkpoint:
     ...     for info in checkpoint.tensors:
     ...         data = checkpoint.read(info.name)
     """
