@@ -1,8 +1,11 @@
-"""MkDocs hook: write the reference pages of codecs and scores from their classes."""
+"""MkDocs hook: write the reference of codecs, scores and public names from the code."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +23,8 @@ FAMILIES = {
     "lowrank": "Factors and rotations",
 }
 
+_NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.MULTILINE)
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
@@ -27,6 +32,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the documentation of a package's public names where a page asks for it."""
+    return _NAMES.sub(lambda found: public_names(found[1]), markdown)
+
+
+def public_names(package: str) -> str:
+    """Return directives for the names in a package's ``__all__``: functions, classes, errors."""
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        return name.endswith("Error"), not name.islower(), name
+
+    def path(name: str) -> str:
+        module = f"{package}.{name}"
+        return f"{module}.{name}" if importlib.util.find_spec(module) else module
+
+    names = sorted(importlib.import_module(package).__all__, key=order)
+    return "\n\n".join(f"::: {path(name)}" for name in names)
 
 
 def codecs_page() -> str:

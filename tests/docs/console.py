@@ -51,7 +51,8 @@ class Console:
         """Return the exit status and the lines of output of a command."""
         environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        environment["PYTHONPATH"] = str(ROOT)
+        environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{ROOT}"
+        environment["OMP_NUM_THREADS"] = "1"  # otherwise torchrun warns that it sets it
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", command],
             cwd=self.folder,
