@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.selection.scores import SCORES
 
+ROOT = Path(__file__).parent.parent
 FAMILIES = {
     "entropy": "Integers, indices and bytes",
     "floats": "Floats",
@@ -29,6 +31,9 @@ _NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.MULTILINE)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {"reference/codecs.md": codecs_page(), "reference/scores.md": scores_page()}
+    for name in ("CONTRIBUTING", "CHANGELOG"):
+        text = (ROOT / f"{name}.md").read_text("utf-8")
+        pages[f"{name.lower()}.md"] = text.replace("](docs/", "](")
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
