@@ -18,7 +18,7 @@ from pathlib import Path
 from sybil import Example
 
 ROOT = Path(__file__).resolve().parents[2]
-_TIME = re.compile(r"\d[\d.,]*(?= ?(?:ms|s|kB/s|MB/s|GB/s|ms a step)\b)")
+_TIME = re.compile(r"\d[\d.,]* (?:[µm]?s|min|[kMG]?B\/s)\b")
 _ELISION = "…"
 
 
