@@ -6,27 +6,25 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from tensorcomp.errors import TensorcompError
 
-from .exits import by_options
+from .exits import by_options, is_given
 from .output import FORMS, Result, print_result
 
 MOST_USED = "Most used"
 OUTPUT = "Output"
 
 
-@dataclass
 class Settings:
     """What options say about the whole run."""
 
-    debug: bool = False
-    quiet: bool = False
-    verbose: int = 0
+    debug = False
+    quiet = False
+    verbose = 0
 
 
 def settings() -> Settings:
@@ -69,7 +67,7 @@ class Command(click.Command):
         if len(forms) > 1:
             raise click.UsageError("--json, --csv and --markdown exclude each other", ctx)
         try:
-            with _logging(chosen.verbose, f"{ctx.command_path} {ctx.params}"):
+            with _logging(chosen.verbose, _asked(ctx)):
                 result = super().invoke(ctx)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
@@ -82,6 +80,12 @@ class Command(click.Command):
 
 
 command = functools.partial(click.command, cls=Command)
+
+
+def _asked(ctx: click.Context) -> str:
+    """Return the verb and the options that are given."""
+    given = (f"{name}={value}" for name, value in ctx.params.items() if is_given(value))
+    return " ".join([ctx.command_path, *given])
 
 
 @contextlib.contextmanager

@@ -57,10 +57,15 @@ def by_options(message: str, ctx: click.Context) -> str:
         if not isinstance(param, click.Option):
             continue
         option = max(param.opts, key=len)
-        given = "_" in name and ctx.params.get(name) not in (None, (), False)
+        given = "_" in name and is_given(ctx.params.get(name))
         value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
         message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
     return message
+
+
+def is_given(value: object) -> bool:
+    """Return whether an option has a value."""
+    return value is not None and value is not False and value != ()
 
 
 def say(line: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .signals import READER_GONE, Stopped
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 FORMS = ("json", "csv", "markdown")
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a verb found.
 
     Parameters

@@ -64,7 +64,7 @@ class Verbs(click.Group):
             from difflib import get_close_matches
 
             near = _HINTS.get(args[0]) or next(iter(get_close_matches(args[0], VERBS)), "")
-            hint = near and f"; did you mean `tensorcomp {near}`?"
+            hint = near and f" (did you mean `tensorcomp {near}`?)"
             raise click.UsageError(f"No such command {args[0]!r}{hint}", error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

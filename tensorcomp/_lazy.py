@@ -6,7 +6,6 @@ import _ast  # the parser alone; `ast` takes milliseconds to import
 import importlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 
@@ -22,9 +21,9 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         Its ``__name__``.
     """
     module = sys.modules[package]
-    stub = Path(module.__path__[0], "__init__.pyi")
-    source = module.__spec__.loader.get_data(str(stub))  # type: ignore[union-attr]
-    tree: Any = compile(source, str(stub), "exec", _ast.PyCF_ONLY_AST)
+    stub = f"{module.__path__[0]}/__init__.pyi"  # not by pathlib, which takes milliseconds
+    source = module.__spec__.loader.get_data(stub)  # type: ignore[union-attr]
+    tree: Any = compile(source, stub, "exec", _ast.PyCF_ONLY_AST)
     homes = {
         alias.asname: (str(statement.module), alias.name)
         for statement in tree.body

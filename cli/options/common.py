@@ -80,6 +80,7 @@ _amounts = (
         "-v",
         "--verbose",
         count=True,
+        show_default=False,
         help="Log to stderr what is done; -vv: each tensor.",
         group=OUTPUT,
     ),
