@@ -134,7 +134,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
         arena = empty_in_large_pages(sum(sizes))
     except MemoryError as error:
         raise CheckpointError(
-            f"its tensors take {sum(sizes)} bytes, more memory than there is; "
+            f"its tensors take {sum(sizes):,} bytes, more memory than there is; "
             "take them one by one by safe_open",
             path=file.where,
         ) from error

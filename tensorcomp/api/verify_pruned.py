@@ -88,15 +88,15 @@ class PrunedCheck:
         count = self._pruned.count
         if self._zeros < count:
             raise VerificationError(
-                f"{self._where} has {self._zeros} zeros; {count} of its elements are said to be "
-                "pruned"
+                f"{self._where} has {self._zeros:,} zeros; {count:,} of its elements are said to "
+                "be pruned"
             )
         if not compared:
             return
-        if max(self._changed, self._large) > count:
+        lost = max(self._changed, self._large)
+        if lost > count:
             raise VerificationError(
-                f"{self._where} lost {max(self._changed, self._large)} elements; {count} are said "
-                "to be pruned"
+                f"{self._where} lost {lost:,} elements; {count:,} are said to be pruned"
             )
         cost = (self._pruned.rel_l2 * self.errors.norm) ** 2
         if self._lossless:

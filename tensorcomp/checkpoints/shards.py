@@ -129,7 +129,7 @@ def _check_names(index: Index, present: Collection[str]) -> None:
     missing = sorted(index.shards.difference(present))
     if missing:
         raise CheckpointError(
-            f"{len(missing)} of {len(index.shards)} shards are missing: {listed(missing)}; "
+            f"{len(missing):,} of {len(index.shards):,} shards are missing: {listed(missing)}; "
             "download them"
         )
     if index.weight_map is not None:
@@ -160,7 +160,7 @@ def _check_tensors(index: Index) -> None:
     lacking = [name for name, shard in index.weight_map.items() if holders.get(name) != shard]
     if lacking:
         raise CheckpointError(
-            f"{len(lacking)} tensors are not in the shards that it names: {listed(lacking)} (the "
+            f"{len(lacking):,} tensors are not in the shards that it names: {listed(lacking)} (the "
             f"first should be in {shown(index.weight_map[lacking[0]])}); download both again"
         )
     unknown = [name for name in holders if name not in index.weight_map]

@@ -86,7 +86,7 @@ class Blob:
         end = data.size - index_bytes(chunks, version)
         if end < 0:
             raise FormatError(
-                f"{data.size} bytes cannot hold an index of {chunks} chunks", tensor=name
+                f"{data.size:,} bytes cannot hold an index of {chunks:,} chunks", tensor=name
             )
         if is_short(chunks, version):
             return cls(data, (_NOTHING, (0, end, _CHECKSUM.unpack_from(data, end)[0])), name)
@@ -97,7 +97,7 @@ class Blob:
             start += size
         if start != end:
             raise FormatError(
-                f"its chunks take {start} bytes, its blob has {end} for them", tensor=name
+                f"its chunks take {start:,} bytes, its blob has {end:,} for them", tensor=name
             )
         return cls(data, tuple(parts), name)
 

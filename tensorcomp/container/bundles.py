@@ -95,7 +95,7 @@ def check_bundles(
             raise FormatError(f"bundle {name!r} has the type {bundle.dtype}, whose size is unknown")
         if not bundle.nbytes - bundle.nbytes // max(rows, 1) < filled <= bundle.nbytes:
             raise FormatError(
-                f"bundle {name!r} has {bundle.nbytes} bytes, its tensors have {filled}"
+                f"bundle {name!r} has {bundle.nbytes:,} bytes, its tensors have {filled:,}"
             )
         if name in tensors:
             raise FormatError(f"{name!r} is a tensor and a bundle as well")

@@ -245,10 +245,10 @@ def _from_json(value: Any, version: int) -> Manifest:
 
 def _check(manifest: Manifest) -> None:
     if not 1 <= manifest.chunk_elements <= 1 << 22:
-        raise FormatError(f"chunks of {manifest.chunk_elements} elements")
+        raise FormatError(f"chunks of {manifest.chunk_elements:,} elements")
     for record in (*manifest.tensors.values(), *manifest.bundles.values()):
         if record.chunk_elements > 1 << 22:
-            raise FormatError(f"chunks of {record.chunk_elements} elements")
+            raise FormatError(f"chunks of {record.chunk_elements:,} elements")
         if record.has_blob and max(record.tree, record.fallback or 0) >= len(manifest.trees):
             raise FormatError(f"tensor {record.name!r} names a tree that is not there")
         if record.same_as is None:

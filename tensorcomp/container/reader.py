@@ -126,8 +126,8 @@ class CompressedFile(Checkpoint):
         stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
         if (claimed := sum(stored)) > limit:
             raise FormatError(
-                f"{self.nbytes} bytes that claim to be {claimed} once decoded, more than the limit "
-                f"of {limit}; if you trust the file, set max_bytes (--max-bytes)",
+                f"{self.nbytes:,} bytes that claim to be {claimed:,} once decoded, more than the "
+                f"limit of {limit:,}; if you trust the file, set max_bytes (--max-bytes)",
                 path=self.where,
             )
 

@@ -162,7 +162,7 @@ def record_from_json(
     expected = math.prod(shape) * (bits or 0) // 8
     nbytes = natural(value["nbytes"]) if "nbytes" in value else expected
     if bits is not None and nbytes != expected:
-        raise FormatError(f"{nbytes} bytes for {dtype} {list(shape)}", tensor=name)
+        raise FormatError(f"{nbytes:,} bytes for {dtype} {list(shape)}", tensor=name)
     if value.get("same_as") is not None:
         return TensorRecord(name, dtype, shape, role, nbytes, same_as=text_of(value["same_as"]))
     if "bundle" in value:
@@ -198,7 +198,7 @@ def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> Pruning
     count, rel_l2 = natural(value["count"]), _error(value["rel_l2"])
     if count > math.prod(shape) or not rel_l2 <= 1 + _ROUNDING:
         raise FormatError(
-            f"tensor {name!r} of shape {list(shape)} cannot have lost {count} elements and "
+            f"tensor {name!r} of shape {list(shape)} cannot have lost {count:,} elements and "
             f"{rel_l2:g} of its norm"
         )
     return PruningRecord(text_of(value["score"]), text_of(value["granularity"]), count, rel_l2)

@@ -155,6 +155,8 @@ def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
         return plan
     try:
         text = Path(plan).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{plan}: cannot be read: {getattr(error, 'strerror', error)}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{plan}: is no text; make a plan by tensorcomp plan") from error
+    except OSError as error:
+        raise PlanError(f"{plan}: cannot be read: {error.strerror}") from error
     return plan_from_json(text, str(plan))

@@ -141,7 +141,7 @@ def plan_from_json(text: str, where: str) -> CheckpointPlan:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise PlanError(f"{where}: is no JSON ({error})") from error
+        raise PlanError(f"{where}: is no JSON ({error}); make a plan by tensorcomp plan") from error
     if not isinstance(value, dict) or value.get("tensorcomp_plan") != _VERSION:
         raise PlanError(f"{where}: is no plan of version {_VERSION}; make one by tensorcomp plan")
     effort, tensors = value.get("effort", "balanced"), value.get("tensors")
@@ -169,7 +169,7 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
     if not isinstance(entry, dict) or not isinstance(entry.get("tree"), str):
         raise PlanError("needs a tree")
     if entry.get("role", "other") not in ROLES:
-        raise PlanError(f"no role is called {entry['role']!r}")
+        raise PlanError(f"no role is called {entry['role']!r}; known: {', '.join(ROLES)}")
     bound = _bound_from_json(entry.get("bound", {}))
     why = str(entry.get("why", ""))
     if entry["tree"] == LOSSLESS:

@@ -25,6 +25,7 @@ from tensorcomp.planning.checkpoint_plan import TensorPlan, listed
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.profiles import Profile
 from tensorcomp.planning.rate_distortion import Options, measure_options
+from tensorcomp.planning.roles.classify import SELECTORS, is_selector
 from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import fill, is_free, may_lose, spelled
@@ -168,7 +169,10 @@ class Planner:
         """
         unused = [rule.selector for rule in self.rules if rule not in draft.used]
         if unused:
-            raise PlanError(f"no tensor is selected by {listed(unused)}")
+            known = ""
+            if not all(map(is_selector, unused)):
+                known = f"; give a name, a pattern of names, or a role: {', '.join(SELECTORS)}"
+            raise PlanError(f"no tensor is selected by {listed(unused)}{known}")
         unknown = sorted(self.bounds.keys() - draft.used)
         if unknown:
             raise PlanError(f"bounds are given for tensors that are not there: {listed(unknown)}")

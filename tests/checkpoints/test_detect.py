@@ -61,7 +61,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "text": (b"hello, world", "is of no known format"),
     "Entry not found": (b"Entry not found", "is of no known format"),
     "header longer than the file": (b"\x90\x01\0\0\0\0\0\0{}", "claims a header of 400 bytes"),
-    "huge header": (b"\xff" * 8 + b"{}", "claims a header of 18446744073709551615 bytes"),
+    "huge header": (b"\xff" * 8 + b"{}", "claims a header of 18,446,744,073,709,551,615 bytes"),
 }
 
 

@@ -165,7 +165,7 @@ def header(descr: str = "'<f4'", order: str = "False", shape: str = "(2,)") -> b
 
 
 ATTACKS: dict[str, tuple[bytes, str]] = {
-    "claims more": (npy(header(shape="(1000000000000,)"), b"12345678"), "claims 4000000000000"),
+    "claims more": (npy(header(shape="(1000000000000,)"), b"12345678"), "claims 4,000,000,000,000"),
     "claims less": (npy(header(shape="(1,)"), b"12345678"), "claims 4 bytes of data, not its 8"),
     "overflow": (npy(header(shape=f"({2**40}, {2**40})")), "a shape that is no array's"),
     "negative": (npy(header(shape="(-1,)")), "a shape that is no array's"),
@@ -179,8 +179,8 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "deep": (npy(b"(" * 5000), "header is damaged"),
     "deep operators": (npy(b"-" * 9000 + b"1"), "header is damaged"),
     "not Latin": (npy(b"\xff\xfe", version=b"\3\0"), "header is damaged"),
-    "long header": (npy(b" " * 10_001), "claims a header of 10001 bytes"),
-    "huge header": (b"\x93NUMPY\2\0\xff\xff\xff\xff", "claims a header of 4294967295 bytes"),
+    "long header": (npy(b" " * 10_001), "claims a header of 10,001 bytes"),
+    "huge header": (b"\x93NUMPY\2\0\xff\xff\xff\xff", "claims a header of 4,294,967,295 bytes"),
     "cut header": (npy(header())[:-5], "cut short"),
     "cut length": (b"\x93NUMPY\2\0\1", "claims a header"),
     "version 9": (b"\x93NUMPY\x09\0\1\0", "no .npy array"),
@@ -211,7 +211,7 @@ def test_member_sizes_beyond_what_deflate_can_pack(tmp_path: Path) -> None:
     directory = data.rindex(b"PK\1\2")
     data[directory + 24 : directory + 28] = struct.pack("<I", size)
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"claims {size} bytes, more than"):
+    with pytest.raises(CheckpointError, match=f"claims {size:,} bytes, more than"):
         open_checkpoint(path)
 
 

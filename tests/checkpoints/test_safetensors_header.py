@@ -42,7 +42,7 @@ def parsed(file: bytes) -> Any:
 
 ATTACKS: dict[str, tuple[bytes, str]] = {
     "too short": (b"\1\0\0", "too few"),
-    "length 2^64-1": (b"\xff" * 8 + b"{}", "claims a header of 18446744073709551615 bytes"),
+    "length 2^64-1": (b"\xff" * 8 + b"{}", "claims a header of 18,446,744,073,709,551,615 bytes"),
     "length beyond the file": (struct.pack("<Q", 99) + b"{}", "claims a header of 99 bytes"),
     "not an object": (file_of(b"[]"), "begins with"),
     "leading space": (file_of(b" {}"), "begins with"),
@@ -98,7 +98,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
     "trailing bytes, no tensor": (file_of({}, b"1"), "1 bytes follow"),
     "terabytes": (
         file_of({"a": entry("U8", [1], 0, 1), "b": entry("U8", [2**40], 1, 1 + 2**40)}, b"1"),
-        "cut short: 1099511627777 bytes of tensors expected, 1 found; "
+        "cut short: 1,099,511,627,777 bytes of tensors expected, 1 found; "
         "1 of 2 tensors are whole, not 'b'",
     ),
 }

@@ -457,7 +457,7 @@ def test_byte_strings_cannot_be_longer_than_their_file(tmp_path: Path) -> None:
             return bytearray, (2**26,)
 
     torch.save({"a": Claim()}, tmp_path / "m")
-    with pytest.raises(CheckpointError, match="'a' claims 67108864 bytes"):
+    with pytest.raises(CheckpointError, match="'a' claims 67,108,864 bytes"):
         open_checkpoint(tmp_path / "m")
 
 

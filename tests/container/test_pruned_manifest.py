@@ -115,7 +115,7 @@ def test_too_few_zeros_are_found_without_the_original(tmp_path: Path) -> None:
 
     done.write_bytes(with_manifest(done.read_bytes(), change))
     (error,) = errors_of(done)
-    assert "15000 zeros; 15001 of its elements are said to be pruned" in error
+    assert "15,000 zeros; 15,001 of its elements are said to be pruned" in error
 
 
 @pytest.mark.parametrize(

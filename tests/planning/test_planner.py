@@ -116,7 +116,7 @@ def test_rules_and_bounds_must_be_for_something() -> None:
         codecs=["conv=uniform(0.5)", "nowhere.*=raw"], bounds={"gone": Budget(min_snr=3)}
     )
     made = draft(asked, tensor("a", weights(8, 8), "conv"))
-    with pytest.raises(PlanError, match=r"selected by nowhere\.\*$"):
+    with pytest.raises(PlanError, match=r"selected by nowhere\.\*; .* role: .*attention"):
         asked.check_used(made)
     asked = planner(bounds={"gone": Budget(min_snr=3), "a": Budget(min_snr=3)})
     with pytest.raises(PlanError, match=r"not there: gone$"):

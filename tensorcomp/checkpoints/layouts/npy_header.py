@@ -76,7 +76,7 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
     size = int.from_bytes(length, "little")
     if len(length) < width or size > _MAX_TEXT_BYTES:
         raise CheckpointError(
-            f"claims a header of {size} bytes, where NumPy allows {_MAX_TEXT_BYTES}"
+            f"claims a header of {size:,} bytes, where NumPy allows {_MAX_TEXT_BYTES:,}"
         )
     text = file.read(size)
     if len(text) < size:

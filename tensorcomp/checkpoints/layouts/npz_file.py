@@ -124,14 +124,14 @@ class NpzFile(Checkpoint):
                 deflated or entry.compress_type == zipfile.ZIP_STORED
             ):
                 raise self._fault(
-                    entry, f"claims {entry.file_size} bytes, more than {self.nbytes} can hold"
+                    entry, f"claims {entry.file_size:,} bytes, more than {self.nbytes:,} can hold"
                 )
             member = _Member(entry, self._npy_header(entry))
             if member.header and member.start + member.header.nbytes != entry.file_size:
                 raise self._fault(
                     entry,
-                    f"its header claims {member.header.nbytes} bytes of data, not its "
-                    f"{entry.file_size - member.start}; the file is damaged",
+                    f"its header claims {member.header.nbytes:,} bytes of data, not its "
+                    f"{entry.file_size - member.start:,}; the file is damaged",
                 )
             name = entry.filename.removesuffix(_SUFFIX)
             self._members[unique_name(name, taken)] = member
@@ -269,7 +269,7 @@ def _read_exactly(file: IO[bytes], count: int) -> np.ndarray:
     while done < count:
         block = file.read(min(_BLOCK_BYTES, count - done))
         if not block:
-            raise CheckpointError(f"ends after {done} of {count} bytes; it is damaged")
+            raise CheckpointError(f"ends after {done:,} of {count:,} bytes; it is damaged")
         data[done : done + len(block)] = np.frombuffer(block, np.uint8)
         done += len(block)
     file.read(1)  # the archive's checksum is compared at the end of the member

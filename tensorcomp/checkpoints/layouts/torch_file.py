@@ -65,7 +65,7 @@ class TorchFile(Checkpoint):
         claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
         if claimed > limit:
             raise CheckpointError(
-                f"claims {claimed} bytes of tensors but holds {self.nbytes}; it is damaged",
+                f"claims {claimed:,} bytes of tensors but holds {self.nbytes:,}; it is damaged",
                 path=path,
             )
 

@@ -111,7 +111,7 @@ class _Rebuilder:
         dtype = _dtype(node.get("dtype", common_name(info.dtype)))
         shape = node.get("shape", list(info.shape))
         if math.prod(shape) * dtype.itemsize != info.nbytes:
-            raise FormatError(f"has {info.nbytes} bytes, not its shape's", tensor=info.name)
+            raise FormatError(f"has {info.nbytes:,} bytes, not its shape's", tensor=info.name)
         tensor = self._filled(dtype, [info]).view(shape)
         if "stride" not in node:
             return tensor
@@ -139,7 +139,7 @@ class _Rebuilder:
 
         count, rest = divmod(nbytes, dtype.itemsize)
         if rest:
-            raise FormatError(f"{nbytes} bytes are no whole number of {dtype} elements")
+            raise FormatError(f"{nbytes:,} bytes are no whole number of {dtype} elements")
         if nbytes < _SCRATCH_BYTES or not hasattr(os, "posix_fallocate"):
             return torch.empty(count, dtype=dtype)
         with writing(self._out_path):

@@ -100,7 +100,7 @@ class TreeEncoder:
         if kind is bytes or kind is bytearray:
             if len(value) > self.max_bytes:
                 raise CheckpointError(
-                    f"{_at(path)} claims {len(value)} bytes, more than its file can hold",
+                    f"{_at(path)} claims {len(value):,} bytes, more than its file can hold",
                     path=self.where,
                 )
             return {kind.__name__: base64.b64encode(value).decode()}

@@ -132,7 +132,9 @@ def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview
             break
         yield chunk.data
     if count != info.nbytes:
-        raise FormatError(f"decodes to {count} or more bytes, not {info.nbytes}", tensor=info.name)
+        raise FormatError(
+            f"decodes to {count:,} or more bytes, not {info.nbytes:,}", tensor=info.name
+        )
 
 
 def _metadata(recipe: Recipe) -> dict[str, str] | None:

@@ -107,17 +107,17 @@ def _header_end(prefix: bytes | memoryview, file_size: int) -> int:
     """Return the offset in the file at which the header ends and the data begins."""
     if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
         raise CheckpointError(
-            f"{file_size} bytes are too few for a safetensors file; download it again"
+            f"{file_size:,} bytes are too few for a safetensors file; download it again"
         )
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
     if length > file_size - PREFIX_BYTES:
         raise CheckpointError(
-            f"claims a header of {length} bytes, but the file holds {file_size}; "
+            f"claims a header of {length:,} bytes, but the file holds {file_size:,}; "
             "it is cut short or not a safetensors file"
         )
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(
-            f"its header of {length} bytes exceeds the format's {MAX_HEADER_BYTES}; "
+            f"its header of {length:,} bytes exceeds the format's {MAX_HEADER_BYTES:,}; "
             "split the checkpoint into shards"
         )
     return PREFIX_BYTES + length
@@ -127,7 +127,7 @@ def _parsed(buffer: bytes | memoryview, file_size: int) -> Header:
     end = _header_end(buffer, file_size)
     raw = bytes(buffer[:end])
     if len(raw) < end:
-        raise CheckpointError(f"the header ends after {len(raw)} of {end} bytes")
+        raise CheckpointError(f"the header ends after {len(raw):,} of {end:,} bytes")
     entries = _load_json(raw[PREFIX_BYTES:])
     metadata = _checked_metadata(entries.pop(METADATA_KEY, None))
     for name, entry in entries.items():
@@ -184,8 +184,8 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
     text += b" " * (-len(text) % _ALIGNMENT)
     if len(text) > MAX_HEADER_BYTES:
         raise CheckpointError(
-            f"a header of {len(text)} bytes exceeds the safetensors limit of {MAX_HEADER_BYTES}; "
-            "split the checkpoint into shards"
+            f"a header of {len(text):,} bytes exceeds the safetensors limit of "
+            f"{MAX_HEADER_BYTES:,}; split the checkpoint into shards"
         )
     return len(text).to_bytes(PREFIX_BYTES, "little") + text
 
@@ -275,13 +275,14 @@ def _check_layout(spans: list[tuple[list[int], str]], available: int) -> None:
         expected = stop
     if expected < available:
         raise CheckpointError(
-            f"{available - expected} bytes follow the last tensor and belong to none"
+            f"{available - expected:,} bytes follow the last tensor and belong to none"
         )
     if expected > available:
         broken = [name for (_, stop), name in spans if stop > available]
+        whole = len(spans) - len(broken)
         raise CheckpointError(
-            f"cut short: {expected} bytes of tensors expected, {available} found; "
-            f"{len(spans) - len(broken)} of {len(spans)} tensors are whole, not {listed(broken)}; "
+            f"cut short: {expected:,} bytes of tensors expected, {available:,} found; "
+            f"{whole:,} of {len(spans):,} tensors are whole, not {listed(broken)}; "
             "download it again"
         )
 
