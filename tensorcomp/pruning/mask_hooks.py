@@ -1,8 +1,7 @@
-"""Masks that hold while a model trains: what is pruned stays exactly zero."""
+"""Hold masks while a model trains: what is pruned stays exactly zero."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,39 +23,34 @@ class MaskHooks:
     ----------
     model : torch.nn.Module
     optimizer : torch.optim.Optimizer
-    guard : ModelMasks
+    masks : ModelMasks
         Attached to the model.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, guard: ModelMasks
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, masks: ModelMasks
     ) -> None:
         self._model = model
         self._optimizer = optimizer
-        self._guard: ModelMasks | None = guard
-        guard.follow(model, optimizer)
+        self._masks: ModelMasks | None = masks
+        masks.follow(model, optimizer)
 
     def release(self) -> None:
         """Let go: no hook is left on model, parameters and optimizer. Weights stay as they are."""
-        if self._guard is not None:
-            self._guard.detach(self._model)
-        self._guard = None
+        if self._masks is not None:
+            self._masks.detach(self._model)
+        self._masks = None
 
     def __enter__(self) -> MaskHooks:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._guard is not None:
-            self._guard.follow(self._model, self._optimizer)
+        if self._masks is not None:
+            self._masks.follow(self._model, self._optimizer)
 
 
 def hold(
@@ -133,9 +127,9 @@ def hold(
         raise PruningError(
             "the optimizer trains none of the masked weights; make it from this model's parameters"
         )
-    guard = ModelMasks(kept)
-    guard.attach(inner)
-    return MaskHooks(inner, optimizer, guard)
+    attached = ModelMasks(kept)
+    attached.attach(inner)
+    return MaskHooks(inner, optimizer, attached)
 
 
 def release(model: nn.Module) -> None:
@@ -151,10 +145,10 @@ def release(model: nn.Module) -> None:
         If it is not held.
     """
     inner = unwrapped(model)
-    guard = ModelMasks.of(inner)
-    if guard is None:
+    attached = ModelMasks.of(inner)
+    if attached is None:
         raise PruningError(f"this {type(inner).__name__} holds no masks; nothing to release")
-    guard.detach(inner)
+    attached.detach(inner)
 
 
 def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
-"""What keeps masks on a model by itself: before it runs, before it is saved, after it was loaded.
+"""Keep masks on a model: before it runs, before it is saved, after it was loaded.
 
-A guard stands in the model's hooks alone, and finds weights by their names each time. So a copy of
-the model, pickled or not, takes a guard of its own along, and weights that are replaced are found.
+The masks stand in the model's hooks alone, and find weights by their names each time. So a copy of
+the model, pickled or not, takes masks of its own along, and weights that are replaced are found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 
 
 class MaskedParameter:
-    """The places of a tensor that are held at zero: all but those that are kept.
+    """The mask of a parameter, whose other places are held at zero.
 
     Takes a byte a weight for the mask, and as many bytes as the weight has for its bits.
 
@@ -40,13 +40,10 @@ class MaskedParameter:
             tensor.masked_fill_(~self.kept, 0)
         else:  # by its bits, which takes a tenth of the time and is as exact
             words = _WORDS[tensor.element_size()]
-            if (
-                self._bits is None
-                or self._bits.dtype != words
-                or self._bits.device != tensor.device
-            ):
-                self._bits = self.kept.to(words).neg_()  # all ones where a weight is kept
-            tensor.view(words).bitwise_and_(self._bits)
+            bits = self._bits
+            if bits is None or bits.dtype != words or bits.device != tensor.device:
+                bits = self._bits = self.kept.to(words).neg_()  # all ones where a weight is kept
+            tensor.view(words).bitwise_and_(bits)
 
     def clear_gradient(self, parameter: torch.Tensor) -> None:
         """Set the places of a parameter's gradient to zero, if it has one; a hook of its own."""
@@ -78,7 +75,7 @@ class ModelMasks:
 
     @staticmethod
     def of(module: nn.Module) -> ModelMasks | None:
-        """Return the guard that stands in a module's hooks, if there is one."""
+        """Return the masks that stand in a module's hooks, if there are any."""
         for hook in module._forward_pre_hooks.values():
             owner = getattr(hook, "__self__", None)
             if isinstance(owner, ModelMasks):
@@ -87,7 +84,7 @@ class ModelMasks:
 
     @staticmethod
     def watches(parameter: nn.Parameter) -> bool:
-        """Return whether some guard masks the gradients of a parameter."""
+        """Return whether the gradients of a parameter are masked."""
         hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
         return any(
             isinstance(getattr(hook, "__self__", None), MaskedParameter) for hook in hooks.values()
@@ -95,23 +92,16 @@ class ModelMasks:
 
     def attach(self, module: nn.Module) -> None:
         """Take a place in the hooks of a module, and hold its weights from now on."""
-        module.register_forward_pre_hook(self._before_forward, prepend=True)
-        module.register_state_dict_pre_hook(self._before_saving)  # type: ignore[no-untyped-call]
-        module.register_load_state_dict_post_hook(self._after_loading)  # type: ignore[no-untyped-call]
+        module.register_forward_pre_hook(self.hold_weights, prepend=True)
+        module.register_state_dict_pre_hook(self.hold_weights)  # type: ignore[no-untyped-call]
+        module.register_load_state_dict_post_hook(self.hold_weights)  # type: ignore[no-untyped-call]
         self.hold_weights(module)
 
     def follow(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Hold gradients before, and weights after, each step of an optimizer, too."""
-
-        def before(*_: Any) -> None:
-            self.hold_gradients(module)
-
-        def after(*_: Any) -> None:
-            self.hold_weights(module)
-
         self._optimizer_handles = [
-            optimizer.register_step_pre_hook(before),
-            optimizer.register_step_post_hook(after),
+            optimizer.register_step_pre_hook(lambda *_: self.hold_gradients(module)),
+            optimizer.register_step_post_hook(lambda *_: self.hold_weights(module)),
         ]
 
     def detach(self, module: nn.Module) -> None:
@@ -121,17 +111,16 @@ class ModelMasks:
             module._state_dict_pre_hooks,
             module._load_state_dict_post_hooks,
         ):
-            for key in [
-                key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self
-            ]:
-                del hooks[key]
+            for key, hook in list(hooks.items()):
+                if getattr(hook, "__self__", None) is self:
+                    del hooks[key]
         for handle in (*self._optimizer_handles, *(pair[1] for pair in self._watched.values())):
             handle.remove()
         self._optimizer_handles = []
         self._watched = {}
 
-    def hold_weights(self, module: nn.Module) -> None:
-        """Set the held places to zero, and see that gradients are masked from now on."""
+    def hold_weights(self, module: nn.Module, *_: Any) -> None:
+        """Set the held places to zero, and see that gradients are masked from now on; a hook."""
         for name, parameter in self._parameters(module):
             # Through `data`: a pass that autograd has yet to go back through must not take this
             # for a change, and where weights are held already it is none.
@@ -143,15 +132,6 @@ class ModelMasks:
         with torch.no_grad():
             for name, parameter in self._parameters(module):
                 self._places[name].clear_gradient(parameter)
-
-    def _before_forward(self, module: nn.Module, _: Any) -> None:
-        self.hold_weights(module)
-
-    def _before_saving(self, module: nn.Module, *_: Any) -> None:
-        self.hold_weights(module)
-
-    def _after_loading(self, module: nn.Module, _: Any) -> None:
-        self.hold_weights(module)
 
     def _parameters(self, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the held parameters as they are now."""

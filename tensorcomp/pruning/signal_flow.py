@@ -58,20 +58,34 @@ def synaptic_flow(
     inner = unwrapped(model)
     require_values(inner)
     kept = kept_places(inner, masks or {})
-    wanted = _first_names(inner, names)
+    every = dict(inner.named_parameters(remove_duplicate=False))
+    names = list(names)
+    for name in names:
+        if name not in every:
+            raise PruningError(f"the model has no parameter {name!r}")
+    weights = [every[name] for name in names]
+    inputs: Any = to_device(example, next(inner.parameters()).device)
+    named: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        inputs, named = (), {str(key): _ones(value) for key, value in inputs.items()}
+    arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
     with (
         preserve_state(inner, weights=False),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
     ):
         inner.eval()
-        values = _magnitudes(inner, kept)
-        weights = {first: values[first].requires_grad_() for first in wanted.values()}
-        flows = dict(zip(weights, _gradients(inner, example, values, weights), strict=True))
-    scores = {
-        name: (weights[first].detach() * flows[first]).cpu().numpy()
-        for name, first in wanted.items()
-    }
+        for name, tensor in itertools.chain(inner.named_parameters(), inner.named_buffers()):
+            if tensor.is_floating_point():
+                tensor.data = _magnitudes(tensor.data, kept.get(name))
+        for weight in weights:
+            weight.requires_grad_()
+        total = _total(inner(*map(_ones, arguments), **named), weights[0].device)
+        flows = torch.autograd.grad(total, weights, allow_unused=True)
+        scores = {
+            name: np.zeros(weight.shape) if flow is None else (weight.data * flow).cpu().numpy()
+            for name, weight, flow in zip(names, weights, flows, strict=True)
+        }
     for name, score in scores.items():
         if not np.isfinite(score).all():
             raise PruningError(
@@ -86,75 +100,24 @@ def synaptic_flow(
     return scores
 
 
-def _first_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """Return for names of parameters those under which they come first: tied ones have several."""
-    firsts = {id(parameter): name for name, parameter in model.named_parameters()}
-    every = dict(model.named_parameters(remove_duplicate=False))
-    names = list(names)
-    for name in names:
-        if name not in every:
-            raise PruningError(f"the model has no parameter {name!r}")
-    return {name: firsts[id(every[name])] for name in names}
+def _magnitudes(tensor: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
+    """Return the magnitudes of a parameter or buffer, float64; 0 where it is not kept."""
+    double = tensor.double()
+    # A buffer of −∞ masks attention to later positions, and stays.
+    found = torch.where(double.isinf(), double, double.abs())
+    return found if kept is None else found.masked_fill_(~kept, 0)
 
 
-def _magnitudes(model: nn.Module, kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return float64 magnitudes of a model's parameters and buffers; copies of its integers."""
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
-        value = tensor.detach()
-        if value.is_floating_point():
-            value = value.double()
-            # A buffer of −∞ masks attention to later positions, and stays.
-            value = torch.where(value.isinf(), value, value.abs())
-            if name in kept:
-                value.masked_fill_(~kept[name], 0)
-        found[name] = value.clone()
-    return found
-
-
-def _gradients(
-    model: nn.Module,
-    example: Any,
-    values: Mapping[str, torch.Tensor],
-    weights: Mapping[str, torch.Tensor],
-) -> list[torch.Tensor]:
-    """Return ∂R/∂w of some weights; zero where outputs do not depend on them."""
-    device = next(model.parameters()).device
-    inputs: Any = to_device(example, device)
-    named: dict[str, Any] = {}
-    if isinstance(inputs, Mapping):
-        named = {key: _ones(value) for key, value in inputs.items()}
-        inputs = ()
-    arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    found = torch.func.functional_call(
-        _Differentiated(model, list(weights.values()), device),
-        {f"model.{name}": value for name, value in values.items()},
-        tuple(map(_ones, arguments)),
-        named,
-    )
-    pairs = zip(weights.values(), found, strict=True)
-    return [torch.zeros_like(weight) if flow is None else flow for weight, flow in pairs]
-
-
-class _Differentiated(nn.Module):
-    """Runs a model and returns ∂R/∂w: where its layers run again for that, as they first did."""
-
-    def __init__(self, model: nn.Module, weights: list[torch.Tensor], device: torch.device) -> None:
-        super().__init__()
-        self.model = model
-        self._weights = weights
-        self._device = device
-
-    def forward(self, *arguments: Any, **named: Any) -> tuple[torch.Tensor | None, ...]:
-        outputs = self.model(*arguments, **named)
-        parts = [part.sum().to(self._device) for part in _outputs(outputs)]
-        total = torch.stack(parts).sum() if parts else None
-        if total is None or not total.requires_grad:
-            raise PruningError(
-                f"the model returns a {type(outputs).__name__} without floats that depend on its "
-                "weights; signals cannot be followed"
-            )
-        return torch.autograd.grad(total, self._weights, allow_unused=True)
+def _total(outputs: Any, device: torch.device) -> torch.Tensor:
+    """Return R, the sum of a model's outputs."""
+    parts = [part.sum().to(device) for part in _outputs(outputs)]
+    total = torch.stack(parts).sum() if parts else None
+    if total is None or not total.requires_grad:
+        raise PruningError(
+            f"the model returns a {type(outputs).__name__} without floats that depend on its "
+            "weights; signals cannot be followed"
+        )
+    return total
 
 
 def _ones(value: Any) -> Any:
