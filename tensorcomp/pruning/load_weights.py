@@ -1,4 +1,4 @@
-"""Weights from a checkpoint file into a model, strictly."""
+"""Load the weights of a checkpoint file into a model, strictly."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from tensorcomp._names import listed, shown
 from tensorcomp._torch_arrays import numpy_to_torch
-from tensorcomp.api.load import load_file
-from tensorcomp.checkpoints.base import Checkpoint
-from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.paths import is_compressed
+from tensorcomp.container.model import open_any
 from tensorcomp.errors import CheckpointError
 from tensorcomp.pruning.targets import unwrapped
 
@@ -64,18 +60,16 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    with open_checkpoint(path) as checkpoint:
-        if is_compressed(checkpoint):
-            return load_file(path, framework="pt")
+    with open_any(path) as checkpoint:
         if checkpoint.kind == "torch":
             return _state_dict(path)
-        return {info.name: _read(checkpoint, info) for info in checkpoint.tensors}
-
-
-def _read(checkpoint: Checkpoint, info: Any) -> torch.Tensor:
-    data = checkpoint.read(info.name).copy()  # the file is closed before they are used
-    tensor: torch.Tensor = numpy_to_torch(data, info.dtype, info.shape, "cpu")
-    return tensor
+        # Copies: the file is closed before they are used.
+        return {
+            info.name: numpy_to_torch(
+                checkpoint.read(info.name).copy(), info.dtype, info.shape, "cpu"
+            )
+            for info in checkpoint.tensors
+        }
 
 
 def _state_dict(path: Path) -> dict[str, torch.Tensor]:

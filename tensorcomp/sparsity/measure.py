@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tensorcomp._names import shown
 from tensorcomp._threads import Workers, available_threads
-from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.folder import scan_folder
-from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import is_real
-from tensorcomp.container.paths import compressed_files, is_compressed
+from tensorcomp.container.model import open_model
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.progress import Progress
 from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
@@ -36,16 +34,36 @@ _ROOM = 1 << 26  # bytes of tensors that a thread holds
 class _Entry:
     """A tensor of a checkpoint."""
 
+    source: Source
     info: TensorInfo
     file: str | None
-    stored: int | None
-    read: Callable[[], np.ndarray]
 
     @property
     def is_weight(self) -> bool:
         """Whether it holds floats, which may be pruned."""
+        return is_real(self._dtype)
+
+    @property
+    def stored(self) -> int | None:
+        """Bytes that it takes in its file; None in memory."""
+        if isinstance(self.source, CompressedFile):
+            return self.source.blob_bytes(self.info.name)
+        return None if isinstance(self.source, MemorySource) else self.info.nbytes
+
+    def read(self) -> np.ndarray:
+        """Return its elements."""
+        try:
+            data = self.source.read(self.info.name).view(self._dtype)
+            return data.reshape(self.info.shape)
+        except ValueError as error:
+            axes = f"{len(self.info.shape)} axes"
+            raise CheckpointError(f"tensor {shown(self.info.name)} has {axes}: {error}") from error
+
+    @property
+    def _dtype(self) -> np.dtype:
         dtype = numpy_dtype(self.info.dtype)
-        return dtype is not None and is_real(dtype)
+        assert dtype is not None
+        return dtype
 
 
 def sparsity_report(
@@ -81,6 +99,8 @@ def sparsity_report(
     progress = progress or Progress()
     with contextlib.ExitStack() as stack:
         entries = list(_entries(tensors, stack))
+        if isinstance(tensors, Mapping):
+            entries.sort(key=lambda entry: entry.info.name)
         _check_masks(given, entries)
         progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
         workers = stack.enter_context(Workers(threads or available_threads()))
@@ -159,70 +179,17 @@ def _entries(
     tensors: Mapping[str, Any] | str | os.PathLike[str], stack: contextlib.ExitStack
 ) -> Iterator[_Entry]:
     """Yield the tensors whose elements NumPy knows; further names of tied ones are left out."""
+    sources: list[tuple[str | None, Source]]
     if isinstance(tensors, Mapping):
-        for name in sorted(tensors):
-            array = _as_array(name, tensors[name])
-            info = TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
-            yield _Entry(info, None, None, lambda array=array: array)  # type: ignore[misc]
-        return
-    path = Path(tensors)
-    for file in _files_of(path):
-        label = file.relative_to(path).as_posix() if path.is_dir() else None
-        for entry in _of_file(file, label, stack):
-            if numpy_dtype(entry.info.dtype) is not None and entry.info.dtype[0] != "C":
-                yield entry
-
-
-def _as_array(name: str, tensor: Any) -> np.ndarray:
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    from tensorcomp._torch_arrays import torch_to_numpy
-
-    return torch_to_numpy(name, tensor)
-
-
-def _files_of(path: Path) -> list[Path]:
-    """Return a file; of a folder its compressed files if it holds any, else its checkpoints."""
-    if not path.is_dir():
-        return [path]
-    try:
-        return compressed_files(path)
-    except CheckpointError:
-        return [path / file for file in scan_folder(path).weights]
-
-
-def _of_file(file: Path, label: str | None, stack: contextlib.ExitStack) -> Iterator[_Entry]:
-    checkpoint = stack.enter_context(open_checkpoint(file))
-    if not is_compressed(checkpoint):
-        for info in checkpoint.tensors:
-
-            def read(info: TensorInfo = info) -> np.ndarray:
-                return _shaped(checkpoint.read(info.name), info)
-
-            yield _Entry(info, label, info.nbytes, read)
-        return
-    checkpoint.close()
-    opened = stack.enter_context(CompressedFile(file))
-    opened.check_expansion()
-    for info in opened.tensors:
-
-        def decode(info: TensorInfo = info) -> np.ndarray:
-            out = np.empty(info.nbytes, np.uint8)
-            stop = 0
-            for piece in opened.iter_bytes(info.name):
-                out[stop : stop + piece.size] = piece
-                stop += piece.size
-            return _shaped(out, info)
-
-        yield _Entry(info, label, opened.blob_bytes(info.name), decode)
-
-
-def _shaped(data: np.ndarray, info: TensorInfo) -> np.ndarray:
-    dtype = numpy_dtype(info.dtype)
-    assert dtype is not None
-    try:
-        array: np.ndarray = data.view(dtype).reshape(info.shape)
-    except ValueError as error:
-        axes = f"{len(info.shape)} axes"
-        raise CheckpointError(f"tensor {shown(info.name)} has {axes}: {error}") from error
-    return array
+        sources = [(None, MemorySource(tensors))]
+    else:
+        model = open_model(tensors)
+        sources = [
+            (model.label(shard), stack.enter_context(model.open(shard))) for shard in model.shards
+        ]
+    for label, source in sources:
+        if isinstance(source, CompressedFile):
+            source.check_expansion()
+        for info in source.tensors:
+            if numpy_dtype(info.dtype) is not None and info.dtype[0] != "C":
+                yield _Entry(source, info, label)
