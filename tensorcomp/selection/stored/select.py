@@ -1,8 +1,10 @@
-"""Selecting the weights of stored checkpoints: scores, statistics and limits brought together."""
+"""Select the weights of stored checkpoints to prune: scores, statistics and limits together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from tensorcomp._names import listed
 from tensorcomp.checkpoints.base import Source
@@ -76,17 +78,16 @@ def _with_statistics(
     sources: Sequence[Source], chosen: list[Chosen], score: Score, pruning: Pruning
 ) -> tuple[list[Chosen], Score, Statistics | None]:
     """Return what a score needs beside the weights, by the tensors' keys."""
-    if score.statistic is None:
-        if pruning.stats is not None:
-            raise PruningError(f"the score {score} needs no statistics; leave them out")
+    if score.statistic is None and pruning.stats is not None:
+        raise PruningError(f"the score {score} needs no statistics; leave them out")
+    if score.statistic is None or (
+        pruning.stats is None and not isinstance(score, OptimalBrainDamage)
+    ):
         return chosen, score, None
     if pruning.stats is None:
-        if not isinstance(score, OptimalBrainDamage):
-            return chosen, score, None
         every = pruning.selectors is not None
         damage, moments = second_moments(sources, chosen, all_of_them=every)
-        found = [item for item in chosen if item.key in damage.factors]
-        return found, damage, moments
+        return [item for item in chosen if item.key in damage.factors], damage, moments
     given = pruning.stats
     statistics = given if isinstance(given, Statistics) else Statistics.load(given)
     tensors = statistics.arrays.get(score.statistic)
@@ -100,7 +101,7 @@ def _with_statistics(
         )
     renamed = {key: tensors[name] for key, name in names.items()}
     arrays = {**statistics.arrays, score.statistic: renamed}
-    return chosen, score, Statistics(arrays, statistics.batches, statistics.samples)
+    return chosen, score, replace(statistics, arrays=arrays)
 
 
 def _measured_apart(
@@ -120,38 +121,21 @@ def _select(
     file_size: Callable[[Selection], int] | None,
     threads: int | None,
 ) -> Selection:
+    limits: dict[str, Any] = {
+        "granularity": pruning.granularity,
+        "floor": pruning.floor,
+        "ceiling": pruning.ceiling,
+        "threads": threads,
+    }
     if pruning.max_rel_l2 is None and pruning.target_size is None:
-        return select(
-            scores,
-            pruning.sparsity,
-            scope=pruning.scope,
-            granularity=pruning.granularity,
-            floor=pruning.floor,
-            ceiling=pruning.ceiling,
-            threads=threads,
-        )
+        return select(scores, pruning.sparsity, scope=pruning.scope, **limits)
     if pruning.scope not in (None, "tensor"):
         raise PruningError(
             f"an error or a size gives each tensor a sparsity of its own: the scope is tensor, not "
             f"{pruning.scope}"
         )
     if pruning.max_rel_l2 is not None:
-        return select_within_error(
-            scores,
-            pruning.max_rel_l2,
-            granularity=pruning.granularity,
-            floor=pruning.floor,
-            ceiling=pruning.ceiling,
-            threads=threads,
-        )
+        return select_within_error(scores, pruning.max_rel_l2, **limits)
     if file_size is None or pruning.target_size is None:
         raise PruningError("a target size needs files to be written; give a sparsity here")
-    return select_within_size(
-        scores,
-        pruning.target_size,
-        file_size,
-        granularity=pruning.granularity,
-        floor=pruning.floor,
-        ceiling=pruning.ceiling,
-        threads=threads,
-    )
+    return select_within_size(scores, pruning.target_size, file_size, **limits)
