@@ -1,4 +1,4 @@
-"""Which slices of a tensor are left, for tools that cut the others out of a model."""
+"""List the slices of a tensor that are left, for tools that cut the others out of a model."""
 
 from __future__ import annotations
 
@@ -74,11 +74,8 @@ def kept_slices(array: np.ndarray) -> KeptSlices:
         along = held.reshape(len(held), array.shape[1], inner).any(axis=2)
         rows[start : start + step] = along.any(axis=1)
         columns |= along.any(axis=0)
-    return KeptSlices(array.shape, _indices(rows), _indices(columns))
-
-
-def _indices(mask: np.ndarray) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(mask).tolist())
+    kept = (tuple(np.flatnonzero(held).tolist()) for held in (rows, columns))
+    return KeptSlices(array.shape, *kept)
 
 
 def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
@@ -89,12 +86,8 @@ def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
     tensors : mapping of str to numpy.ndarray
         Masks, true where a weight is kept, or the pruned tensors themselves; read one at a time.
     """
-    found = {}
-    for name in sorted(tensors):
-        array = tensors[name]
-        if array.ndim > 1:
-            found[name] = kept_slices(array)
-    return found
+    arrays = ((name, tensors[name]) for name in sorted(tensors))
+    return {name: kept_slices(array) for name, array in arrays if array.ndim > 1}
 
 
 def keep_indices_json(kept: Mapping[str, KeptSlices]) -> str:

@@ -1,4 +1,4 @@
-"""Which parameters of a model can be pruned: the weights of its layers, tied ones once."""
+"""Find the parameters of a model that can be pruned: the weights of its layers, tied ones once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tensorcomp._names import listed
 from tensorcomp.errors import PruningError
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None"
+
+# Of each parameter, by its id, all names and itself.
+_Known: TypeAlias = "dict[int, tuple[list[str], nn.Parameter]]"
 
 _LAYERS = (
     nn.Linear,
@@ -58,22 +61,23 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
         if a layer computes its weight from other parameters.
     """
     inner = unwrapped(model)
-    names = _all_names(inner)
-    if not names:
+    known: _Known = {}
+    for name, parameter in inner.named_parameters(remove_duplicate=False):
+        known.setdefault(id(parameter), ([], parameter))[0].append(name)
+    if not known:
         raise PruningError(f"the model, a {type(inner).__name__}, has no parameters to prune")
-    parameters = {id(parameter): parameter for parameter in inner.parameters()}
     if where is None:
-        chosen = _weights_of_layers(inner, names)
+        chosen = _weights_of_layers(inner, known)
     elif callable(where):
-        chosen = {key for key in names if where(names[key][0], parameters[key])}
+        chosen = {key for key, (names, weight) in known.items() if where(names[0], weight)}
         if not chosen:
             raise PruningError("where is true for none of the model's parameters")
     else:
-        chosen = _matched(_patterns(where), names, parameters)
-    found = {names[key][0]: parameters[key] for key in chosen}
-    for name in sorted(found):
-        _require_floats(name, found[name])
-    return {name: found[name] for name in sorted(found)}
+        chosen = _matched(where, known)
+    found = dict(sorted((known[key][0][0], known[key][1]) for key in chosen))
+    for name, parameter in found.items():
+        _require_floats(name, parameter)
+    return found
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -87,17 +91,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
-def _all_names(model: nn.Module) -> dict[int, list[str]]:
-    """Return all names of each parameter, by its id."""
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return names
-
-
-def _weights_of_layers(model: nn.Module, names: dict[int, list[str]]) -> set[int]:
+def _weights_of_layers(model: nn.Module, known: _Known) -> set[int]:
     """Return the ids of the parameters that are pruned by default."""
-    found: dict[int, nn.Parameter] = {}
+    weights: set[int] = set()
     tables: set[int] = set()
     for path, module in model.named_modules():
         if isinstance(module, _LAYERS):
@@ -106,21 +102,24 @@ def _weights_of_layers(model: nn.Module, names: dict[int, list[str]]) -> set[int
             if isinstance(module, _TABLES):
                 tables.add(id(parameter))
             elif _is_weight(module, key):
-                found[id(parameter)] = parameter
-    chosen = found.keys() - tables
-    trainable = {key for key in chosen if found[key].requires_grad}
+                weights.add(id(parameter))
+    weights -= tables
+    trainable = {key for key in weights if known[key][1].requires_grad}
+    if weights and not trainable:
+        raise PruningError(
+            "the model has no trainable weights: requires_grad is false for all of its layers; "
+            "name those to prune by 'where'"
+        )
     if not trainable:
-        first = listed([every[0] for every in names.values()])
-        if chosen:
-            raise PruningError(
-                "the model has no trainable weights: requires_grad is false for all of its layers; "
-                "name those to prune by 'where'"
-            )
         raise PruningError(
             "the model has no linear layer, convolution or attention with weights to prune; name "
-            f"others by 'where': {first}"
+            f"others by 'where': {_first_names(known)}"
         )
     return trainable
+
+
+def _first_names(known: _Known) -> str:
+    return listed([names[0] for names, _ in known.values()])
 
 
 def _is_weight(module: nn.Module, key: str) -> bool:
@@ -140,7 +139,8 @@ def _require_own_weight(path: str, module: nn.Module) -> None:
     )
 
 
-def _patterns(where: str | Iterable[str]) -> list[str]:
+def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
+    """Return the ids of the parameters that patterns take."""
     patterns = [where] if isinstance(where, str) else where
     patterns = list(patterns) if isinstance(patterns, Iterable) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
@@ -148,28 +148,22 @@ def _patterns(where: str | Iterable[str]) -> list[str]:
             f"where is a pattern of names, several, or a function of name and parameter; "
             f"got {where!r}"
         )
-    return patterns
-
-
-def _matched(
-    patterns: list[str], names: dict[int, list[str]], parameters: dict[int, nn.Parameter]
-) -> set[int]:
-    """Return the ids of the parameters that the patterns take."""
     taken: set[int] = set()
     for pattern in patterns:
         matched = {
-            key: pattern in every
-            for key, every in names.items()
-            if any(name == pattern or fnmatchcase(name, pattern) for name in every)
+            key
+            for key, (names, _) in known.items()
+            if pattern in names or any(fnmatchcase(name, pattern) for name in names)
         }
-        found = {key for key, exact in matched.items() if exact or _is_matrix(parameters[key])}
+        if not matched:
+            raise PruningError(
+                f"where={pattern!r} matches none of the model's parameters: {_first_names(known)}"
+            )
+        found = {key for key in matched if pattern in known[key][0] or _is_matrix(known[key][1])}
         if not found:
-            vectors = listed([names[key][0] for key in matched])
+            vectors = listed([known[key][0][0] for key in known if key in matched])
             raise PruningError(
                 f"where={pattern!r} matches only vectors: {vectors}; name them in full"
-                if matched
-                else f"where={pattern!r} matches none of the model's parameters: "
-                f"{listed([every[0] for every in names.values()])}"
             )
         taken |= found
     return taken

@@ -87,7 +87,7 @@ class Filter(Granularity):
 
 
 @dataclass(frozen=True)
-class Row(Granularity):
+class Row(Filter):
     """Rows of matrices: `Filter`, for tensors of exactly two axes."""
 
     id: ClassVar[str] = "row"
@@ -98,7 +98,7 @@ class Row(Granularity):
             raise PruningError(
                 f"row: {name!r} of shape {list(shape)} is no matrix; take 'filter' for its slices"
             )
-        return 1, self._matrix(shape, name)[1]
+        return super().tile(shape, name)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What zeros a checkpoint has, and what they save."""
+"""Report the zeros of a checkpoint, and what they save."""
 
 from __future__ import annotations
 
