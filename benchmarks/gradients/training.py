@@ -14,7 +14,7 @@ import torch
 from benchmarks.gradients.tasks import WORKERS, Network, Rule, Task
 from tensorcomp.gradients import Compressor, GradientSpec, Payload, StepInfo
 from tensorcomp.gradients.base import State
-from tensorcomp.gradients.ddp.shard_means import compressor_of_means
+from tensorcomp.gradients.ddp.shards import compressor_of_means
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry
 

@@ -14,9 +14,8 @@ from tensorcomp.gradients.autotune.adaptive import Adaptive
 from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.autotuner import Autotuner
-from tensorcomp.gradients.ddp.coding_groups import Piece
+from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
 from tensorcomp.gradients.ddp.communicator import Exchange
-from tensorcomp.gradients.ddp.layouts import lay_out
 from tensorcomp.gradients.ddp.observers import Step
 from tensorcomp.gradients.recipes import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
@@ -142,10 +141,13 @@ class _Training:
             "tensorcomp.gradients.ddp.autotuner.time.perf_counter", lambda: self.now
         )
         values = np.random.default_rng(0).standard_normal(10_016).astype(np.float32)
-        pieces = (Piece("a", (100, 100), 0, 10_000), Piece("b", (16,), 10_000, 10_016))
+        slices = (
+            ParameterSlice("a", (100, 100), 0, 10_000),
+            ParameterSlice("b", (16,), 10_000, 10_016),
+        )
         self.values = values
         self.layout = lay_out(
-            pieces, [Dense(), Dense()], dtype=values.dtype, worker=0, join_small=True
+            slices, [Dense(), Dense()], dtype=values.dtype, worker=0, join_small=True
         )
 
     def run(self, steps: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Choose compressors on all ranks alike, by the times of real steps (`Adaptive`)."""
+"""Tune the choices of an `Adaptive` on all ranks alike, by the times of real steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
 from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
 from tensorcomp.gradients.base import Compressor, GradientSpec, chain
 from tensorcomp.gradients.cost_model.coding_speeds import code_once
-from tensorcomp.gradients.ddp.coding_groups import Layout, Piece
-from tensorcomp.gradients.ddp.communicator import Link
-from tensorcomp.gradients.ddp.observers import Attendant, Step
+from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice
+from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.observers import Observer, Step
 
 _PROBE_BYTES = 1 << 20  # takes longer than what a line lets through at once
 _PROBES = 4
@@ -22,7 +22,7 @@ _CHANGED = 2.0  # times as long or as short as before: the link is another one
 _SAMPLE = 1 << 16  # elements of a tensor that are coded to measure the error
 
 
-class Autotuner(Attendant):
+class Autotuner(Observer):
     """Time steps under each plan of an `Adaptive`, and keep the fastest.
 
     A test begins at the first step that is due, and again when the link has changed. What is chosen
@@ -33,7 +33,7 @@ class Autotuner(Attendant):
     adaptive : Adaptive
     specs : sequence of GradientSpec
         Of all parameters, on this rank.
-    link : Link
+    comm : Communicator
 
     Attributes
     ----------
@@ -41,11 +41,13 @@ class Autotuner(Attendant):
         The candidate of each parameter from the next step on.
     """
 
-    def __init__(self, adaptive: Adaptive, specs: Sequence[GradientSpec], link: Link) -> None:
+    def __init__(
+        self, adaptive: Adaptive, specs: Sequence[GradientSpec], comm: Communicator
+    ) -> None:
         self.choices: Mapping[str, str] = {}
         self._adaptive = adaptive
         self._specs = {spec.name: spec for spec in specs}
-        self._link = link
+        self._comm = comm
         self._test: SpeedupTest | None = None
         self._before: Mapping[str, str] = {}
         self._probed = 0.0  # seconds at the last test
@@ -61,7 +63,7 @@ class Autotuner(Attendant):
         """Take the time of the step before, and return whether something is to be decided."""
         now = time.perf_counter()
         if self._test is None:
-            self._due = self._link.world > 1 and self._adaptive.is_due(step.info.step)
+            self._due = self._comm.world > 1 and self._adaptive.is_due(step.info.step)
         else:
             self._test.record(now - self._began)
             self.choices = self._test.plan
@@ -74,15 +76,15 @@ class Autotuner(Attendant):
         """Measure the error of each candidate where it is bounded."""
         if not self._due or self._test is not None or self._adaptive.max_rel_l2 is None:
             return
-        for piece in (piece for unit in layout.units for piece in unit.pieces):
-            sample = _sample(piece, values)
-            if piece.stop - piece.start < MIN_ELEMENTS or not np.isfinite(sample).all():
+        for one in (one for group in layout.groups for one in group.slices):
+            sample = _sample(one, values)
+            if one.size < MIN_ELEMENTS or not np.isfinite(sample).all():
                 continue
-            known = self._specs[piece.name]
+            known = self._specs[one.name]
             spec = GradientSpec(known.name, sample.shape, known.dtype, known.role, known.worker)
-            for text, one in self._adaptive.candidates.items():
-                error = code_once(one, sample, one.init(spec)).error
-                self._errors.setdefault(text, {})[piece.name] = error
+            for text, compressor in self._adaptive.candidates.items():
+                error = code_once(compressor, sample, compressor.init(spec)).error
+                self._errors.setdefault(text, {})[one.name] = error
 
     def ended(self, step: Step) -> None:
         """Begin a test if the link has changed, or choose by one that is done."""
@@ -100,7 +102,7 @@ class Autotuner(Attendant):
         self.choices = plans[0]
 
     def _choose(self, test: SpeedupTest) -> None:
-        rows = self._link.all_gather_bytes(test.medians().tobytes(), "step times")
+        rows = self._comm.all_gather_bytes(test.medians().tobytes(), "step times")
         seconds = np.stack([row.view(np.float64) for row in rows])
         used = next((i for i, plan in enumerate(test.plans) if plan == self._before), None)
         self.choices = test.plans[fastest(seconds, used, self._adaptive.hysteresis)]
@@ -108,13 +110,13 @@ class Autotuner(Attendant):
 
     def _probe(self) -> float:
         """Return the seconds of a collective that nobody is late for, the same on all ranks."""
-        own = min(self._link.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
-        rows = self._link.all_gather_bytes(np.float64(own).tobytes(), "probe")
+        own = min(self._comm.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
+        rows = self._comm.all_gather_bytes(np.float64(own).tobytes(), "probe")
         return float(min(row.view(np.float64)[0] for row in rows))
 
     def _all_errors(self) -> dict[str, dict[str, float]]:
         """Return the largest error on any rank of each candidate and tensor."""
-        rows = self._link.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
+        rows = self._comm.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
         found: dict[str, dict[str, float]] = {}
         for row in rows:
             for text, errors in json.loads(row.tobytes()).items():
@@ -129,13 +131,13 @@ def adaptive_in(compressor: Compressor) -> Adaptive | None:
     return next((one for one in chain(compressor) if isinstance(one, Adaptive)), None)
 
 
-def _sample(piece: Piece, values: np.ndarray) -> np.ndarray:
+def _sample(one: ParameterSlice, values: np.ndarray) -> np.ndarray:
     """Return the first elements of a gradient: whole rows where a row is not too long."""
-    flat = values[piece.start : piece.stop]
+    flat = values[one.start : one.stop]
     if flat.size <= _SAMPLE:
-        return flat.reshape(piece.shape)
-    row = flat.size // piece.shape[0]
+        return flat.reshape(one.shape)
+    row = flat.size // one.shape[0]
     if row > _SAMPLE:
         return flat[:_SAMPLE]
     rows = _SAMPLE // row
-    return flat[: rows * row].reshape(rows, *piece.shape[1:])
+    return flat[: rows * row].reshape(rows, *one.shape[1:])

@@ -1,17 +1,20 @@
-"""The values of a bucket as NumPy arrays, and means put back into it."""
+"""Read the values of a bucket as an array or tensor, and put means back into it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from tensorcomp.gradients.ddp.coding_groups import Layout, Unit, UnitWork
-from tensorcomp.gradients.ddp.state_store import Memory
+from tensorcomp.gradients.cuda.on_device import on_device
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.reduce_context import GroupWork
+from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.kernels import native
 
-_CODED = {torch.float32: torch.float32, torch.float64: torch.float64}  # others are widened
+_CODED = (torch.float32, torch.float64)  # others are widened
 _EXPONENTS = {4: (np.uint32, 0x7F800000), 8: (np.uint64, 0x7FF0000000000000)}
 _SAMPLE = 997
 
@@ -22,7 +25,7 @@ def coded_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 class Scratch:
-    """Arrays that are used again: fresh memory costs a page fault every 4 KiB."""
+    """Keep arrays to be used again: fresh memory costs a page fault every 4 KiB."""
 
     def __init__(self) -> None:
         self._arrays: dict[object, np.ndarray] = {}
@@ -35,31 +38,57 @@ class Scratch:
         return kept[:size]
 
 
-def load(buffer: torch.Tensor, factor: float, scratch: Scratch, key: str) -> np.ndarray:
+def natively(layout: Layout, device: torch.device) -> Layout:
+    """Return a layout whose groups are compressed on a device, if all of them can be.
+
+    That is where all payloads are gathered, and each compressor has its counterpart there;
+    otherwise the bucket is copied to the host as a whole.
+
+    Parameters
+    ----------
+    layout : Layout
+    device : torch.device
+    """
+    if set(layout.routes) != {"gather"}:
+        return layout
+    found = [on_device(group.compressor, device) for group in layout.groups]
+    if any(one is None for one in found):
+        return layout
+    pairs = zip(layout.groups, found, strict=True)
+    return replace(layout, groups=tuple(replace(group, native=one) for group, one in pairs))
+
+
+def load(
+    buffer: torch.Tensor, factor: float, scratch: Scratch, key: str, *, stay: bool = False
+) -> Any:
     """Return a bucket's gradients times a factor, (n,): its own memory where possible.
 
     Parameters
     ----------
     buffer : torch.Tensor
-        (n,) floats on any device; float32 and float64 on the CPU are changed in place.
+        (n,) floats on any device; float32 and float64 may be changed in place.
     factor : float
     scratch : Scratch
     key : str
         Of the bucket.
+    stay : bool
+        Whether to return a tensor on the buffer's device, and no array.
     """
     flat = buffer.detach()
-    dtype = coded_dtype(buffer.dtype)
-    if buffer.device.type == "cpu" and buffer.dtype in _CODED:
-        values: np.ndarray = flat.numpy()
+    values: Any
+    if stay:
+        values = flat if flat.dtype in _CODED else flat.float()
+    elif buffer.device.type == "cpu" and buffer.dtype in _CODED:
+        values = flat.numpy()
     else:
-        values = scratch.array(("bucket", key), buffer.numel(), dtype)
+        values = scratch.array(("bucket", key), buffer.numel(), coded_dtype(buffer.dtype))
         torch.from_numpy(values).copy_(flat)
     if factor != 1.0:
-        np.multiply(values, dtype.type(factor), out=values)
+        values *= factor
     return values
 
 
-def store(values: np.ndarray, factor: float, buffer: torch.Tensor) -> bool:
+def store(values: Any, factor: float, buffer: torch.Tensor) -> bool:
     """Put values times a factor into a bucket, and return whether all are finite there.
 
     Finite gradients and residuals may overflow in their sums, by the factor, or in the bucket's
@@ -67,11 +96,12 @@ def store(values: np.ndarray, factor: float, buffer: torch.Tensor) -> bool:
     """
     if factor != 1.0:
         with np.errstate(over="ignore"):  # it is looked for
-            np.multiply(values, values.dtype.type(factor), out=values)
-    own = buffer.device.type == "cpu" and buffer.dtype in _CODED
-    if not own:
-        buffer.detach().copy_(torch.from_numpy(values))
-    return is_finite(values) if own else bool(torch.isfinite(buffer).all().item())
+            values *= factor
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if tensor.data_ptr() == buffer.data_ptr():
+        return is_finite(values)
+    buffer.detach().copy_(tensor)
+    return is_finite(buffer)
 
 
 def as_bytes(buffer: torch.Tensor) -> np.ndarray:
@@ -80,50 +110,54 @@ def as_bytes(buffer: torch.Tensor) -> np.ndarray:
     return array
 
 
-def is_finite(values: np.ndarray) -> bool:
-    """Return whether a contiguous array holds neither NaN nor infinities."""
+def is_finite(values: Any) -> bool:
+    """Return whether a tensor or a contiguous array holds neither NaN nor infinities."""
+    if isinstance(values, torch.Tensor):
+        return bool(torch.isfinite(values).all().item())
     word, exponent = _EXPONENTS[values.dtype.itemsize]
     return bool(native.gradients_is_finite(values.reshape(-1).view(word), exponent))
 
 
 def open_works(
-    layout: Layout, values: np.ndarray, memory: Memory, scratch: Scratch, *, skip_unused: bool
-) -> list[UnitWork]:
-    """Return a bucket's units as work to be done.
+    layout: Layout, values: Any, states: StateStore, scratch: Scratch, *, skip_unused: bool
+) -> list[GroupWork]:
+    """Return a bucket's groups as work to be done.
 
     Parameters
     ----------
     layout : Layout
-    values : numpy.ndarray
+    values : numpy.ndarray or torch.Tensor
         (n,) of the bucket.
-    memory : Memory
+    states : StateStore
     scratch : Scratch
     skip_unused : bool
-        Whether units whose gradient is all zero are silent.
+        Whether groups whose gradient is all zero are silent.
     """
     works = []
-    for unit in layout.units:
-        flat = _elements(unit, values, scratch)
-        silent = skip_unused and not flat[::_SAMPLE].any() and not flat.any()
-        state = memory.state(unit)
-        works.append(UnitWork(unit, flat.reshape(unit.spec.shape), flat, state, silent))
+    for group in layout.groups:
+        flat = _elements(group, values, scratch)
+        silent = skip_unused and not bool(flat[::_SAMPLE].any()) and not bool(flat.any())
+        gradient = flat.reshape(group.spec.shape)
+        works.append(GroupWork(group, gradient, flat, states.state(group), silent))
     return works
 
 
-def close_works(works: list[UnitWork], values: Any) -> None:
-    """Put the means of units whose parameters are apart into the bucket's values (n,)."""
+def close_works(works: list[GroupWork], values: Any) -> None:
+    """Put the means of groups whose parameters are apart into the bucket's values (n,)."""
     for work in works:
-        if work.unit.place is None:
+        if work.group.place is None:
             start = 0
-            for piece in work.unit.pieces:
-                stop = start + piece.stop - piece.start
-                values[piece.start : piece.stop] = work.mean[start:stop]
-                start = stop
+            for one in work.group.slices:
+                values[one.start : one.stop] = work.mean[start : start + one.size]
+                start += one.size
 
 
-def _elements(unit: Unit, values: np.ndarray, scratch: Scratch) -> np.ndarray:
-    if unit.place is not None:
-        start, stop = unit.place
+def _elements(group: CodingGroup, values: Any, scratch: Scratch) -> Any:
+    """Return a group's elements (n,): a view of the bucket's where they lie together."""
+    if group.place is not None:
+        start, stop = group.place
         return values[start:stop]
-    out = scratch.array(unit.key, unit.spec.size, values.dtype)
-    return np.concatenate([values[p.start : p.stop] for p in unit.pieces], out=out)
+    parts = [values[one.start : one.stop] for one in group.slices]
+    if isinstance(values, torch.Tensor):
+        return torch.cat(parts)
+    return np.concatenate(parts, out=scratch.array(group.key, group.spec.size, values.dtype))

@@ -1,38 +1,36 @@
-"""How a bucket of gradients is cut into units: what is compressed as one tensor.
+"""Divide a bucket of gradients into coding groups: what is compressed as one tensor.
 
-A unit is a parameter, or all small parameters of a bucket that share a compressor: one payload then
-costs one index, and one call. Where a bucket's layout changes, units change and states follow the
-parameters' names (`memory`).
+A group is a parameter, or all small parameters of a bucket that share a compressor: one payload
+then costs one index, and one call. Where a bucket's layout changes, groups change and states follow
+the parameters' names (`state_store`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xxhash
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, State, leaf_of
+from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, Wrapper, leaf_of
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.ddp.frames import schema_hash
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.labels import label
-from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
-
-if TYPE_CHECKING:
-    from tensorcomp.gradients.ddp.state_store import Memory
-    from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 SMALL = 4096  # elements: fewer are joined with others
 _RIDING = 1 << 16  # bytes of dense gradients that go with others' payloads
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A parameter's place in the flat buffer of a bucket.
+class ParameterSlice:
+    """Locate a parameter in the flat buffer of a bucket.
 
     Parameters
     ----------
@@ -49,205 +47,221 @@ class Piece:
     stop: int
     role: str = ""
 
+    @property
+    def size(self) -> int:
+        """Return its elements."""
+        return self.stop - self.start
+
 
 @dataclass(frozen=True)
-class Unit:
-    """What is compressed as one tensor.
+class CodingGroup:
+    """Describe what is compressed as one tensor.
 
     Parameters
     ----------
     spec : GradientSpec
         Of one parameter, or of several as one flat vector.
     compressor : Compressor
-        Concrete: nothing in it decides any more.
-    pieces : tuple of Piece
-        The parameters, in the order of the buffer; their elements are the unit's, back to back.
+        Concrete: no scheduler is left in it.
+    slices : tuple of ParameterSlice
+        The parameters, in the order of the buffer; their elements are the group's, back to back.
     native : Compressor or None
         The compressor's counterpart for tensors on the bucket's device, if it is compressed there.
     """
 
     spec: GradientSpec
     compressor: Compressor
-    pieces: tuple[Piece, ...]
+    slices: tuple[ParameterSlice, ...]
     native: Compressor | None = None
+
+    @classmethod
+    def of(
+        cls, slices: Sequence[ParameterSlice], compressor: Compressor, dtype: np.dtype, worker: int
+    ) -> CodingGroup:
+        """Return the group of some parameters on a rank."""
+        first = slices[0]
+        if len(slices) == 1:
+            spec = GradientSpec(first.name, first.shape, dtype, first.role, worker)
+        else:
+            size = sum(one.size for one in slices)
+            name = f"{first.name} and {len(slices) - 1} more"
+            spec = GradientSpec(name, (size,), dtype, "", worker)
+        return cls(spec, compressor, tuple(slices))
 
     @property
     def codec(self) -> Compressor:
-        """What is stepped: the native compressor, or else the compressor."""
+        """Return what is stepped: the native compressor, or else the compressor."""
         return self.compressor if self.native is None else self.native
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The parameters' names."""
-        return tuple(piece.name for piece in self.pieces)
+        """Return the parameters' names."""
+        return tuple(one.name for one in self.slices)
 
     @cached_property
     def place(self) -> tuple[int, int] | None:
-        """Where it starts and stops in the buffer, or None if other parameters lie between."""
-        for one, other in zip(self.pieces, self.pieces[1:], strict=False):
+        """Return where it lies in the buffer; None if other parameters lie between."""
+        for one, other in zip(self.slices, self.slices[1:], strict=False):
             if one.stop != other.start:
                 return None
-        return self.pieces[0].start, self.pieces[-1].stop
+        return self.slices[0].start, self.slices[-1].stop
 
     @cached_property
-    def piece_specs(self) -> tuple[GradientSpec, ...]:
-        """The spec of each parameter."""
+    def slice_specs(self) -> tuple[GradientSpec, ...]:
+        """Return the spec of each parameter."""
         return tuple(
-            replace(self.spec, name=piece.name, shape=piece.shape, role=piece.role)
-            for piece in self.pieces
+            replace(self.spec, name=one.name, shape=one.shape, role=one.role) for one in self.slices
         )
 
     @cached_property
-    def text(self) -> str:
-        """The compressor's text."""
-        return self.compressor.text()
-
-    @cached_property
     def label(self) -> str:
-        """The compressor's text as people read it."""
+        """Return the compressor's text as people read it."""
         return label(self.compressor)
 
     @cached_property
     def line(self) -> str:
-        """What ranks must have alike to decode each other."""
-        shapes = ", ".join(f"{piece.name}{list(piece.shape)}" for piece in self.pieces)
-        return f"{shapes} of {self.spec.dtype} by {self.text}"
+        """Return what ranks must have alike to decode each other."""
+        shapes = ", ".join(f"{one.name}{list(one.shape)}" for one in self.slices)
+        return f"{shapes} of {self.spec.dtype} by {self.compressor.text()}"
 
     def spec_of(self, worker: int) -> GradientSpec:
         """Return the spec as another worker has it."""
-        return self._specs.setdefault(worker, replace(self.spec, worker=worker))
+        spec: GradientSpec = self.cached.setdefault(worker, replace(self.spec, worker=worker))
+        return spec
 
     @cached_property
-    def _specs(self) -> dict[int, GradientSpec]:
-        return {}
-
-    @cached_property
-    def notes(self) -> dict[str, Any]:
-        """What a reduction works out of a unit once."""
+    def cached(self) -> dict[Any, Any]:
+        """Return what reductions work out once for a group."""
         return {}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The units of a bucket.
+    """Hold the groups of a bucket.
 
     Parameters
     ----------
-    units : tuple of Unit
+    groups : tuple of CodingGroup
     compressors : tuple of Compressor
         Of each parameter, in the order of the buffer.
     """
 
-    units: tuple[Unit, ...]
-    compressors: tuple[Compressor, ...]
+    groups: tuple[CodingGroup, ...]
+    compressors: tuple[Compressor, ...] = ()
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """What ranks must have alike, a line for each unit."""
-        return tuple(unit.line for unit in self.units)
+        """Return what ranks must have alike, a line for each group."""
+        return tuple(group.line for group in self.groups)
 
     @cached_property
     def schema(self) -> int:
-        """The hash of `lines`."""
-        return schema_hash(self.lines)
+        """Return the hash of `lines`."""
+        return xxhash.xxh3_64_intdigest("\n".join(self.lines).encode())
+
+    @cached_property
+    def native(self) -> bool:
+        """Return whether the groups are compressed on the bucket's device."""
+        return bool(self.groups) and all(group.native is not None for group in self.groups)
 
     @cached_property
     def routes(self) -> dict[Reduction, tuple[int, ...]]:
-        """The units that are reduced in each way, by their places in `units`.
+        """Return the groups that are reduced in each way, by their places in `groups`.
 
         A few dense ones go with gathered payloads: another collective would cost more.
         """
-        units = self.units
-        riding = [unit for unit in units if is_dense(unit.compressor)]
-        gathers = any(unit.compressor.reduction == "gather" for unit in units)
-        ride = gathers and sum(unit.spec.nbytes for unit in riding) < _RIDING
-        found: dict[Reduction, list[int]] = {"gather": [], "reduce_scatter": [], "sum": []}
-        for index, unit in enumerate(units):
-            rides = ride and is_dense(unit.compressor)
-            found["gather" if rides else unit.compressor.reduction].append(index)
-        return {way: tuple(indices) for way, indices in found.items() if indices}
+        dense = [group for group in self.groups if is_dense(group.compressor)]
+        gathers = any(group.compressor.reduction == "gather" for group in self.groups)
+        ride = gathers and sum(group.spec.nbytes for group in dense) < _RIDING
+        return self._routed(
+            "gather" if ride and is_dense(group.compressor) else group.compressor.reduction
+            for group in self.groups
+        )
 
     @cached_property
     def lossy_routes(self) -> dict[Reduction, tuple[int, ...]]:
-        """The same where chunks are lost at owners: they reduce all but what must be summed."""
-        found: dict[Reduction, list[int]] = {"reduce_scatter": [], "sum": []}
-        for index, unit in enumerate(self.units):
-            summed = unit.compressor.reduction == "sum" and not is_dense(unit.compressor)
-            found["sum" if summed else "reduce_scatter"].append(index)
+        """Return the same with packet loss: all but what must be summed is reduce-scattered."""
+        return self._routed(
+            "sum"
+            if group.compressor.reduction == "sum" and not is_dense(group.compressor)
+            else "reduce_scatter"
+            for group in self.groups
+        )
+
+    def _routed(self, ways: Any) -> dict[Reduction, tuple[int, ...]]:
+        found: dict[Reduction, list[int]] = {"gather": [], "reduce_scatter": [], "sum": []}
+        for index, way in enumerate(ways):
+            found[way].append(index)
         return {way: tuple(indices) for way, indices in found.items() if indices}
 
 
-@dataclass
-class UnitWork:
-    """A unit in a step, as the functions that reduce see it.
+def lay_out(
+    slices: Sequence[ParameterSlice],
+    compressors: Sequence[Compressor],
+    *,
+    dtype: np.dtype,
+    worker: int,
+    join_small: bool,
+    saved: Sequence[tuple[str, ...]] = (),
+) -> Layout:
+    """Return the groups of a bucket.
 
     Parameters
     ----------
-    unit : Unit
-    gradient : numpy.ndarray
-        Of the unit's shape and dtype, finite where `Context.finite`.
-    mean : numpy.ndarray
-        (n,) where the mean over ranks goes. It may be the memory of `gradient`: nothing may be
-        written to it while the gradient is still read.
-    state : State
-        Of the compressor, before the step.
-    silent : bool
-        Whether nothing is sent and the state stays as it is: the parameter was not used here.
-    new_state : State or None
-        What the step leaves; None for no change.
-    sent : DecodedGradient or None
-        What this rank's payload decodes to.
-    payload_bytes : int
-        Of this rank's payload.
-    encode_seconds, decode_seconds : float
-        What the codecs took.
+    slices : sequence of ParameterSlice
+        All parameters, in the order of the buffer.
+    compressors : sequence of Compressor
+        Of each, concrete.
+    dtype : numpy.dtype
+        Of what is coded.
+    worker : int
+        This rank.
+    join_small : bool
+        Whether parameters of fewer than `SMALL` elements with equal compressors become one group.
+    saved : sequence of tuple of str
+        Names of parameters that become one group where all of them are in this bucket: those of an
+        earlier run, so that it goes on bit for bit while its buckets are not there yet.
     """
+    pairs = zip(slices, compressors, strict=True)
+    here = {one.name: (one, compressor) for one, compressor in pairs}
+    again: dict[str, tuple[str, ...]] = {}
+    for names in saved if join_small else ():
+        found = [here[name] for name in names if name in here]
+        if len(found) == len(names) and all(
+            compressor == found[0][1] and may_join(one, compressor) for one, compressor in found
+        ):
+            again |= dict.fromkeys(names, names)
+    groups: list[tuple[Compressor, list[ParameterSlice]]] = []
+    growing: list[tuple[Compressor, list[ParameterSlice]]] = []
+    for one, compressor in here.values():
+        names = again.get(one.name, ())
+        if names and one.name != names[0]:
+            continue  # with the first of its group
+        joins = not names and join_small and may_join(one, compressor)
+        open_group = next((g for g in growing if joins and g[0] == compressor), None)
+        if open_group is not None:
+            open_group[1].append(one)
+            continue
+        groups.append((compressor, [here[name][0] for name in names] or [one]))
+        if joins:
+            growing.append(groups[-1])
+    made = (CodingGroup.of(members, compressor, dtype, worker) for compressor, members in groups)
+    return Layout(tuple(made), tuple(compressors))
 
-    unit: Unit
-    gradient: np.ndarray
-    mean: np.ndarray
-    state: State
-    silent: bool = False
-    new_state: State | None = None
-    sent: DecodedGradient | None = None
-    payload_bytes: int = 0
-    encode_seconds: float = 0.0
-    decode_seconds: float = 0.0
 
+def may_join(one: ParameterSlice, compressor: Compressor) -> bool:
+    """Return whether a parameter may be compressed together with others.
 
-@dataclass
-class Context:
-    """What is the same for all units of a bucket in a step.
-
-    Parameters
-    ----------
-    key : str
-        Of the bucket; the same on all ranks.
-    step : int
-    phase : str
-        Of training, as in `StepInfo`.
-    layout : Layout
-        Of the whole bucket.
-    finite : bool
-        Whether all values of the bucket on this rank are finite. Where they are not, nothing is
-        compressed, and the function that reduces only tells the other ranks.
-    kept : Memory
-        The states on this rank, also of units beside those of the bucket, such as an owner's:
-        ``kept.state(unit)`` and ``kept.stage(unit, state)``; what is staged counts once the step is
-        done, and is dropped with it.
-    sizes : mapping of str to int
-        Elements of every parameter of the model, in the same order on all ranks.
-    loss : PacketLoss or None
+    Large ones may not, nor those of a compressor that minds the tensor's shape, promises something
+    of each tensor, or clips by its norm.
     """
-
-    key: str
-    step: int
-    phase: str
-    layout: Layout
-    finite: bool
-    kept: Memory
-    sizes: Mapping[str, int]
-    loss: PacketLoss | None = None
+    if not 0 < math.prod(one.shape) < SMALL:
+        return False
+    while isinstance(compressor, Wrapper):
+        if getattr(compressor, "clip", None) is not None:
+            return False
+        compressor = compressor.inner
+    return not isinstance(compressor, ErrorBounded | PowerSgd)
 
 
 def is_dense(compressor: Compressor) -> bool:

@@ -1,30 +1,33 @@
-"""Bytes and arrays between the ranks of a process group, counted and timed."""
+"""Exchange bytes and arrays between the ranks of a process group, counted and timed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from tensorcomp.errors import GradientError
+
 _HEAD = 8  # bytes at the front of a frame: its true length, little-endian
 _ALIGNMENT = 64
 _SLACK_SHIFT = 7  # capacities leave 1/128 of slack: lengths of coded positions vary less
-_LEAST_SLACK = 64
+_MIN_SLACK = 64
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One collective: what this rank had to send, and how long it took.
+    """Describe one collective: what this rank had to send, and how long it took.
 
     Parameters
     ----------
     kind : str
-        ``"all_gather"``, ``"all_to_all"``, ``"all_reduce"`` or ``"broadcast"``.
+        ``"all_gather"``, ``"all_to_all"`` or ``"all_reduce"``.
     nbytes : int
         What this rank gave to it: a frame with its head and its padding, or an array.
     bytes_sent : float
@@ -40,8 +43,8 @@ class Exchange:
     seconds: float
 
 
-class Link:
-    """The collectives of one process group; only one thread may use it.
+class Communicator:
+    """Run the collectives of one process group; only one thread may use it.
 
     What it returns of `all_gather_bytes` lies in memory that the next call with the same key
     overwrites.
@@ -53,11 +56,7 @@ class Link:
         Where the group's backend takes its tensors: the CPU for gloo, a GPU for NCCL.
     """
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, group: dist.ProcessGroup, device: torch.device | str = "cpu") -> None:
         self.group = group
         self.device = torch.device(device)
         self.rank: int = dist.get_rank(group)
@@ -176,29 +175,6 @@ class Link:
         self._note("all_reduce", array.nbytes, ring * array.nbytes, started)
         return array
 
-    def broadcast_bytes(self, data: bytes, root: int = 0) -> bytes:
-        """Return the bytes of one rank; what others give is not looked at.
-
-        Parameters
-        ----------
-        data : bytes
-        root : int
-            Of this group.
-        """
-        if self.world == 1:
-            return data
-        started = time.perf_counter()
-        source = dist.get_global_rank(self.group, root)
-        length = self._on_device(torch.tensor([len(data)], dtype=torch.int64))
-        dist.broadcast(length, src=source, group=self.group)
-        array = np.zeros(int(length.item()), np.uint8)
-        if self.rank == root:
-            array[:] = np.frombuffer(data, np.uint8)
-        tensor = self._on_device(torch.from_numpy(array))
-        dist.broadcast(tensor, src=source, group=self.group)
-        self._note("broadcast", array.size, array.size if self.rank == root else 0, started)
-        return tensor.cpu().numpy().tobytes()
-
     def probe(self, nbytes: int) -> Exchange:
         """Gather bytes that mean nothing, after all ranks have met, and return what that took."""
         self._gather(self._buffer("meeting out", 1), "meeting in")
@@ -243,7 +219,7 @@ def _all_gather_single(out: torch.Tensor, own: torch.Tensor, group: dist.Process
 
 
 def _capacity(length: int) -> int:
-    slack = max(_LEAST_SLACK, length >> _SLACK_SHIFT)
+    slack = max(_MIN_SLACK, length >> _SLACK_SHIFT)
     return -(-(length + slack) // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -268,3 +244,34 @@ def _fill(out: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
         if fits < piece.size:
             rest.append(piece[fits:])
     return rest
+
+
+def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
+    """Refuse ranks that differ in what they must have alike; all ranks call it together.
+
+    Parameters
+    ----------
+    comm : Communicator
+    lines : sequence of str
+        What this rank has.
+
+    Raises
+    ------
+    GradientError
+        On all ranks, naming the first difference.
+    """
+    rows = comm.all_gather_bytes("\n".join(lines).encode(), "ranks alike")
+    difference = first_difference([row.tobytes().decode().split("\n") for row in rows])
+    if difference:
+        raise GradientError(
+            f"ranks differ: {difference}; build the model and the compressor alike on all ranks"
+        )
+
+
+def first_difference(everyone: Sequence[Sequence[str]]) -> str:
+    """Return where a rank's lines first differ from those of rank 0; empty if they do not."""
+    for rank, lines in enumerate(everyone):
+        for here, there in zip_longest(everyone[0], lines, fillvalue="nothing"):
+            if here != there:
+                return f"rank 0 has {here}, and in its place rank {rank} has {there}"
+    return ""

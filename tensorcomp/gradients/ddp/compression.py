@@ -1,4 +1,4 @@
-"""What compresses one model's gradients, between its communication hook and its engine."""
+"""Compress one model's gradients: what its communication hook calls, and what users hold."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, StepInfo
-from tensorcomp.gradients.ddp import checkpoints
+from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.autotuner import Autotuner, adaptive_in
-from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.engine import Engine, Job
-from tensorcomp.gradients.ddp.failure_broadcast import Alarm
+from tensorcomp.gradients.ddp.failure_broadcast import FailureBroadcast
+from tensorcomp.gradients.ddp.observers import Observer, RankCheck, Recorder
 from tensorcomp.gradients.ddp.parameters import parameters_of
-from tensorcomp.gradients.ddp.partition import OWNED
-from tensorcomp.gradients.ddp.rank_check import RankCheck, check_alike
-from tensorcomp.gradients.ddp.recording import Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer
 from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronized_start
-from tensorcomp.gradients.ddp.state_check import VERSION, check
-from tensorcomp.gradients.ddp.state_store import Saved
+from tensorcomp.gradients.ddp.shards import MEAN_OF
+from tensorcomp.gradients.ddp.state_store import SavedState
 from tensorcomp.gradients.monitoring.metrics import History
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
-_WAIT_FOR_NEWS = 1.0  # seconds after an error, which may be another rank's
+_PATIENCE = 1.0  # seconds after an error, which may be another rank's
 
 
 class GradientCompression:
-    """The compression of one model's gradients, as `compress_gradients` returns it.
+    """Compress one model's gradients, as `compress_gradients` returns it.
 
     Parameters
     ----------
     ddp_model : torch.nn.parallel.DistributedDataParallel
     compressor : Compressor
-    link : Link
+    comm : Communicator
         Of a group that nobody else uses.
     scaler, phases, observe, check_ranks, packet_loss
         As for `compress_gradients`.
@@ -50,7 +49,7 @@ class GradientCompression:
         self,
         ddp_model: DistributedDataParallel,
         compressor: Compressor,
-        link: Link,
+        comm: Communicator,
         *,
         scaler: torch.amp.GradScaler | None,
         phases: PhaseTracker,
@@ -59,32 +58,32 @@ class GradientCompression:
         packet_loss: PacketLoss | None,
     ) -> None:
         self._group = ddp_model.process_group
-        self._link = link
+        self._comm = comm
         self._scaler = scaler
         self._phases = phases
         self._parameters = parameters_of(ddp_model)
         plain = [one.plain_metrics() for one in self._parameters.values()]
-        self._recorder = Recorder(link, plain, observe)
+        self._recorder = Recorder(comm, plain, observe)
         self._autotuner: Autotuner | None = None
-        attendants: list[Any] = [RankCheck(link, check_ranks), self._recorder]
+        observers: list[Observer] = [RankCheck(comm, check_ranks), self._recorder]
         self._reducer = Reducer(
             compressor,
             self._parameters,
-            link,
+            comm,
             find_unused=ddp_model.find_unused_parameters,
             packet_loss=packet_loss,
         )
         adaptive = adaptive_in(compressor)
         if adaptive is not None:
             specs = [self._reducer.spec(one) for one in self._parameters.values()]
-            self._autotuner = Autotuner(adaptive, specs, link)
-            attendants.append(self._autotuner)
-        self._reducer.attendants = tuple(attendants)
+            self._autotuner = Autotuner(adaptive, specs, comm)
+            observers.append(self._autotuner)
+        self._reducer.observers = tuple(observers)
         self._engine = Engine(self._reducer.run)
-        self._engine.alarm = self._alarm = Alarm(
-            link.group, link.rank, lambda: self._engine.waiting, self._heard
+        self._engine.failures = self._failures = FailureBroadcast(
+            comm.group, comm.rank, lambda: self._engine.waiting, self._heard
         )
-        self._inline = link.device.type != "cpu"
+        self._inline = comm.device.type != "cpu"
         self._passing = False  # whether gradients are averaged as they are in this step
         self._closed = False
         settings = [
@@ -95,7 +94,7 @@ class GradientCompression:
             f"phases={phases}",
             f"packet_loss={packet_loss}",
         ]
-        check_alike(link, [*settings, *(one.line for one in self._parameters.values())])
+        check_alike(comm, [*settings, *(one.line for one in self._parameters.values())])
         self._started = refuse_unsynchronized_start(ddp_model)
 
     def __getstate__(self) -> Any:
@@ -141,7 +140,7 @@ class GradientCompression:
         return self.metrics.summary(width)
 
     def report(self, metric: float) -> str:
-        """Tell a validation metric, from which the phase of training is found; all ranks call it.
+        """Report a validation metric, from which the phase of training is found; all ranks call it.
 
         Parameters
         ----------
@@ -154,8 +153,8 @@ class GradientCompression:
             The phase, the same on all ranks.
         """
         self._check_idle()
-        told = self._link.broadcast_bytes(float(metric).hex().encode())
-        self._phases = self._phases.observe(float.fromhex(told.decode()))
+        rows = self._comm.all_gather_bytes(np.float64(metric).tobytes(), "metric")
+        self._phases = self._phases.observe(float(rows[0].view(np.float64)[0]))
         return self.phase
 
     def state_dict(self, mode: Literal["exact", "mean"] = "exact") -> dict[str, Any]:
@@ -178,23 +177,23 @@ class GradientCompression:
         self._check_idle()
         if mode not in ("exact", "mean"):
             raise GradientError(f'mode is "exact" or "mean"; got {mode!r}')
-        memory = self._reducer.memory
-        states, means = checkpoints.values_of(memory.by_name())
+        store, sizes = self._reducer.states, self._reducer.sizes
+        parameters, means = states.values_of(store.by_name())
         if mode == "mean":
-            checkpoints.averaged(states, means, self._reducer.sizes, self._link)
+            states.average(parameters, means, sizes, self._comm)
         return {
-            "version": VERSION,
+            "version": states.VERSION,
             "mode": mode,
-            "world": self._link.world,
-            "rank": self._link.rank if mode == "exact" else 0,
+            "world": self._comm.world,
+            "rank": self._comm.rank if mode == "exact" else 0,
             "step": self._reducer.steps,
             "compressor": self._reducer.compressor.text(),
             "phase": self._phases.phase,
             "metrics": list(self._phases.metrics),
             "choices": self.choices,
-            "units": [names for names in memory.groups if names[0] in self._reducer.sizes],
-            "states": checkpoints.as_tensors(states),
-            "means": checkpoints.as_tensors(means),
+            "units": [names for names in store.groups if names[0] in sizes],
+            "states": states.as_tensors(parameters),
+            "means": states.as_tensors(means),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
@@ -213,21 +212,22 @@ class GradientCompression:
             If the state is that of another rank, model or compressor.
         """
         self._check_idle()
-        check(state, self._link, list(self._reducer.sizes))
+        states.check(state, self._comm, list(self._reducer.sizes))
         if strict:
-            checkpoints.check_compressor(state, self.compressor)
+            states.check_compressor(state, self.compressor)
         phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
         info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
-        states = checkpoints.as_arrays(state["states"])
-        means = checkpoints.as_arrays(state["means"])
+        saved, means = states.as_arrays(state["states"]), states.as_arrays(state["means"])
         if state["mode"] == "mean":
-            means = checkpoints.own_parts(means, self._reducer.sizes, self._link)
-        loaded: dict[str, Any] = {}
+            means = states.own_shards(means, self._reducer.sizes, self._comm)
+        loaded: dict[str, Any] = {
+            MEAN_OF + name: SavedState(fields, strict=False) for name, fields in means.items()
+        }
         for one in self._parameters.values():
-            if one.name in states:
-                fresh = self._reducer.concrete(one, info).init(self._reducer.spec(one))
-                loaded[one.name] = Saved(states[one.name], strict).fit(fresh)
-        loaded |= {OWNED + name: Saved(values, strict=False) for name, values in means.items()}
+            if one.name in saved:
+                spec = self._reducer.spec(one)
+                fresh = self.compressor.at(info, spec).init(spec)
+                loaded[one.name] = SavedState(saved[one.name], strict).fit(fresh)
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
         if self._autotuner is not None:
@@ -238,7 +238,7 @@ class GradientCompression:
         if not self._closed:
             self._closed = True
             self._engine.close()
-            self._alarm.close()
+            self._failures.close()
 
     def __enter__(self) -> GradientCompression:
         return self
@@ -252,7 +252,7 @@ class GradientCompression:
         if error is None:
             self.close()
             return
-        failure = self._engine.failure or self._alarm.message(_WAIT_FOR_NEWS)
+        failure = self._engine.failure or self._failures.message(_PATIENCE)
         if failure is None:
             self._engine.fail(f"{type(error).__name__}: {error}")
         self.close()
@@ -295,7 +295,7 @@ class GradientCompression:
 
     def _average(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """Average a bucket as it is, beside the backward pass, as DistributedDataParallel does."""
-        buffer.mul_(1.0 / self._link.world)
+        buffer.mul_(1.0 / self._comm.world)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
 
         def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:
@@ -306,7 +306,7 @@ class GradientCompression:
         return future
 
     def _heard(self, message: str) -> None:
-        self._engine.fail(message, tell=False)
+        self._engine.fail(message, broadcast=False)
 
     def _check_idle(self) -> None:
         self._engine.raise_failure()

@@ -1,4 +1,4 @@
-"""The one thread that compresses, exchanges and averages the buckets of a model, in their order."""
+"""Run the reduction of buckets on one thread, in their order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 import torch
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.ddp.failure_broadcast import Alarm
+from tensorcomp.gradients.ddp.failure_broadcast import FailureBroadcast
 
 _PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
 
 
 @dataclass(eq=False)
 class Job:
-    """A bucket that waits for its mean.
+    """Hold a bucket that waits for its mean.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Job:
 
 
 class Engine:
-    """Runs jobs one after the other, so that all ranks issue their collectives in the same order.
+    """Run jobs one after the other, so that all ranks issue their collectives in the same order.
 
     What fails on one rank ends the futures of all of them, with its message.
 
@@ -57,7 +57,7 @@ class Engine:
         self._pending: set[Job] = set()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.alarm: Alarm | None = None
+        self.failures: FailureBroadcast | None = None
         self.failure: str | None = None
 
     @property
@@ -78,7 +78,7 @@ class Engine:
         self._jobs.put(job)
 
     def do_now(self, job: Job) -> None:
-        """Do a job on the caller's thread; what it raises is told to the other ranks."""
+        """Do a job on the caller's thread; what it raises is sent to the other ranks."""
         self.raise_failure()
         try:
             self._run(job)
@@ -97,21 +97,21 @@ class Engine:
         if self.failure is not None:
             raise GradientError(self.failure)
 
-    def fail(self, message: str, *, tell: bool = True) -> None:
+    def fail(self, message: str, *, broadcast: bool = True) -> None:
         """End all that is pending.
 
         Parameters
         ----------
         message : str
-        tell : bool
-            Whether the other ranks shall know.
+        broadcast : bool
+            Whether to tell the other ranks.
         """
         with self._lock:
             if self.failure is None:
                 self.failure = message
             pending, self._pending = self._pending, set()
-        if tell and self.alarm is not None:
-            self.alarm.post(message)
+        if broadcast and self.failures is not None:
+            self.failures.post(message)
         for job in pending:
             job.future.set_exception(GradientError(self.failure))  # type: ignore[arg-type]
 
@@ -142,5 +142,5 @@ class Engine:
         if isinstance(error, GradientError):
             return str(error)
         # a lost connection is what another rank's failure looks like from here
-        told = self.alarm.message(_PATIENCE) if self.alarm is not None else None
-        return told or f"{type(error).__name__}: {error}"
+        heard = self.failures.message(_PATIENCE) if self.failures is not None else None
+        return heard or f"{type(error).__name__}: {error}"

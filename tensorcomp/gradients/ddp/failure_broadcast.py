@@ -1,4 +1,4 @@
-"""One rank's failure told to all: through the process group's store, beside all collectives."""
+"""Broadcast one rank's failure to all, through the process group's store beside collectives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _POLL = 0.25  # seconds
 _STAY = 2.0  # seconds that a rank which failed waits for the others to hear why
 
 
-class Alarm:
-    """Tells the other ranks of a failure, and hears of theirs.
+class FailureBroadcast:
+    """Tell the other ranks of a failure, and hear of theirs.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Alarm:
     rank : int
         This rank in the group.
     waiting : callable
-        Tells whether this rank waits for others; the store is asked only then.
+        Returns whether this rank waits for others; the store is asked only then.
     heard : callable
         Called once, from a thread of its own, with the message of another rank's failure.
     """
@@ -47,7 +47,7 @@ class Alarm:
         self._posted = False
         self._answered = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tensorcomp alarm", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="tensorcomp failures", daemon=True)
         self._thread.start()
 
     def post(self, message: str) -> None:
@@ -68,12 +68,11 @@ class Alarm:
         deadline = time.monotonic() + wait
         while True:
             try:
-                posted = self._store.check([_KEY])
-                told = json.loads(self._store.get(_KEY)) if posted else None
-            except Exception:  # the store has gone with its host: nobody will tell any more
+                posted = json.loads(self._store.get(_KEY)) if self._store.check([_KEY]) else None
+            except Exception:  # the store has gone with its host: nobody will say any more
                 return None
-            if told is not None:
-                rank, text = told
+            if posted is not None:
+                rank, text = posted
                 if rank == self._rank:
                     return None
                 self._answer()
@@ -115,8 +114,8 @@ class Alarm:
 
 def _store(group: dist.ProcessGroup) -> Any:
     """Return the store of a group."""
-    from torch.distributed import distributed_c10d
-
     if hasattr(group, "get_group_store"):
         return group.get_group_store()
+    from torch.distributed import distributed_c10d  # torch 2.4 and 2.5
+
     return distributed_c10d._world.pg_map[group][1]

@@ -1,4 +1,4 @@
-"""What a rank sends of a bucket: a head that others can check, then payloads.
+"""Frame what a rank sends of a bucket: a head that others can check, then payloads.
 
 ::
 
@@ -14,26 +14,28 @@ texts that the payloads are of: ranks whose schemas differ cannot decode each ot
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp.communicator import Communicator, first_difference
+from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 
 MAGIC = b"tcgr"
 VERSION = 1
 NON_FINITE = 1
 FAILED = 2
 _HEAD = struct.Struct("<4sBBHQQI")
-_MOST_BYTES = (1 << 32) - 1
+_MAX_BYTES = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame that was received.
+    """Hold a frame that was received.
 
     Parameters
     ----------
@@ -54,15 +56,37 @@ class Frame:
     schema: int
     payloads: tuple[np.ndarray, ...]
 
-    @property
-    def finite(self) -> bool:
-        """Whether all values of the sender's gradient are finite."""
-        return not self.flags & NON_FINITE
 
+def fill(
+    works: Iterable[GroupWork],
+    outgoing: Sequence[list[bytes]],
+    encode: Callable[[GroupWork], None],
+    context: ReduceContext,
+) -> list[list[bytes]]:
+    """Encode groups, and return a frame for each receiver, in pieces.
 
-def schema_hash(lines: Iterable[str]) -> int:
-    """Return the hash of what payloads are of: a line each."""
-    return xxhash.xxh3_64_intdigest("\n".join(lines).encode())
+    Other ranks wait for the frames: what fails here is sent to them instead of payloads.
+
+    Parameters
+    ----------
+    works : iterable of GroupWork
+        Nothing is encoded where the context is not finite.
+    outgoing : sequence of list of bytes
+        The payloads for each receiver.
+    encode : callable
+        Adds the payloads of a group to `outgoing`.
+    context : ReduceContext
+    """
+    flags = 0 if context.finite else NON_FINITE
+    for work in works if context.finite else ():
+        try:
+            encode(work)
+        except Exception as error:
+            message = f"{work.group.spec.name}: {type(error).__name__}: {error}".encode()
+            flags, outgoing = FAILED, [[message] for _ in outgoing]
+            break
+    schema = context.layout.schema
+    return [[head(flags, context.step, schema, sent), *sent] for sent in outgoing]
 
 
 def head(flags: int, step: int, schema: int, payloads: Sequence[bytes]) -> bytes:
@@ -74,9 +98,9 @@ def head(flags: int, step: int, schema: int, payloads: Sequence[bytes]) -> bytes
         If a payload has 4 GiB or more.
     """
     lengths = [len(payload) for payload in payloads]
-    if max(lengths, default=0) > _MOST_BYTES:
+    if max(lengths, default=0) > _MAX_BYTES:
         raise GradientError(
-            f"a payload of {max(lengths)} bytes: a frame holds less than 4 GiB of each tensor; "
+            f"expected less than 4 GiB of each tensor, got a payload of {max(lengths)} bytes; "
             "use a smaller density"
         )
     return _HEAD.pack(MAGIC, VERSION, flags, 0, step, schema, len(lengths)) + struct.pack(
@@ -118,3 +142,33 @@ def read(data: np.ndarray, sender: int) -> Frame:
         payloads.append(data[start:end])
         start = end
     return Frame(sender, flags, step, schema, tuple(payloads))
+
+
+def read_all(
+    rows: Sequence[np.ndarray], comm: Communicator, context: ReduceContext
+) -> list[Frame] | None:
+    """Return the frames of all ranks; None if some rank has a value that is not finite.
+
+    Raises
+    ------
+    GradientError
+        On all ranks, if one has failed, is at another step, or compresses something else, naming
+        the ranks and what differs. All ranks must call this together.
+    """
+    received = [read(row, rank) for rank, row in enumerate(rows)]
+    for frame in received:
+        if frame.flags & FAILED:
+            message = frame.payloads[0].tobytes().decode(errors="replace")
+            raise GradientError(f"rank {frame.sender} could not compress: {message}")
+    if len({frame.schema for frame in received}) > 1:
+        lines = comm.all_gather_bytes(json.dumps(context.layout.lines).encode(), "schemas")
+        difference = first_difference([json.loads(line.tobytes()) for line in lines])
+        raise GradientError(
+            f"ranks compress different tensors in {context.key}: {difference}; build the model "
+            "and the compressor alike"
+        )
+    steps = {frame.step: frame.sender for frame in reversed(received)}
+    if len(steps) > 1:
+        where = ", ".join(f"rank {rank} is at step {step}" for step, rank in sorted(steps.items()))
+        raise GradientError(f"{where}; load the same checkpoint on all ranks")
+    return None if any(frame.flags & NON_FINITE for frame in received) else received

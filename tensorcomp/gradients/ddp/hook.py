@@ -1,19 +1,23 @@
-"""Compression of the gradients of a DistributedDataParallel model."""
+"""Register compression as the communication hook of a DistributedDataParallel model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.ddp.communicator import Link
+from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.compression import GradientCompression
-from tensorcomp.gradients.ddp.preparing import prepared
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
+from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+from tensorcomp.gradients.wrappers.momentum import for_workers
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
@@ -57,7 +61,7 @@ def compress_gradients(
     residual_dtype : str
         ``"bfloat16"`` for half the memory of residuals.
     phases : PhaseTracker, optional
-        Tells the phase of training from the metrics that are reported.
+        Finds the phase of training from the metrics that are reported.
     observe : int
         Measure errors and residuals every so many steps; 0 for never. It takes some passes over
         the gradients.
@@ -96,11 +100,11 @@ def compress_gradients(
     ready = prepared(compressor, feedback=feedback, residual_dtype=residual_dtype, world=world)
     check_training(ready, optimizer)
     seconds = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
-    link = Link(_private_group(ddp_model, seconds), _link_device(ddp_model))
+    comm = Communicator(_private_group(ddp_model, seconds), _device(ddp_model))
     compression = GradientCompression(
         ddp_model,
         ready,
-        link,
+        comm,
         scaler=scaler,
         phases=phases or PhaseTracker(),
         observe=observe,
@@ -115,6 +119,48 @@ def _hook(state, bucket):  # type: ignore[no-untyped-def]  # torch takes no anno
     return state.reduce(bucket)
 
 
+def prepared(
+    compressor: Compressor | str,
+    *,
+    feedback: bool | Literal["auto"],
+    residual_dtype: Literal["float32", "bfloat16"],
+    world: int,
+) -> Compressor:
+    """Return the compressor to be used; see `compress_gradients` for the arguments.
+
+    Momentum corrections get the number of ranks as their `workers`.
+
+    Raises
+    ------
+    GradientError
+        If the text is not understood, or something else than a compressor is given.
+    """
+    if isinstance(compressor, str):
+        compressor = parse_compressor(compressor, feedback=feedback)
+    elif not isinstance(compressor, Compressor):
+        raise GradientError(
+            f'expected a compressor or its text, such as "topk(0.01)", got {compressor!r}'
+        )
+    if residual_dtype not in ("float32", "bfloat16"):
+        raise GradientError(
+            f'expected residual_dtype "float32" or "bfloat16", got {residual_dtype!r}'
+        )
+    if residual_dtype != "float32":
+        compressor = _with_residuals(compressor, residual_dtype)
+    return for_workers(compressor, world)
+
+
+def _with_residuals(compressor: Any, dtype: str) -> Compressor:
+    """Return a compressor whose error feedback is of a dtype unless it asks for another one."""
+    changes: dict[str, Any] = {}
+    if isinstance(getattr(compressor, "inner", None), Compressor):
+        changes["inner"] = _with_residuals(compressor.inner, dtype)
+    if isinstance(compressor, ErrorFeedback) and compressor.dtype == "float32":
+        changes["dtype"] = dtype
+    changed: Compressor = replace(compressor, **changes) if changes else compressor
+    return changed
+
+
 def _private_group(model: DistributedDataParallel, timeout: timedelta | None) -> dist.ProcessGroup:
     ranks = dist.get_process_group_ranks(model.process_group)
     group: dist.ProcessGroup = dist.new_group(
@@ -126,7 +172,7 @@ def _private_group(model: DistributedDataParallel, timeout: timedelta | None) ->
     return group
 
 
-def _link_device(model: DistributedDataParallel) -> torch.device:
+def _device(model: DistributedDataParallel) -> torch.device:
     if dist.get_backend(model.process_group) == "nccl":
         device: torch.device = next(model.module.parameters()).device
         return device

@@ -1,20 +1,33 @@
-"""Who looks on while buckets are reduced: metrics, checks of ranks, measurements."""
+"""Observe the reduction of buckets: metrics of every step, and whether all ranks are equal."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import xxhash
 
+from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import StepInfo
-from tensorcomp.gradients.ddp.coding_groups import Layout, UnitWork
+from tensorcomp.gradients.ddp.buckets import as_bytes
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.reduce_context import GroupWork
+from tensorcomp.gradients.monitoring.metrics import (
+    History,
+    StepMetrics,
+    TensorMetrics,
+    tensor_metrics,
+)
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 
 
 @dataclass
 class Step:
-    """A step of training that is under way.
+    """Hold a step of training that is under way.
 
     Parameters
     ----------
@@ -23,27 +36,24 @@ class Step:
         What gradients are multiplied by on their way here (`torch.amp.GradScaler`).
     flagged : bool
         Whether some rank had a value that is not finite.
-    works : list of UnitWork
+    works : list of GroupWork
         What was done so far; none where gradients are sent as they are.
     sent : set of str
         The parameters whose gradients were sent as a whole, or compressed; known at the end.
-    buckets : int
-        Buckets so far.
     watched : bool
-        Whether some attendant has to see the gradients.
+        Whether some observer has to see the gradients.
     """
 
     info: StepInfo = field(default_factory=StepInfo)
     scale: float = 1.0
     flagged: bool = False
-    works: list[UnitWork] = field(default_factory=list)
+    works: list[GroupWork] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
-    buckets: int = 0
     watched: bool = False
 
 
-class Attendant:
-    """Looks on; what it does between ranks, it does on all of them alike."""
+class Observer:
+    """Observe steps; what it does between ranks, it does on all of them alike."""
 
     def wants(self, step: Step) -> bool:
         """Return whether it has to see the gradients of a step that begins."""
@@ -52,11 +62,11 @@ class Attendant:
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
         """See a bucket's gradients (n,), before they are compressed.
 
-        If some attendant wants to, and in any case where a value here is not finite.
+        If some observer wants to, and in any case where a value here is not finite.
         """
 
     def reduced(
-        self, step: Step, layout: Layout, works: Sequence[UnitWork], buffer: torch.Tensor
+        self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
     ) -> None:
         """See a bucket that is done.
 
@@ -64,7 +74,7 @@ class Attendant:
         ----------
         step : Step
         layout : Layout
-        works : sequence of UnitWork
+        works : sequence of GroupWork
             None where some rank had a value that is not finite.
         buffer : torch.Tensor
             (n,) the means, as the model gets them.
@@ -75,3 +85,155 @@ class Attendant:
 
     def passed(self, step: Step) -> None:
         """See the begin of a step whose gradients are averaged as they are, without any work."""
+
+
+class RankCheck(Observer):
+    """Compare a hash of every bucket's means over the ranks.
+
+    Parameters
+    ----------
+    comm : Communicator
+    every : int
+        Steps from one comparison to the next; 0 for none.
+    """
+
+    def __init__(self, comm: Communicator, every: int) -> None:
+        self._comm = comm
+        self._every = every
+        self._hashes: list[int] = []
+        self._first: list[str] = []
+        self._due = False
+
+    def wants(self, step: Step) -> bool:
+        """Return whether hashes are compared after this step."""
+        self._hashes, self._first = [], []
+        self._due = self._every > 0 and step.info.step % self._every == 0
+        return self._due
+
+    def reduced(
+        self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
+    ) -> None:
+        """Hash a bucket."""
+        if self._due:
+            self._hashes.append(xxhash.xxh3_64_intdigest(as_bytes(buffer)))
+            self._first.append(layout.groups[0].slices[0].name if layout.groups else "")
+
+    def ended(self, step: Step) -> None:
+        """Compare.
+
+        Raises
+        ------
+        GradientError
+            On all ranks, if gradients differ, naming the ranks and the bucket.
+        """
+        if not self._due:
+            return
+        own = struct.pack(f"<{len(self._hashes)}Q", *self._hashes)
+        rows = [row.view(np.uint64) for row in self._comm.all_gather_bytes(own, "hashes")]
+        for rank, row in enumerate(rows):
+            if not np.array_equal(row, rows[0]):
+                least = min(row.size, rows[0].size)
+                place = int(np.argmax(row[:least] != rows[0][:least])) if least else 0
+                raise GradientError(
+                    f"after step {step.info.step}, rank {rank} has other gradients than rank 0 in "
+                    f"the bucket that begins with {self._first[place]}; use the same versions of "
+                    "NumPy and tensorcomp on all ranks"
+                )
+
+
+class Recorder(Observer):
+    """Record bytes and times of every step, and errors of some.
+
+    Parameters
+    ----------
+    comm : Communicator
+    plain : sequence of TensorMetrics
+        Those of all gradients when they are sent as they are.
+    observe : int
+        Steps from one whose errors are measured to the next; 0 for none. Where gradients are
+        compressed on their device, they are not measured.
+    """
+
+    def __init__(self, comm: Communicator, plain: Sequence[TensorMetrics], observe: int) -> None:
+        self.history = History()
+        self._comm = comm
+        self._plain = tuple(plain)
+        self._observe = observe
+        self._observing = False
+        self._gradients: list[np.ndarray] = []
+        self._tensors: list[TensorMetrics] = []
+
+    def wants(self, step: Step) -> bool:
+        """Return whether errors are measured in this step."""
+        self._tensors, self._gradients = [], []
+        self._observing = self._observe > 0 and step.info.step % self._observe == 0
+        return self._observing
+
+    def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
+        """Keep the gradients, which are overwritten."""
+        self._gradients = [
+            np.concatenate([values[one.start : one.stop] for one in group.slices])
+            for group in layout.groups
+        ]
+
+    def reduced(
+        self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
+    ) -> None:
+        """Record what each group took; where a value was not finite, nothing was sent."""
+        gradients, self._gradients = self._gradients, []
+        if not works:
+            for index, group in enumerate(layout.groups):
+                count = int((~np.isfinite(gradients[index])).sum()) if gradients else 0
+                self._tensors.append(_unsent(group, count))
+        for index, work in enumerate(works):
+            observed = self._observing and work.group.native is None
+            gradient = gradients[index] if observed else None
+            self._tensors.append(
+                tensor_metrics(
+                    work.group.spec,
+                    work.group.label,
+                    work.payload_bytes,
+                    _decoded(work, gradient),
+                    gradient=gradient,
+                    state=(work.new_state or work.state) if observed else None,
+                    encode_seconds=work.encode_seconds,
+                    decode_seconds=work.decode_seconds,
+                )
+            )
+
+    def ended(self, step: Step) -> None:
+        """Add the step to the history."""
+        exchanges = self._comm.take_exchanges()
+        self.history.add(
+            StepMetrics(
+                step.info.step,
+                tuple(self._tensors),
+                framed_bytes=sum(one.nbytes for one in exchanges),
+                wire_bytes=round(sum(one.bytes_sent for one in exchanges)),
+                encode_seconds=sum(tensor.encode_seconds for tensor in self._tensors),
+                communicate_seconds=sum(one.seconds for one in exchanges),
+                decode_seconds=sum(tensor.decode_seconds for tensor in self._tensors),
+                skipped=step.flagged,
+            )
+        )
+        self._tensors = []
+
+    def passed(self, step: Step) -> None:
+        """Add a step of which only the bytes are known."""
+        raw = sum(tensor.raw_bytes for tensor in self._plain)
+        wire = round(2 * (self._comm.world - 1) / self._comm.world * raw)
+        self.history.add(StepMetrics(step.info.step, self._plain, raw, wire))
+
+
+def _decoded(work: GroupWork, gradient: np.ndarray | None) -> DecodedGradient:
+    """Return what was sent, also where its memory holds the mean by now."""
+    decoded = work.decoded or EmptyGradient()
+    if gradient is None or not isinstance(decoded, DenseGradient):
+        return decoded
+    return DenseGradient(gradient) if np.may_share_memory(decoded.values, work.mean) else decoded
+
+
+def _unsent(group: CodingGroup, nonfinite: int) -> TensorMetrics:
+    """Return the metrics of a group of which nothing was sent."""
+    spec = group.spec
+    return TensorMetrics(spec.name, spec.size, group.label, spec.nbytes, 0, 0, nonfinite=nonfinite)

@@ -1,4 +1,4 @@
-"""The parameters of a model whose gradients are compressed."""
+"""Describe the parameters of a model whose gradients are compressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorcomp.gradients.wrappers.per_role import gradient_roles
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the model.
+    """Describe a parameter of the model.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""The mean that owners make: each rank reduces a part of every gradient, and sends it to all.
+"""Average shards: each rank reduces its shard of every gradient, and sends the mean to all.
 
-Quantized all-reduce and sparse reduce are the same steps: every rank compresses the part of each
-owner and sends it there (one all-to-all), the owner averages what it decodes, compresses the mean,
-and all ranks receive the means of all owners (one all-gather). Every rank decodes the same bytes.
+Quantized all-reduce and sparse reduce are the same steps: every rank compresses each shard and
+sends it to its owner (one all-to-all), the owner averages what it decodes, compresses the mean, and
+all ranks receive the means of all shards (one all-gather). Every rank decodes the same bytes.
 
 References
 ----------
@@ -19,32 +19,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, leaf_of, map_leaf
+from tensorcomp.gradients.base import Compressor, Payload, State, leaf_of, map_leaf
 from tensorcomp.gradients.ddp import frames
-from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
-from tensorcomp.gradients.ddp.communicator import Link
-from tensorcomp.gradients.ddp.gathering import check
-from tensorcomp.gradients.ddp.partition import Part, ShardedGradient
-from tensorcomp.gradients.ddp.shard_means import part_of, parts_of
+from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
+from tensorcomp.gradients.ddp.shards import Shard, ShardedGradient, shards_of
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.payload.states import join, split
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
 
-def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
-    """Compress units for their owners, and average what the owners' means decode to.
+def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+    """Compress groups for the owners of their shards, and decode the owners' means.
 
     A rank sends 2 (W − 1) / W times the bytes of its payload at most, whatever W is, and 8 · W
-    bytes of lengths. With a loss simulator, chunks of what ranks send to owners are lost.
+    bytes of lengths. With packet loss, chunks of what ranks send to owners are lost.
 
     Parameters
     ----------
-    works : sequence of UnitWork
-        The same units in the same order on all ranks.
-    link : Link
-    context : Context
-        In its memory each owner keeps the state of the means that it compresses, under the names
-        of parameters with `parts.OWNED` before them.
+    works : sequence of GroupWork
+        The same groups in the same order on all ranks.
+    comm : Communicator
+    context : ReduceContext
+        Its states are also those of the means that this rank compresses (`shards.MEAN_OF`).
 
     Returns
     -------
@@ -57,219 +54,153 @@ def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
     GradientError
         On all ranks, if a rank failed to compress, or compresses something else.
     """
-    cuts = [parts_of(work.unit, link.world, context) for work in works]
-    own: list[Payload] = []
-    outgoing = _to_owners(works, cuts, own, link, context)
-    rows = link.all_to_all_bytes(outgoing)
-    received = [frames.read(row, rank) for rank, row in enumerate(rows)]
-    check(received, link, context)
-    if not all(frame.finite for frame in received):
-        return True
+    own: list[Payload] = []  # of this rank's shards, which need not be sent
+    outgoing: list[list[bytes]] = [[] for _ in range(comm.world)]
     means: list[Payload] = []
-    answer = _to_all(works, cuts, own, received, means, link, context)
-    rows = link.all_gather_bytes(answer, f"{context.key} means")
-    answers = [frames.read(row, rank) for rank, row in enumerate(rows)]
-    check(answers, link, context)
-    _from_owners(works, cuts, answers, means, link.rank)
+    answer: list[bytes] = []
+
+    def scatter(work: GroupWork) -> None:
+        shards = shards_of(work.group, comm.world, context.sizes)
+        for shard, payload in zip(shards, _compress(work, shards, comm.rank, context), strict=True):
+            if shard.owner == comm.rank:
+                own.append(payload)
+            else:
+                outgoing[shard.owner].append(payload.data)
+
+    def average(work: GroupWork) -> None:
+        for shard in shards_of(work.group, comm.world, context.sizes):
+            if shard.owner == comm.rank:
+                at = len(means)
+                arrived = [
+                    own[at]
+                    if frame.sender == comm.rank
+                    else Payload(frame.payloads[at].tobytes(), shard.spec)
+                    for frame in received or ()
+                ]
+                means.append(_mean(work, shard, arrived, context))
+                answer.append(means[-1].data)
+
+    sent = frames.fill(works, outgoing, scatter, context)
+    rows = comm.all_to_all_bytes([b"".join(frame) for frame in sent])
+    received = frames.read_all(rows, comm, context)
+    if received is None:
+        return True
+    (frame,) = frames.fill(works, [answer], average, context)
+    rows = comm.all_gather_bytes(frame, f"{context.key} means")
+    answers = frames.read_all(rows, comm, context) or []
+    taken = [0] * comm.world
+    for work in works:
+        started = time.perf_counter()
+        found = []
+        for shard in shards_of(work.group, comm.world, context.sizes):
+            index = taken[shard.owner]
+            taken[shard.owner] += 1
+            if shard.owner == comm.rank:
+                found.append((shard, means[index].decoded or EmptyGradient()))
+                continue
+            data = answers[shard.owner].payloads[index].tobytes()
+            if data:
+                payload = Payload(data, shard.mean.spec)
+                found.append((shard, shard.mean.compressor.receive(payload)))
+        work.mean[:] = 0
+        ShardedGradient(tuple(found)).add_to(work.mean, 1.0)
+        work.decode_seconds += time.perf_counter() - started
     return False
 
 
 @dataclass(frozen=True)
-class _InParts(Payload):
-    """The payload of a unit, one for each part."""
+class _ShardedPayload(Payload):
+    """Hold the payload of a group, one for each shard; `data` is empty."""
 
-    parts: tuple[Payload, ...] = ()
+    shards: tuple[Payload, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Cut(Compressor):
-    """The leaf of a compressor, applied to each part on its own.
-
-    What is wrapped around it, residuals say, knows nothing of parts.
-    """
+class _ShardedLeaf(Compressor):
+    """Apply the leaf of a compressor to each shard; what is wrapped around knows nothing of it."""
 
     leaf: Compressor
-    parts: tuple[Part, ...]
-    arrived: Callable[[Part, DecodedGradient], DecodedGradient]
+    shards: tuple[Shard, ...]
+    arrived: Callable[[Shard, DecodedGradient], DecodedGradient]
 
     def text(self) -> str:
         return self.leaf.text()
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
-        specs = [part.spec for part in self.parts]
+        specs = [shard.spec for shard in self.shards]
         states = split(state, [spec.size for spec in specs], specs)
-        payloads, left = [], []
-        for part, own in zip(self.parts, states, strict=True):
-            payload, after = self.leaf.step(part.take(gradient.reshape(-1)), own)
+        payloads, found, after = [], [], []
+        for shard, own in zip(self.shards, states, strict=True):
+            payload, left = self.leaf.step(shard.take(gradient.reshape(-1)), own)
             payloads.append(payload)
-            left.append(after)
-        pairs = zip(self.parts, payloads, strict=True)
-        sent = ShardedGradient(tuple((part, self.arrived(part, _sent(one))) for part, one in pairs))
-        data = b""  # what is sent is in the parts
-        return _InParts(data, state.spec, sent, tuple(payloads)), join(left, state.spec)
+            found.append((shard, self.arrived(shard, payload.decoded or EmptyGradient())))
+            after.append(left)
+        decoded = ShardedGradient(tuple(found))
+        return _ShardedPayload(b"", state.spec, decoded, tuple(payloads)), join(after, state.spec)
 
     def receive(self, payload: Payload) -> DecodedGradient:
         return self.leaf.receive(payload)
 
 
-def _to_owners(
-    works: Sequence[UnitWork],
-    cuts: Sequence[tuple[Part, ...]],
-    own: list[Payload],
-    link: Link,
-    context: Context,
-) -> list[bytes]:
-    """Return a frame for each owner; add the payloads that this rank owns itself to `own`."""
-    step, schema = context.step, context.layout.schema
-    if not context.finite:
-        return [frames.head(frames.NON_FINITE, step, schema, [])] * link.world
-    outgoing: list[list[bytes]] = [[] for _ in range(link.world)]
-    for work, parts in zip(works, cuts, strict=True):
-        try:
-            payloads = _compress(work, parts, link.rank, context)
-        except Exception as error:  # the other ranks wait for this frame
-            message = _message(work, error)
-            head = frames.head(frames.FAILED, step, schema, [message])
-            return [head + message] * link.world
-        for part, payload in zip(parts, payloads, strict=True):
-            if part.owner == link.rank:
-                own.append(payload)
-            else:
-                outgoing[part.owner].append(payload.data)
-    return [b"".join([frames.head(0, step, schema, sent), *sent]) for sent in outgoing]
-
-
 def _compress(
-    work: UnitWork, parts: tuple[Part, ...], rank: int, context: Context
+    work: GroupWork, shards: tuple[Shard, ...], rank: int, context: ReduceContext
 ) -> Sequence[Payload]:
-    if work.silent or not parts:
-        work.sent = EmptyGradient()
-        return [Payload(b"", part.spec, EmptyGradient()) for part in parts]
-    loss = context.loss
+    """Return the payload of each shard of a group."""
+    if work.silent or not shards:
+        work.decoded = EmptyGradient()
+        return [Payload(b"", shard.spec, EmptyGradient()) for shard in shards]
+    loss = context.packet_loss
 
-    def arrived(part: Part, sent: DecodedGradient) -> DecodedGradient:
-        """Return what the sender is told of."""
-        if loss is None or not loss.acknowledged or part.owner == rank:
-            return sent
+    def arrived(shard: Shard, decoded: DecodedGradient) -> DecodedGradient:
+        """Return what the sender knows to have arrived."""
+        if loss is None or not loss.acknowledged or shard.owner == rank:
+            return decoded
+        name = shard.mean.spec.name
         lost = loss.lost(
-            part.spec.size,
-            name=part.owned.spec.name,
-            step=context.step,
-            sender=rank,
-            phase=context.phase,
+            shard.spec.size, name=name, step=context.step, sender=rank, phase=context.phase
         )
-        return divide(sent, lost, loss.chunk)[0]
+        return divide(decoded, lost, loss.chunk)[0]
 
     started = time.perf_counter()
-    compressor = map_leaf(work.unit.compressor, lambda leaf: _Cut(leaf, parts, arrived))
+    compressor = map_leaf(work.group.compressor, lambda leaf: _ShardedLeaf(leaf, shards, arrived))
     payload, work.new_state = compressor.step(work.gradient, work.state)
     work.encode_seconds += time.perf_counter() - started
-    assert isinstance(payload, _InParts)
-    work.sent = payload.decoded
-    work.payload_bytes = sum(len(one.data) for one in payload.parts)
-    return payload.parts
-
-
-def _to_all(
-    works: Sequence[UnitWork],
-    cuts: Sequence[tuple[Part, ...]],
-    own: Sequence[Payload],
-    received: Sequence[frames.Frame],
-    means: list[Payload],
-    link: Link,
-    context: Context,
-) -> list[bytes]:
-    """Return the frame of the means that this rank owns, and add their payloads to `means`."""
-    step, schema = context.step, context.layout.schema
-    for work, parts in zip(works, cuts, strict=True):
-        part = part_of(parts, link.rank)
-        if part is None:
-            continue
-        at = len(means)
-        try:
-            payloads = [
-                own[at] if frame.sender == link.rank else _payload(frame.payloads[at], part.spec)
-                for frame in received
-            ]
-            means.append(_mean(work, part, payloads, link.rank, context))
-        except Exception as error:  # the other ranks wait for this frame
-            message = _message(work, error)
-            return [frames.head(frames.FAILED, step, schema, [message]), message]
-    data = [payload.data for payload in means]
-    return [frames.head(0, step, schema, data), *data]
+    assert isinstance(payload, _ShardedPayload)
+    work.decoded = payload.decoded
+    work.payload_bytes = sum(len(one.data) for one in payload.shards)
+    return payload.shards
 
 
 def _mean(
-    work: UnitWork, part: Part, payloads: Sequence[Payload], rank: int, context: Context
+    work: GroupWork, shard: Shard, payloads: Sequence[Payload], context: ReduceContext
 ) -> Payload:
-    """Return the payload of a part's mean."""
+    """Return the payload of the mean of all ranks' payloads of a shard that is this rank's."""
+    group = shard.mean
     if not any(payload.data for payload in payloads):
-        return Payload(b"", part.owned.spec, EmptyGradient())
+        return Payload(b"", group.spec, EmptyGradient())
     started = time.perf_counter()
-    leaf = leaf_of(work.unit.compressor)
-    sent = [
-        payload.decoded
-        if payload.decoded is not None
-        else (leaf.receive(payload) if payload.data else EmptyGradient())
-        for payload in payloads
+    leaf = leaf_of(work.group.compressor)
+    decoded = [
+        one.decoded or (leaf.receive(one) if one.data else EmptyGradient()) for one in payloads
     ]
-    size, dtype = part.spec.size, part.spec.dtype
-    if context.loss is None:
+    size, dtype = shard.spec.size, shard.spec.dtype
+    if context.packet_loss is None:
         mean = np.zeros(size, dtype)
-        for one in sent:
-            one.add_to(mean, 1.0 / len(sent))
+        for one in decoded:
+            one.add_to(mean, 1.0 / len(decoded))
     else:
-        mean, _ = context.loss.mean(
-            sent,
+        mean, _ = context.packet_loss.mean(
+            decoded,
             size,
-            name=part.owned.spec.name,
+            name=group.spec.name,
             step=context.step,
             phase=context.phase,
-            owner=rank,
+            owner=shard.owner,
             dtype=dtype,
         )
-    decoded = time.perf_counter()
-    state = context.kept.state(part.owned)
-    payload, after = part.owned.compressor.step(mean, state)
-    context.kept.stage(part.owned, after)
-    work.decode_seconds += decoded - started
-    work.encode_seconds += time.perf_counter() - decoded
+    averaged = time.perf_counter()
+    payload, after = group.compressor.step(mean, context.states.state(group))
+    context.states.stage(group, after)
+    work.decode_seconds += averaged - started
+    work.encode_seconds += time.perf_counter() - averaged
     return payload
-
-
-def _from_owners(
-    works: Sequence[UnitWork],
-    cuts: Sequence[tuple[Part, ...]],
-    answers: Sequence[frames.Frame],
-    means: Sequence[Payload],
-    rank: int,
-) -> None:
-    """Put the means of all owners into the units."""
-    taken = [0] * len(answers)
-    for work, parts in zip(works, cuts, strict=True):
-        started = time.perf_counter()
-        found = []
-        for part in parts:
-            index = taken[part.owner]
-            taken[part.owner] += 1
-            if part.owner == rank:
-                found.append((part, _sent(means[index])))
-                continue
-            payload = _payload(answers[part.owner].payloads[index], part.owned.spec)
-            if payload.data:
-                found.append((part, part.owned.compressor.receive(payload)))
-        work.mean[:] = 0
-        ShardedGradient(tuple(found)).add_to(work.mean, 1.0)
-        work.decode_seconds += time.perf_counter() - started
-
-
-def _payload(data: np.ndarray, spec: GradientSpec) -> Payload:
-    return Payload(data.tobytes(), spec)
-
-
-def _sent(payload: Payload) -> DecodedGradient:
-    return payload.decoded or EmptyGradient()
-
-
-def _message(work: UnitWork, error: Exception) -> bytes:
-    return f"{work.unit.spec.name}: {type(error).__name__}: {error}".encode()

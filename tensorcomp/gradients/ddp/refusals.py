@@ -1,4 +1,4 @@
-"""What cannot work, found before it goes wrong, and said in a sentence."""
+"""Refuse models, buckets and optimizers that cannot work with compression."""
 
 from __future__ import annotations
 

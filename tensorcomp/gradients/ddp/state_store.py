@@ -1,4 +1,4 @@
-"""The states of all parameters on this rank: kept by name, changed only by whole steps."""
+"""Keep the states of all parameters on this rank: by name, changed only by whole steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State
-from tensorcomp.gradients.ddp.coding_groups import Unit
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup
 from tensorcomp.gradients.payload.arrays import move, move_to_host
 from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
 
 
 @dataclass(frozen=True)
-class Saved:
-    """What a state held when it was saved.
+class SavedState:
+    """Hold what a state held when it was saved.
 
     Parameters
     ----------
@@ -49,123 +49,105 @@ class Saved:
         return unflatten(fresh, wanted)
 
 
-class Memory:
-    """States between steps.
+class StateStore:
+    """Keep states between steps.
 
     What a step changes is staged; `commit` makes it count, `drop` forgets it, so that a step which
-    was not made leaves every state as it was, bit for bit. States of units follow their parameters'
-    names where units change.
+    was not made leaves every state as it was, bit for bit. States of groups follow their
+    parameters' names where groups change.
     """
 
     def __init__(self) -> None:
-        self._units: dict[tuple[str, ...], tuple[Unit, State]] = {}
-        self._holders: dict[str, tuple[str, ...]] = {}  # for each parameter, the key of its unit
-        self._loose: dict[str, State | Saved] = {}  # of parameters that are in no unit now
+        self._groups: dict[tuple[str, ...], tuple[CodingGroup, State]] = {}
+        self._holders: dict[str, tuple[str, ...]] = {}  # for each parameter, the key of its group
+        self._loose: dict[str, State | SavedState] = {}  # of parameters that are in no group now
         self._staged: dict[tuple[str, ...], State | None] = {}
 
-    def state(self, unit: Unit) -> State:
-        """Return the state of a unit, made from those of its parameters where units changed."""
-        held = self._units.get(unit.key)
-        if held is not None and held[0] is unit:
+    def state(self, group: CodingGroup) -> State:
+        """Return the state of a group, made from those of its parameters where groups changed."""
+        held = self._groups.get(group.key)
+        if held is not None and held[0] is group:
             return held[1]
-        names = set(unit.key)
-        for name in unit.key:
+        for name in group.key:
             if name in self._holders:
                 self._loosen(self._holders[name])
-        if names.isdisjoint(self._loose):
-            state = unit.codec.init(unit.spec)
+        if self._loose.keys().isdisjoint(group.key):
+            state = group.codec.init(group.spec)
         else:
-            parts = [self._part(unit.compressor, spec) for spec in unit.piece_specs]
-            state = parts[0] if len(parts) == 1 else join(parts, unit.spec)
-            state = _moved(unit, state)
-        self._hold(unit, state)
+            parts = [self._part(group.compressor, spec) for spec in group.slice_specs]
+            state = parts[0] if len(parts) == 1 else join(parts, group.spec)
+            if group.native is not None:
+                device: Any = group.native
+                state = move(state, device.device)
+        self._groups[group.key] = (group, state)
+        self._holders |= dict.fromkeys(group.key, group.key)
         return state
 
     def holds(self, name: str) -> bool:
         """Return whether there is a state of that name."""
         return name in self._holders or name in self._loose
 
-    def stage(self, unit: Unit, state: State | None) -> None:
-        """Take the next state of a unit, or None to forget it; it counts once the step is done."""
-        self._staged[unit.key] = state
+    def stage(self, group: CodingGroup, state: State | None) -> None:
+        """Take the next state of a group, or None to forget it; it counts once the step is done."""
+        self._staged[group.key] = state
 
     @property
     def used(self) -> bool:
-        """Whether any parameter has a state."""
-        return bool(self._units or self._loose)
-
-    def clear(self) -> None:
-        """Forget the states of all parameters."""
-        self._units.clear()
-        self._holders.clear()
-        self._loose.clear()
+        """Return whether any parameter has a state."""
+        return bool(self._groups or self._loose)
 
     @property
     def groups(self) -> list[list[str]]:
-        """The parameters of every unit."""
-        return [list(key) for key in self._units]
+        """Return the parameters of every group."""
+        return [list(key) for key in self._groups]
 
     def commit(self) -> None:
         """Make what was staged count."""
         for key, state in self._staged.items():
-            unit, _ = self._units.pop(key)
+            group, _ = self._groups.pop(key)
             if state is None:
                 for name in key:
                     del self._holders[name]
             else:
-                self._units[key] = (unit, state)
+                self._groups[key] = (group, state)
         self.drop()
 
     def drop(self) -> None:
         """Forget what was staged."""
         self._staged.clear()
 
-    def by_name(self) -> dict[str, State | Saved]:
+    def by_name(self) -> dict[str, State | SavedState]:
         """Return the state of every parameter; arrays may be those in use."""
         found = dict(self._loose)
-        for unit, state in self._units.values():
-            parts = _split(unit, state)
-            found.update(zip(unit.key, parts, strict=True))
+        for group, state in self._groups.values():
+            found.update(zip(group.key, _split(group, state), strict=True))
         return found
 
-    def replace(self, states: Mapping[str, State | Saved]) -> None:
+    def replace(self, states: Mapping[str, State | SavedState]) -> None:
         """Put other states, by parameter, in the place of all that are there."""
-        self.drop()
-        self.clear()
+        self._staged.clear()
+        self._groups.clear()
+        self._holders.clear()
         self._loose = dict(states)
 
     def _part(self, compressor: Compressor, spec: GradientSpec) -> State:
         state = self._loose.pop(spec.name, None)
-        if isinstance(state, Saved):
+        if isinstance(state, SavedState):
             return state.fit(compressor.init(spec))
         return compressor.init(spec) if state is None else carry(compressor, state, spec)
 
-    def _hold(self, unit: Unit, state: State) -> None:
-        self._units[unit.key] = (unit, state)
-        for name in unit.key:
-            self._holders[name] = unit.key
-
     def _loosen(self, key: tuple[str, ...]) -> None:
-        unit, state = self._units.pop(key)
-        parts = _split(unit, state)
-        for name, part in zip(key, parts, strict=True):
+        """Divide the state of a group into those of its parameters."""
+        group, state = self._groups.pop(key)
+        for name, part in zip(key, _split(group, state), strict=True):
             self._loose[name] = part
             del self._holders[name]
 
 
-def _moved(unit: Unit, state: State) -> State:
-    """Return a state of arrays as a unit needs it, on its device."""
-    if unit.native is None:
-        return state
-    device: Any = unit.native
-    return move(state, device.device)
-
-
-def _split(unit: Unit, state: State) -> list[State]:
-    """Return the states of a unit's parameters, of arrays."""
-    if unit.native is not None:
+def _split(group: CodingGroup, state: State) -> list[State]:
+    """Return the states of a group's parameters, of arrays."""
+    if group.native is not None:
         state = move_to_host(state)
-    if len(unit.pieces) == 1:
+    if len(group.slices) == 1:
         return [state]
-    sizes = [piece.stop - piece.start for piece in unit.pieces]
-    return split(state, sizes, unit.piece_specs)
+    return split(state, [one.size for one in group.slices], group.slice_specs)

@@ -1,29 +1,33 @@
-"""The mean of arrays that are summed on the way: all units of a bucket in lockstep."""
+"""Average arrays that are summed on the way: all groups of a bucket in lockstep."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 
 from tensorcomp.gradients.base import Phases, State, leaf_of
-from tensorcomp.gradients.ddp.coding_groups import Context, UnitWork
-from tensorcomp.gradients.ddp.communicator import Link
-from tensorcomp.gradients.ddp.lockstep import in_lockstep
+from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
+Average: TypeAlias = Callable[[np.ndarray], np.ndarray]
+Ended: TypeAlias = "tuple[np.ndarray, DecodedGradient, State]"
 
-def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
-    """Run the phases of all units together, one all-reduce for each phase.
+
+def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+    """Run the phases of all groups together, one all-reduce for each phase.
 
     Parameters
     ----------
-    works : sequence of UnitWork
-        The same units in the same order on all ranks.
-    link : Link
-    context : Context
+    works : sequence of GroupWork
+        The same groups in the same order on all ranks.
+    comm : Communicator
+    context : ReduceContext
 
     Returns
     -------
@@ -31,30 +35,104 @@ def reduce(works: Sequence[UnitWork], link: Link, context: Context) -> bool:
         Whether some rank's gradient has a value that is not finite; means and states are untouched
         then.
     """
-    phases = [_counted(_phases(work, finite=context.finite), work) for work in works]
-    ended = in_lockstep(phases, link.all_reduce_mean, nonfinite=not context.finite)
+    phases = [_timed(_phases(work, finite=context.finite), work) for work in works]
+    ended = in_lockstep(phases, comm.all_reduce_mean, nonfinite=not context.finite)
     if ended is None:
         return True
-    for work, (mean, sent, state) in zip(works, ended, strict=True):
+    for work, (mean, decoded, state) in zip(works, ended, strict=True):
         work.mean[:] = mean.reshape(-1)
-        if work.silent:
-            work.sent = EmptyGradient()
-            work.new_state = _with_leaf(work.state, state)
-        else:
-            work.sent, work.new_state = sent, state
+        work.decoded = EmptyGradient() if work.silent else decoded
+        work.new_state = _with_leaf(work.state, state) if work.silent else state
     return False
 
 
-def _phases(work: UnitWork, *, finite: bool) -> Phases:
+def in_lockstep(
+    phases: Sequence[Phases], average: Average, *, nonfinite: bool = False
+) -> list[Ended] | None:
+    """Run the phases of several tensors, and average what they yield over all ranks.
+
+    With the arrays of the first phase goes one number that says whether any rank has a value that
+    is not finite; then nothing is run on.
+
+    Parameters
+    ----------
+    phases : sequence of generator
+        As `Compressor.phases` makes them; of the same compressors, in the same order, on all ranks.
+    average : callable
+        Given a flat array, which it may overwrite, returns its mean over all ranks. It is called
+        once for each phase and dtype.
+    nonfinite : bool
+        Whether this rank has such a value; its tensors must have been replaced by finite ones.
+
+    Returns
+    -------
+    list of (mean, decoded, state), or None
+        For each generator what it returns; None if some rank has a value that is not finite.
+    """
+    ended: dict[int, Ended] = {}
+    running: list[int] = []
+    arrays: list[np.ndarray] = []
+
+    def advance(index: int, given: np.ndarray | None) -> None:
+        one = phases[index]
+        try:
+            arrays.append(next(one) if given is None else one.send(given))
+            running.append(index)
+        except StopIteration as end:
+            ended[index] = end.value
+
+    for index in range(len(phases)):
+        advance(index, None)
+    means, anywhere = _averages(arrays, average, flag=nonfinite)
+    while running and not anywhere:
+        before, running, arrays = running, [], []
+        for index, mean in zip(before, means, strict=True):
+            advance(index, mean)
+        if running:
+            means, _ = _averages(arrays, average)
+    for one in phases if anywhere else ():
+        one.close()
+    return None if anywhere else [ended[index] for index in range(len(phases))]
+
+
+def _averages(
+    arrays: Sequence[np.ndarray], average: Average, *, flag: bool | None = None
+) -> tuple[list[np.ndarray], bool]:
+    """Return arrays' means, averaged as one array for each dtype, and whether a flag is up."""
+    means: dict[int, np.ndarray] = {}
+    up = False
+    order = sorted(range(len(arrays)), key=lambda index: arrays[index].dtype.str)
+    alike = [list(group) for _, group in groupby(order, lambda index: arrays[index].dtype.str)]
+    for number, indices in enumerate(alike or [[]]):
+        flagged = flag is not None and number == 0
+        dtype = arrays[indices[0]].dtype if indices else np.dtype(np.float32)
+        parts = [arrays[index].reshape(-1) for index in indices]
+        joined = np.concatenate([*parts, np.array([bool(flag)] * flagged, dtype)])
+        if joined.size:
+            joined = average(joined)
+        if flagged:
+            up = bool(joined[-1] > 0)
+        start = 0
+        for index in indices:
+            stop = start + arrays[index].size
+            means[index] = joined[start:stop].reshape(arrays[index].shape)
+            start = stop
+    return [means[index] for index in range(len(arrays))], up
+
+
+def _phases(work: GroupWork, *, finite: bool) -> Phases:
     if finite and not work.silent:
-        return work.unit.compressor.phases(work.gradient, work.state)
+        return work.group.compressor.phases(work.gradient, work.state)
     # Others need this rank's arrays all the same, and it needs to stay in step with them.
-    state = _leaf_state(work.state) if work.silent else work.state
-    compressor = leaf_of(work.unit.compressor) if work.silent else work.unit.compressor
+    state, compressor = work.state, work.group.compressor
+    if work.silent:
+        compressor = leaf_of(compressor)
+        while (inner := getattr(state, "inner", None)) is not None:
+            state = inner
     return compressor.phases(np.zeros_like(work.gradient), state)
 
 
-def _counted(phases: Phases, work: UnitWork) -> Phases:
+def _timed(phases: Phases, work: GroupWork) -> Phases:
     """Do the same, and note what is sent and how long it takes to make it."""
     given: np.ndarray | None = None
     while True:
@@ -62,17 +140,12 @@ def _counted(phases: Phases, work: UnitWork) -> Phases:
         try:
             array = next(phases) if given is None else phases.send(given)
         except StopIteration as end:
-            ended: tuple[np.ndarray, DecodedGradient, State] = end.value
+            ended: Ended = end.value
             return ended
         finally:
             work.encode_seconds += time.perf_counter() - started
         work.payload_bytes += array.nbytes
         given = yield array
-
-
-def _leaf_state(state: State) -> State:
-    inner = getattr(state, "inner", None)
-    return state if inner is None else _leaf_state(inner)
 
 
 def _with_leaf(state: State, leaf: State) -> State:

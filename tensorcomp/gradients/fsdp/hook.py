@@ -1,4 +1,4 @@
-"""Gradient compression for FSDP2: what ranks send to the owners of shards is compressed.
+"""Compress what fully sharded modules (FSDP2) send to the owners of shards.
 
 Fully sharded modules reduce their gradients by a reduce-scatter: each rank owns a part of the mean,
 and no other rank needs it. So one all-to-all of payloads takes its place; there is no second
@@ -15,7 +15,7 @@ from torch import nn
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
-from tensorcomp.gradients.ddp.preparing import prepared
+from tensorcomp.gradients.ddp.hook import prepared
 from tensorcomp.gradients.fsdp.sharded import FsdpCompression
 
 _ROOT = "the model"
@@ -99,7 +99,7 @@ def _sharded_modules(model: nn.Module) -> dict[str, Any]:
 
 
 class _ReduceScatter:
-    """What FSDP calls instead of a reduce-scatter."""
+    """Compress where FSDP would call a reduce-scatter."""
 
     def __init__(self, name: str, compression: FsdpCompression) -> None:
         self._name = name

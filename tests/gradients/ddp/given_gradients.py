@@ -19,7 +19,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.gradients import compress_gradients
-from tensorcomp.gradients.ddp.partition import share_out
+from tensorcomp.gradients.ddp.shards import partition
 
 Shapes = tuple[tuple[int, ...], ...]
 # Large and small, odd and even; some are coalesced, and three buckets are made of them at 0.02 MB.
@@ -219,9 +219,9 @@ def residuals(state_dict: Mapping[str, Any], case: Case) -> dict[str, np.ndarray
     for name, left in _residuals(state_dict["states"]):
         out[name] += left.reshape(out[name].shape)
     world = state_dict["world"]
-    ownership = share_out({name: one.size for name, one in out.items()}, world)
+    owned = partition({name: one.size for name, one in out.items()}, world)
     for name, left in _residuals(state_dict["means"]):
-        start, stop = ownership.part(name, state_dict["rank"])
+        start, stop = owned.span(name, state_dict["rank"])
         if state_dict["mode"] == "mean":
             out[name] += left.reshape(out[name].shape)
         else:

@@ -11,10 +11,10 @@ from torch import distributed
 
 from tensorcomp.gradients.base import Compressor, State
 from tensorcomp.gradients.ddp.buckets import Scratch, close_works, is_finite, open_works
-from tensorcomp.gradients.ddp.coding_groups import Context, Piece
-from tensorcomp.gradients.ddp.communicator import Link
-from tensorcomp.gradients.ddp.layouts import lay_out
-from tensorcomp.gradients.ddp.state_store import Memory
+from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
+from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.reduce_context import ReduceContext
+from tensorcomp.gradients.ddp.state_store import StateStore
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -28,11 +28,11 @@ class Bench:
     reduce: Callable[..., bool]
     loss: Any = None
     skip_unused: bool = False
-    memory: Memory = field(default_factory=Memory)
+    states: StateStore = field(default_factory=StateStore)
     works: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.link = Link(distributed.group.WORLD)
+        self.comm = Communicator(distributed.group.WORLD)
         self._layouts: dict[tuple[str, ...], Any] = {}
         self._scratch = Scratch()
 
@@ -51,9 +51,9 @@ class Bench:
         self.works = []
         for index, names in enumerate(buckets or [list(self.shapes)]):
             if not self._bucket(index, tuple(names), gradients, means, step):
-                self.memory.drop()
+                self.states.drop()
                 return None
-        self.memory.commit()
+        self.states.commit()
         return means
 
     def _bucket(
@@ -67,38 +67,38 @@ class Bench:
         values = np.concatenate([gradients[name].reshape(-1) for name in names])
         layout = self._layouts.get(names)
         if layout is None:
-            pieces, start = [], 0
+            slices, start = [], 0
             for name in names:
                 stop = start + self.sizes[name]
-                pieces.append(Piece(name, self.shapes[name], start, stop))
+                slices.append(ParameterSlice(name, self.shapes[name], start, stop))
                 start = stop
             layout = self._layouts[names] = lay_out(
-                pieces,
+                slices,
                 [self.compressor(name) for name in names],
                 dtype=values.dtype,
-                worker=self.link.rank,
+                worker=self.comm.rank,
                 join_small=not self.skip_unused,
             )
         finite = is_finite(values)
         works = open_works(
-            layout, values, self.memory, self._scratch, skip_unused=self.skip_unused and finite
+            layout, values, self.states, self._scratch, skip_unused=self.skip_unused and finite
         )
-        context = Context(
+        context = ReduceContext(
             f"bucket {index}",
             step,
             "beginning",
             layout,
             finite,
-            self.memory,
+            self.states,
             self.sizes,
             self.loss,
         )
-        if self.reduce(works, self.link, context):
+        if self.reduce(works, self.comm, context):
             return False
         close_works(works, values)
         for work in works:
             if work.new_state is not None:
-                self.memory.stage(work.unit, work.new_state)
+                self.states.stage(work.group, work.new_state)
         self.works += works
         start = 0
         for name in names:
@@ -110,7 +110,7 @@ class Bench:
     def residuals(self) -> dict[str, np.ndarray]:
         """Return the residual of every parameter, and of the means this rank owns."""
         found = {}
-        for name, state in self.memory.by_name().items():
+        for name, state in self.states.by_name().items():
             residual = residual_of(state)
             if residual is not None:
                 found[name] = np.array(residual, np.float64)

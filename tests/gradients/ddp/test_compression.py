@@ -158,16 +158,16 @@ def _diverging() -> None:
     model = _model()
     compression = compress_gradients(model, SPARSE, check_ranks=1)
     _step(model, 0)
-    link = compression._reducer.link
-    means = link.all_gather_bytes
+    comm = compression._reducer.comm
+    means = comm.all_gather_bytes
 
     def spoilt(data: Any, key: str) -> Any:
         rows = means(data, key)
-        if key == "bucket 0" and link.rank == 1:
+        if key == "bucket 0" and comm.rank == 1:
             rows[0] = rows[1]
         return rows
 
-    link.all_gather_bytes = spoilt  # type: ignore[method-assign]
+    comm.all_gather_bytes = spoilt  # type: ignore[method-assign]
     _step(model, 1)
 
 
@@ -182,7 +182,7 @@ def _half_residuals() -> tuple[Any, ...]:
     model = _model()
     compression = compress_gradients(model, SPARSE, residual_dtype="bfloat16")
     _step(model, 0)
-    with pytest.raises(GradientError, match="residual_dtype is"):
+    with pytest.raises(GradientError, match="expected residual_dtype"):
         compress_gradients(_model(), SPARSE, residual_dtype="float16")  # type: ignore[arg-type]
     states = compression.state_dict()["states"]
     return [state["residual"].dtype for state in states.values()]  # type: ignore[return-value]
@@ -241,7 +241,7 @@ def test_what_cannot_work_is_refused_by_name() -> None:
     expected = [
         "has a communication hook already",
         "got Given; wrap the model",
-        "a compressor or its text is needed",
+        "expected a compressor or its text",
         "SGD has momentum 0.9",
         "it learns a codebook",
         "use torch.autocast instead",
@@ -292,7 +292,7 @@ def _on_device(text: str) -> tuple[bool, list[str]]:
     anew.load_state_dict(other.state_dict())
     same += [_same(_step(host, step), _step(again, step)) for step in range(4, 6)]
     layouts = other._reducer._layouts.values()
-    return all(same), [type(unit.codec).__name__ for _, one in layouts for unit in one.units]
+    return all(same), [type(group.codec).__name__ for _, one in layouts for group in one.groups]
 
 
 @pytest.mark.parametrize("text", [SPARSE, "dgc(0.02)", f"per_role({SPARSE})"])

@@ -26,7 +26,6 @@ def test_a_frame_is_read_as_it_was_made(
     frame = frames.read(_framed(payloads, flags, step, schema), 5)
     assert [payload.tobytes() for payload in frame.payloads] == payloads
     assert (frame.sender, frame.flags, frame.step, frame.schema) == (5, flags, step, schema)
-    assert frame.finite == (flags & frames.NON_FINITE == 0)
 
 
 def test_a_head_takes_28_bytes_and_4_for_each_payload() -> None:
@@ -48,10 +47,3 @@ def test_what_is_no_frame_is_refused(change, message: str) -> None:  # type: ign
     with pytest.raises(GradientError, match=message) as caught:
         frames.read(change(_framed([b"abc", b"de"])), 2)
     assert "rank 2" in str(caught.value)
-
-
-def test_a_schema_is_told_by_every_line_and_their_order() -> None:
-    lines = ["a[3] by topk", "b[4] by topk"]
-    assert frames.schema_hash(lines) == frames.schema_hash(tuple(lines))
-    others = [lines[::-1], lines[:1], [*lines, ""], ["a[3] by topk", "b[5] by topk"]]
-    assert len({frames.schema_hash(lines), *map(frames.schema_hash, others)}) == 5

@@ -34,12 +34,12 @@ def several(steps: int) -> dict[str, Any]:
         sums = {name: np.zeros(size) for name, size in bench.sizes.items()}
         digest = hashlib.sha256()
         for step in range(steps):
-            means = bench.step(draw(SHAPES, step, bench.link.rank), step, BUCKETS)
+            means = bench.step(draw(SHAPES, step, bench.comm.rank), step, BUCKETS)
             assert means is not None
             for name, mean in means.items():
                 sums[name] += mean
                 digest.update(mean.tobytes())
-        exchanges = bench.link.take_exchanges()
+        exchanges = bench.comm.take_exchanges()
         found[text] = {
             "sums": sums,
             "digest": digest.hexdigest(),
@@ -76,7 +76,7 @@ def test_what_is_summed_is_the_mean_and_loses_nothing() -> None:
 
 def with_nan() -> list[Any]:
     bench = bench_of("powersgd(2)")
-    rank = bench.link.rank
+    rank = bench.comm.rank
     bench.step(draw(SHAPES, 0, rank), 0, BUCKETS)
     before = bench.residuals()
     gradients = draw(SHAPES, 1, rank)
@@ -98,7 +98,7 @@ def unused() -> list[Any]:
     found = []
     for text in ("powersgd(2)", "randomk(0.1, scale=false)"):
         bench = bench_of(text, skip_unused=True)
-        rank = bench.link.rank
+        rank = bench.comm.rank
         bench.step(draw(SHAPES, 0, rank), 0)
         before = bench.residuals()["a"]
         gradients = draw(SHAPES, 1, rank)

@@ -6,30 +6,30 @@ from hypothesis import strategies as st
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.ddp.coding_groups import Piece, Unit
-from tensorcomp.gradients.ddp.partition import (
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
+from tensorcomp.gradients.ddp.shards import (
     ALIGNMENT,
-    OWNED,
-    Part,
+    MEAN_OF,
+    Shard,
     ShardedGradient,
-    cut,
-    share_out,
+    partition,
+    shards_of,
 )
 from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 
 
 def test_a_small_case_by_hand() -> None:
-    ownership = share_out({"big": 5000, "bias": 10, "norm": 300}, 3)
+    owned = partition({"big": 5000, "bias": 10, "norm": 300}, 3)
     # 40 blocks of 128 are 14 + 13 + 13; rank 2 has 5000 - 27 * 128 = 1544, so it owns least.
-    assert ownership.bounds["big"] == (0, 1792, 3456, 5000)
-    assert [ownership.part("big", owner) for owner in range(3)] == [
+    assert owned.bounds["big"] == (0, 1792, 3456, 5000)
+    assert [owned.span("big", owner) for owner in range(3)] == [
         (0, 1792),
         (1792, 3456),
         (3456, 5000),
     ]
-    assert ownership.part("bias", 2) == (0, 10)
-    assert ownership.part("norm", 0) == (0, 0)
-    assert [ownership.load(owner) for owner in range(3)] == [1792, 1664, 1854]
+    assert owned.span("bias", 2) == (0, 10)
+    assert owned.span("norm", 0) == (0, 0)
+    assert [owned.load(owner) for owner in range(3)] == [1792, 1664, 1854]
 
 
 @settings(deadline=None)
@@ -38,9 +38,9 @@ def test_a_small_case_by_hand() -> None:
     world=st.integers(1, 17),
 )
 def test_every_element_has_one_owner_and_loads_are_even(sizes: list[int], world: int) -> None:
-    ownership = share_out({str(i): size for i, size in enumerate(sizes)}, world)
+    owned = partition({str(i): size for i, size in enumerate(sizes)}, world)
     for i, size in enumerate(sizes):
-        bounds = ownership.bounds[str(i)]
+        bounds = owned.bounds[str(i)]
         assert len(bounds) == world + 1
         assert bounds[0] == 0
         assert bounds[-1] == size
@@ -48,45 +48,45 @@ def test_every_element_has_one_owner_and_loads_are_even(sizes: list[int], world:
         assert all(bound % ALIGNMENT == 0 or bound == size for bound in bounds)
         if size < 4096:
             assert len(set(bounds)) <= 2  # one owner
-    loads = [ownership.load(owner) for owner in range(world)]
+    loads = [owned.load(owner) for owner in range(world)]
     assert max(loads) - min(loads) <= 4096 + 2 * ALIGNMENT
 
 
 def test_small_parameters_go_to_all_owners_by_turns() -> None:
-    ownership = share_out({str(i): 100 for i in range(8)}, 4)
-    owners = [ownership.bounds[str(i)].index(100) - 1 for i in range(8)]
+    owned = partition({str(i): 100 for i in range(8)}, 4)
+    owners = [owned.bounds[str(i)].index(100) - 1 for i in range(8)]
     assert owners == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
 def test_no_rank_is_refused() -> None:
-    with pytest.raises(GradientError, match="at least 1"):
-        share_out({"w": 3}, 0)
+    with pytest.raises(GradientError, match="at least 1 rank"):
+        partition({"w": 3}, 0)
 
 
-def joined_unit() -> tuple[Unit, tuple[Part, ...]]:
-    """Return a unit of three small parameters, cut for two ranks."""
+def joined_group() -> tuple[CodingGroup, tuple[Shard, ...]]:
+    """Return a group of three small parameters, cut for two ranks."""
     sizes = {"a": 5, "b": 3, "c": 4}
-    pieces, start = [], 100  # somewhere in a bucket
+    slices, start = [], 100  # somewhere in a bucket
     for name, size in sizes.items():
-        pieces.append(Piece(name, (size,), start, start + size))
+        slices.append(ParameterSlice(name, (size,), start, start + size))
         start += size
-    unit = Unit(GradientSpec("a and 2 more", (12,), worker=1), Dense(), tuple(pieces))
-    return unit, cut(unit, share_out(sizes, 2), 2, Dense())
+    group = CodingGroup(GradientSpec("a and 2 more", (12,), worker=1), Dense(), tuple(slices))
+    return group, shards_of(group, 2, sizes)
 
 
-def test_parts_of_joined_parameters() -> None:
-    _, (first, second) = joined_unit()
+def test_shards_of_joined_parameters() -> None:
+    _, (first, second) = joined_group()
     assert first.owner == 0
     assert first.ranges == ((0, 5),)  # "a"; then rank 1 owns less until it has "b" and "c"
     assert second.ranges == ((5, 8), (8, 12))
     assert second.spec == GradientSpec("a and 2 more, part 1", (7,), worker=1)
-    assert second.owned.key == (OWNED + "b", OWNED + "c")
-    assert [(piece.start, piece.stop) for piece in second.owned.pieces] == [(0, 3), (3, 7)]
-    assert first.owned.spec == GradientSpec(OWNED + "a", (5,), worker=0)
+    assert second.mean.key == (MEAN_OF + "b", MEAN_OF + "c")
+    assert [(one.start, one.stop) for one in second.mean.slices] == [(0, 3), (3, 7)]
+    assert first.mean.spec == GradientSpec(MEAN_OF + "a", (5,), worker=0)
 
 
-def test_what_is_sent_in_parts_is_where_the_parts_are() -> None:
-    _, (first, second) = joined_unit()
+def test_what_is_sent_in_shards_is_where_the_shards_are() -> None:
+    _, (first, second) = joined_group()
     values = np.arange(12, dtype=np.float32)
     assert second.take(values).tolist() == [5, 6, 7, 8, 9, 10, 11]
     sparse = SparseGradient(np.array([1, 6]), np.array([10, 20], np.float32))
@@ -102,11 +102,11 @@ def test_what_is_sent_in_parts_is_where_the_parts_are() -> None:
     assert values.tolist() == [0] * 5 + [5, 0, 7, 8, 9, 10, 0]
 
 
-def test_parts_that_lie_apart_are_put_back() -> None:
-    part = Part(0, GradientSpec("x", (3,)), ((1, 2), (4, 6)), joined_unit()[0])
+def test_shards_that_lie_apart_are_put_back() -> None:
+    shard = Shard(0, GradientSpec("x", (3,)), ((1, 2), (4, 6)), joined_group()[0])
     values = np.arange(8.0)
-    taken = part.take(values)
+    taken = shard.take(values)
     assert taken.tolist() == [1, 4, 5]
     out = np.zeros(8)
-    part.put(taken, out)
+    shard.put(taken, out)
     assert out.tolist() == [0, 1, 0, 0, 4, 5, 0, 0]

@@ -10,9 +10,8 @@ from reductions import Bench, Shapes, draw
 
 from tensorcomp.gradients.base import Payload, State
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.ddp import reduce_scatter as owners
-from tensorcomp.gradients.ddp.partition import OWNED, share_out
-from tensorcomp.gradients.ddp.shard_means import compressor_of_means
+from tensorcomp.gradients.ddp import reduce_scatter
+from tensorcomp.gradients.ddp.shards import MEAN_OF, compressor_of_means, partition
 from tensorcomp.gradients.recipes import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -23,7 +22,7 @@ ODD: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (3, 5, 11),
 
 def bench_of(text: str, shapes: Shapes, loss: Any = None, *, skip_unused: bool = False) -> Bench:
     compressor = parse_compressor(text)
-    return Bench(shapes, lambda name: compressor, owners.reduce, loss, skip_unused)
+    return Bench(shapes, lambda name: compressor, reduce_scatter.reduce, loss, skip_unused)
 
 
 def several_steps(
@@ -39,12 +38,12 @@ def _several_steps(
     digest = hashlib.sha256()
     sums = {name: np.zeros(size) for name, size in bench.sizes.items()}
     for step, buckets in enumerate(layouts):
-        means = bench.step(draw(shapes, step, bench.link.rank), step, buckets)
+        means = bench.step(draw(shapes, step, bench.comm.rank), step, buckets)
         assert means is not None
         for name, mean in means.items():
             sums[name] += mean
             digest.update(mean.tobytes())
-    exchanges = bench.link.take_exchanges()
+    exchanges = bench.comm.take_exchanges()
     return {
         "digest": digest.hexdigest(),
         "sums": sums,
@@ -59,13 +58,13 @@ def left_over(results: list[dict[str, Any]], shapes: Shapes) -> dict[str, np.nda
     """Return the mean of the workers' residuals and the owners' residuals of each parameter."""
     world = len(results)
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-    ownership = share_out(sizes, world)
+    owned = partition(sizes, world)
     left = {name: np.zeros(size) for name, size in sizes.items()}
     for rank, result in enumerate(results):
         for name, residual in result["residuals"].items():
-            if name.startswith(OWNED):
-                start, stop = ownership.part(name[len(OWNED) :], rank)
-                left[name[len(OWNED) :]][start:stop] += residual
+            if name.startswith(MEAN_OF):
+                start, stop = owned.span(name[len(MEAN_OF) :], rank)
+                left[name[len(MEAN_OF) :]][start:stop] += residual
             else:
                 left[name] += residual / world
     return left
@@ -108,7 +107,7 @@ def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world: int) -
         check_nothing_is_lost(of_text, ODD, len(REBUILT))
         residuals = [np.abs(r).sum() for one in of_text for r in one["residuals"].values()]
         assert (sum(residuals) > 0) == (text != "raw")
-        means = [name for one in of_text for name in one["residuals"] if name.startswith(OWNED)]
+        means = [name for one in of_text for name in one["residuals"] if name.startswith(MEAN_OF)]
         assert bool(means) == (text != "raw")
 
 
@@ -130,7 +129,7 @@ def test_a_rank_sends_no_more_than_two_payloads_whatever_the_ranks() -> None:
 
 def with_infinity(text: str) -> tuple[bool, bool, str, str]:
     bench = bench_of(text, ODD)
-    rank = bench.link.rank
+    rank = bench.comm.rank
     bench.step(draw(ODD, 0, rank), 0)
 
     def digest() -> str:
@@ -160,15 +159,15 @@ class Failing(TreeCompressor):
     """Fails on rank 1, as a worker or as an owner."""
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
-        as_owner = state.spec.name.startswith(OWNED)
+        as_owner = state.spec.name.startswith(MEAN_OF)
         if state.spec.worker == 1 and as_owner == self.tree.codec.id.startswith("affine"):
             raise ValueError("no more memory")
         return super().step(gradient, state)
 
 
 def failing(text: str) -> None:
-    bench = Bench({"w": (9000,)}, lambda name: Failing.of(text), owners.reduce)
-    bench.step(draw(bench.shapes, 0, bench.link.rank), 0)
+    bench = Bench({"w": (9000,)}, lambda name: Failing.of(text), reduce_scatter.reduce)
+    bench.step(draw(bench.shapes, 0, bench.comm.rank), 0)
 
 
 @pytest.mark.parametrize("text", ["raw", "affine(8)"])
@@ -185,7 +184,7 @@ def test_a_failure_is_told_to_all(text: str) -> None:
 def unused(text: str) -> list[Any]:
     shapes: Shapes = {"everywhere": (5000,), "here": (4500,), "nowhere": (300,)}
     bench = bench_of(text, shapes, skip_unused=True)
-    rank = bench.link.rank
+    rank = bench.comm.rank
     bench.step(draw(shapes, 0, rank), 0)
     before = bench.residuals()
     gradients = draw(shapes, 1, rank)
@@ -203,7 +202,7 @@ def test_unused_parameters_keep_their_residuals() -> None:
     first, second = run(unused, "owners(topk(0.05))")
     assert first[1:] == [True, False]
     assert second[1:] == [True, False]
-    nowhere = {"nowhere", OWNED + "nowhere"}  # its only owner is rank 0 or rank 1
+    nowhere = {"nowhere", MEAN_OF + "nowhere"}  # its only owner is rank 0 or rank 1
     assert set(first[0]) <= nowhere
     assert "nowhere" in first[0]
     assert set(second[0]) - nowhere == {"here"}

@@ -6,8 +6,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.ddp.coding_groups import Layout, Piece, is_plain
-from tensorcomp.gradients.ddp.layouts import lay_out
+from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice, is_plain, lay_out
 from tensorcomp.gradients.recipes import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
@@ -16,66 +15,66 @@ TOPK = "topk(0.01)"
 SHAPES = {"a": (70, 80), "b": (80,), "c": (64, 64), "d": (64,), "e": (9, 9)}
 
 
-def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, groups=()) -> Layout:  # type: ignore[no-untyped-def]
+def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, saved=()) -> Layout:  # type: ignore[no-untyped-def]
     compressors: list[Compressor] = []
-    pieces, start = [], 0
+    slices, start = [], 0
     for name, shape in shapes.items():
         text = texts if isinstance(texts, str) else texts[name]
-        pieces.append(Piece(name, shape, start, start + math.prod(shape)))
+        slices.append(ParameterSlice(name, shape, start, start + math.prod(shape)))
         compressors.append(parse_compressor(text))
         start += math.prod(shape)
     return lay_out(
-        pieces,
+        slices,
         compressors,
         dtype=np.dtype(np.float32),
         worker=3,
         join_small=join,
-        groups=groups,
+        saved=saved,
     )
 
 
-def test_small_parameters_become_one_unit_in_the_order_of_the_buffer() -> None:
+def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
     layout = _laid()
-    assert [unit.key for unit in layout.units] == [("a",), ("b", "d", "e"), ("c",)]
-    joined = layout.units[1]
+    assert [group.key for group in layout.groups] == [("a",), ("b", "d", "e"), ("c",)]
+    joined = layout.groups[1]
     assert joined.spec.shape == (80 + 64 + 81,)
     assert joined.place is None  # c lies between
-    assert layout.units[2].place == (5600 + 80, 5600 + 80 + 4096)
-    assert [spec.shape for spec in joined.piece_specs] == [(80,), (64,), (9, 9)]
-    assert layout.units[0].spec.worker == 3
-    assert layout.units[0].spec_of(1).worker == 1
+    assert layout.groups[2].place == (5600 + 80, 5600 + 80 + 4096)
+    assert [spec.shape for spec in joined.slice_specs] == [(80,), (64,), (9, 9)]
+    assert layout.groups[0].spec.worker == 3
+    assert layout.groups[0].spec_of(1).worker == 1
 
 
 def test_neighbours_lie_in_one_run_of_the_buffer() -> None:
-    (unit,) = _laid(shapes={"a": (5,), "b": (2, 3)}).units
-    assert unit.place == (0, 11)
+    (group,) = _laid(shapes={"a": (5,), "b": (2, 3)}).groups
+    assert group.place == (0, 11)
 
 
 def test_parameters_stay_apart_where_joining_would_change_what_is_promised() -> None:
     names = [("a",), ("b",), ("c",), ("d",), ("e",)]
-    assert [unit.key for unit in _laid(join=False).units] == names
-    assert [unit.key for unit in _laid("error_bounded(max_rel_l2=0.1)").units] == names
-    assert [unit.key for unit in _laid("dgc(0.01, clip=1.0)").units] == names
-    assert [unit.key for unit in _laid("dgc(0.01)").units] == [("a",), ("b", "d", "e"), ("c",)]
+    assert [group.key for group in _laid(join=False).groups] == names
+    assert [group.key for group in _laid("error_bounded(max_rel_l2=0.1)").groups] == names
+    assert [group.key for group in _laid("dgc(0.01, clip=1.0)").groups] == names
+    assert [group.key for group in _laid("dgc(0.01)").groups] == [("a",), ("b", "d", "e"), ("c",)]
 
 
 def test_only_equal_compressors_are_joined() -> None:
     texts = {"a": TOPK, "b": TOPK, "c": TOPK, "d": "int8", "e": TOPK}
-    assert [unit.key for unit in _laid(texts).units] == [("a",), ("b", "e"), ("c",), ("d",)]
+    assert [group.key for group in _laid(texts).groups] == [("a",), ("b", "e"), ("c",), ("d",)]
 
 
 def test_groups_of_an_earlier_run_come_again_where_all_are_there() -> None:
-    layout = _laid(groups=[("e", "b"), ("d", "elsewhere"), ("a", "c")])
-    assert [unit.key for unit in layout.units] == [("a",), ("c",), ("d",), ("e", "b")]
-    assert layout.units[-1].place is None
-    alone = _laid(groups=[("b",), ("d", "e")])
-    assert [unit.key for unit in alone.units] == [("a",), ("b",), ("c",), ("d", "e")]
+    layout = _laid(saved=[("e", "b"), ("d", "elsewhere"), ("a", "c")])
+    assert [group.key for group in layout.groups] == [("a",), ("c",), ("d",), ("e", "b")]
+    assert layout.groups[-1].place is None
+    alone = _laid(saved=[("b",), ("d", "e")])
+    assert [group.key for group in alone.groups] == [("a",), ("b",), ("c",), ("d", "e")]
 
 
 def test_few_dense_bytes_ride_with_gathered_payloads() -> None:
     texts = {"a": TOPK, "b": "dense", "c": TOPK, "d": "int8", "e": "dense"}
     layout = _laid(texts)
-    keys = {way: [layout.units[i].key for i in where] for way, where in layout.routes.items()}
+    keys = {way: [layout.groups[i].key for i in where] for way, where in layout.routes.items()}
     assert keys == {"gather": [("a",), ("b", "e"), ("c",)], "reduce_scatter": [("d",)]}
     large = _laid({"a": "dense", "b": TOPK}, shapes={"a": (1 << 14,), "b": (9,)})
     assert large.routes == {"gather": (1,), "sum": (0,)}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tensorcomp.gradients.base import GradientSpec, Phases, State
-from tensorcomp.gradients.ddp.lockstep import Ended, in_lockstep
+from tensorcomp.gradients.ddp.summing import Ended, in_lockstep
 from tensorcomp.gradients.payload.decoded import EmptyGradient
 
 STATE = State(GradientSpec("w", (1,)))

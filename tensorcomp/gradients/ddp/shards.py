@@ -1,0 +1,262 @@
+"""Divide parameters into shards, each of which one rank owns and reduces."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, GradientSpec, chain, leaf_of
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
+from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
+from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+
+ALIGNMENT = 128
+WHOLE = 4096
+MEAN_OF = "mean of "  # before a parameter's name: the state of the means that a shard's owner sends
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Map every element of a model's parameters to the rank that owns it.
+
+    Parameters
+    ----------
+    bounds : mapping of str to tuple of int
+        For each parameter W + 1 ascending positions, the first 0 and the last its elements: rank r
+        owns the elements from ``bounds[name][r]`` to ``bounds[name][r + 1]``, which may be none.
+    """
+
+    bounds: Mapping[str, tuple[int, ...]]
+
+    def span(self, name: str, owner: int) -> tuple[int, int]:
+        """Return the first element of a parameter that a rank owns, and the one behind the last."""
+        bounds = self.bounds[name]
+        return bounds[owner], bounds[owner + 1]
+
+    def load(self, owner: int) -> int:
+        """Return how many elements a rank owns."""
+        return sum(bounds[owner + 1] - bounds[owner] for bounds in self.bounds.values())
+
+
+def partition(sizes: Mapping[str, int], world: int) -> Partition:
+    """Divide the elements of a model's parameters among ranks evenly.
+
+    It depends on the parameters and the number of ranks alone, not on buckets: states of shards
+    stay where they are when buckets are built anew. Parameters of fewer than `WHOLE` elements have
+    one owner. Larger ones are cut at multiples of `ALIGNMENT` elements, into shards that differ by
+    that at most (the last one holds less than a multiple). Whoever owns least gets the rest.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        Elements of each parameter, in the same order on all ranks.
+    world : int
+        Ranks, W.
+
+    Raises
+    ------
+    GradientError
+        If there is no rank.
+    """
+    if world < 1:
+        raise GradientError(f"expected at least 1 rank to own gradients, got {world}")
+    return _partition(tuple(sizes.items()), world)
+
+
+@functools.lru_cache(maxsize=64)
+def _partition(sizes: tuple[tuple[str, int], ...], world: int) -> Partition:
+    loads = [0] * world
+    bounds = {}
+    for name, size in sizes:
+        blocks = -(-size // ALIGNMENT)
+        each, more = divmod(0 if size < WHOLE else blocks, world)
+        counts = [each] * world
+        if size < WHOLE:
+            counts[min(range(world), key=loads.__getitem__)] = blocks
+        else:
+            for owner in sorted(range(world), key=loads.__getitem__)[:more]:
+                counts[owner] += 1
+        ends = [0]
+        for owner, count in enumerate(counts):
+            ends.append(min(size, ends[-1] + count * ALIGNMENT))
+            loads[owner] += ends[-1] - ends[-2]
+        bounds[name] = tuple(ends)
+    return Partition(bounds)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Locate the elements of a coding group that one rank owns.
+
+    Parameters
+    ----------
+    owner : int
+    spec : GradientSpec
+        Flat (m,), as this rank compresses it.
+    ranges : tuple of (int, int)
+        Where they lie in the group: first element and the one behind the last, one range for each
+        parameter that the owner has elements of.
+    mean : CodingGroup
+        What the owner compresses the mean as: its slices are the owned parts of parameters, named
+        `MEAN_OF` and the parameter's name.
+    """
+
+    owner: int
+    spec: GradientSpec
+    ranges: tuple[tuple[int, int], ...]
+    mean: CodingGroup
+
+    def take(self, values: np.ndarray) -> np.ndarray:
+        """Return these elements (m,) of a group's (n,): a view where they lie together."""
+        if len(self.ranges) == 1:
+            ((start, stop),) = self.ranges
+            return values[start:stop]
+        return np.concatenate([values[start:stop] for start, stop in self.ranges])
+
+    def put(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Write these elements (m,) to their places in a group's (n,)."""
+        at = 0
+        for start, stop in self.ranges:
+            out[start:stop] = values[at : at + stop - start]
+            at += stop - start
+
+
+def shards_of(group: CodingGroup, world: int, sizes: Mapping[str, int]) -> tuple[Shard, ...]:
+    """Return the shards of a group by owner; ranks that own nothing of it are left out.
+
+    Parameters
+    ----------
+    group : CodingGroup
+    world : int
+        Ranks.
+    sizes : mapping of str to int
+        Elements of all parameters of the model.
+    """
+    known: tuple[Shard, ...] | None = group.cached.get("shards")
+    if known is None:
+        mean = compressor_of_means(group.compressor)
+        known = group.cached["shards"] = _cut(group, partition(sizes, world), world, mean)
+    return known
+
+
+def _cut(
+    group: CodingGroup, owned: Partition, world: int, compressor: Compressor
+) -> tuple[Shard, ...]:
+    """Return the shards of a group, whose means are compressed by a compressor."""
+    shards = []
+    for owner in range(world):
+        ranges, slices, start, taken = [], [], 0, 0
+        for one in group.slices:
+            first, end = owned.span(one.name, owner)
+            if end > first:
+                ranges.append((start + first, start + end))
+                stop = taken + end - first
+                name = MEAN_OF + one.name
+                slices.append(ParameterSlice(name, (end - first,), taken, stop, one.role))
+                taken = stop
+            start += one.size
+        if ranges:
+            spec = replace(group.spec, name=f"{group.spec.name}, part {owner}", shape=(taken,))
+            name = slices[0].name if len(slices) == 1 else MEAN_OF + spec.name
+            mean = CodingGroup(replace(spec, name=name, worker=owner), compressor, tuple(slices))
+            shards.append(Shard(owner, spec, tuple(ranges), mean))
+    return tuple(shards)
+
+
+def compressor_of_means(compressor: Compressor) -> Compressor:
+    """Return what the owner of a shard compresses means with.
+
+    The same leaf, with error feedback if the workers have it, or if what it leaves out is not zero
+    on average: all ranks miss what an owner leaves out, and nobody else could send it later.
+
+    Parameters
+    ----------
+    compressor : Compressor
+        The workers', concrete.
+    """
+    leaf = leaf_of(compressor)
+    feedback = next((one for one in chain(compressor) if isinstance(one, ErrorFeedback)), None)
+    lossless = isinstance(leaf, Dense) or (isinstance(leaf, TreeCompressor) and leaf.tree.lossless)
+    if lossless or (feedback is None and leaf.unbiased):
+        return leaf
+    return ErrorFeedback(leaf) if feedback is None else replace(feedback, inner=leaf)
+
+
+def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceContext) -> None:
+    """Add residuals of this rank's shards to gradients that are not reduce-scattered any more.
+
+    All ranks miss what an owner left out, so it counts once for each of them. The states are gone
+    once the step is done.
+
+    Parameters
+    ----------
+    works : sequence of GroupWork
+        Gradients are changed.
+    world : int
+        Ranks.
+    context : ReduceContext
+    """
+    for work in works:
+        group = work.group
+        if work.silent or not any(context.states.holds(MEAN_OF + name) for name in group.key):
+            continue
+        owned = partition(context.sizes, world)
+        for shard in _cut(group, owned, world, ErrorFeedback(Dense())):
+            if shard.owner != group.spec.worker:
+                continue
+            state: Any = context.states.state(shard.mean)
+            flat = work.gradient.reshape(-1)
+            residual = world * state.residual.astype(group.spec.dtype)
+            if not isinstance(flat, np.ndarray):
+                residual = flat.new_tensor(residual)
+            at = 0
+            for start, stop in shard.ranges:
+                flat[start:stop] += residual[at : at + stop - start]
+                at += stop - start
+            context.states.stage(shard.mean, None)
+
+
+@dataclass(frozen=True)
+class ShardedGradient(DecodedGradient):
+    """Hold what was sent of a group, shard by shard.
+
+    Parameters
+    ----------
+    shards : tuple of (Shard, DecodedGradient)
+    """
+
+    shards: tuple[tuple[Shard, DecodedGradient], ...]
+
+    @property
+    def count(self) -> int:
+        """Return the elements of all shards that are not left out."""
+        return sum(one.count for _, one in self.shards)
+
+    def add_to(self, out: np.ndarray, factor: float) -> None:
+        """Add all shards."""
+        self._change(out, lambda one, values: one.add_to(values, factor))
+
+    def subtract_from(self, values: np.ndarray) -> None:
+        """Subtract all shards."""
+        self._change(values, lambda one, part: one.subtract_from(part))
+
+    def clear(self, values: np.ndarray) -> None:
+        """Set to zero what was sent of all shards."""
+        self._change(values, lambda one, part: one.clear(part))
+
+    def _change(
+        self, values: np.ndarray, change: Callable[[DecodedGradient, np.ndarray], None]
+    ) -> None:
+        for shard, one in self.shards:
+            taken = shard.take(values)
+            change(one, taken)
+            if len(shard.ranges) > 1:
+                shard.put(taken, values)

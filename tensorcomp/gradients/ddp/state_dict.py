@@ -1,0 +1,230 @@
+"""Convert states to plain tensors and numbers and back, and check those that are loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
+from tensorcomp.codecs.rounding import is_real
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import Compressor, State
+from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
+from tensorcomp.gradients.ddp.shards import MEAN_OF, partition
+from tensorcomp.gradients.ddp.state_store import SavedState
+from tensorcomp.gradients.labels import label, short
+from tensorcomp.gradients.payload.states import flatten
+from tensorcomp.gradients.wrappers.phases import PHASES
+
+VERSION = 1
+
+Values = dict[str, dict[str, Any]]  # by parameter, then by field: arrays and numbers
+
+
+def values_of(states: Mapping[str, State | SavedState]) -> tuple[Values, Values]:
+    """Return what states hold: those of parameters, and those of means of this rank's shards."""
+    parameters: Values = {}
+    means: Values = {}
+    for name, state in states.items():
+        values = dict(state.values) if isinstance(state, SavedState) else flatten(state)
+        if name.startswith(MEAN_OF):
+            means[name.removeprefix(MEAN_OF)] = values
+        elif values:
+            parameters[name] = values
+    return parameters, means
+
+
+def average(
+    parameters: Values, means: Values, sizes: Mapping[str, int], comm: Communicator
+) -> None:
+    """Replace what ranks hold by what all of them together hold; all must call this together.
+
+    States of parameters become their mean over the ranks. Of the means' states, of which each rank
+    holds those of its shards, all shards are put together; numbers, which belong to a shard, are
+    left out.
+
+    Parameters
+    ----------
+    parameters, means : dict
+        Changed.
+    sizes : mapping of str to int
+        Elements of every parameter.
+    comm : Communicator
+    """
+    owned = partition(sizes, comm.world)
+    held = {
+        name: {f: value for f, value in fields.items() if _is_float_array(value)}
+        for name, fields in means.items()
+    }
+    dtypes = {n: {f: _wide(v).str for f, v in fields.items()} for n, fields in held.items()}
+    rows = comm.all_gather_bytes(json.dumps(dtypes).encode(), "fields of means")
+    everywhere = [json.loads(row.tobytes()) for row in rows]
+    means.clear()
+    for name in sizes:
+        fields = {f: d for of_rank in everywhere for f, d in of_rank.get(name, {}).items()}
+        for field, dtype in fields.items():
+            whole = np.zeros(sizes[name], dtype)
+            start, stop = owned.span(name, comm.rank)
+            if stop > start and field in held.get(name, {}):
+                whole[start:stop] = held[name][field].reshape(-1)
+            whole *= comm.world  # their mean is what the owner holds
+            means.setdefault(name, {})[field] = whole
+    for values in (parameters, means):
+        places = [
+            (name, field)
+            for name in sorted(values)
+            for field, value in values[name].items()
+            if isinstance(value, float) or _is_float_array(value)
+        ]
+        found = [values[name][field] for name, field in places]
+        check_alike(
+            comm, [f"{p}: {np.size(v)} {_wide(v)}" for p, v in zip(places, found, strict=True)]
+        )
+        for (name, field), value in zip(places, found, strict=True):
+            mean = np.array(value, _wide(value), ndmin=1)
+            if mean.size:
+                comm.all_reduce_mean(mean)
+            number = isinstance(value, float)
+            values[name][field] = float(mean[0]) if number else mean.reshape(value.shape)
+
+
+def own_shards(means: Mapping[str, Any], sizes: Mapping[str, int], comm: Communicator) -> Values:
+    """Return what this rank owns of means' states that were put together."""
+    owned = partition(sizes, comm.world)
+    found: Values = {}
+    for name, fields in means.items():
+        start, stop = owned.span(name, comm.rank)
+        if stop > start:
+            found[name] = {
+                field: value[start:stop] if np.size(value) == sizes[name] else value
+                for field, value in fields.items()
+            }
+    return found
+
+
+def _is_float_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_real(value.dtype)
+
+
+def _wide(value: Any) -> np.dtype:
+    """Return the dtype in which a number or an array is averaged."""
+    narrow = isinstance(value, np.ndarray) and value.dtype.itemsize <= 4
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def as_tensors(values: Values) -> dict[str, dict[str, Any]]:
+    """Return the same with copies as torch tensors."""
+    return {
+        name: {
+            field: as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
+            for field, value in fields.items()
+        }
+        for name, fields in values.items()
+    }
+
+
+def as_arrays(values: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Return the same with copies as NumPy arrays."""
+    return {
+        name: {
+            field: torch_to_numpy(name, value).copy() if isinstance(value, torch.Tensor) else value
+            for field, value in fields.items()
+        }
+        for name, fields in values.items()
+    }
+
+
+def check(state: Any, comm: Communicator, names: Sequence[str]) -> None:
+    """Refuse a state dict that is not one of this model on this rank.
+
+    Raises
+    ------
+    GradientError
+    """
+    check_fields(state, list(_FIELDS))
+    if state["mode"] == "exact" and (state["world"], state["rank"]) != (comm.world, comm.rank):
+        raise GradientError(
+            f"the state of rank {state['rank']} of {state['world']} cannot be that of rank "
+            f'{comm.rank} of {comm.world}; save with mode="mean" to go on with other ranks'
+        )
+    unknown = sorted({*state["states"], *state["means"]} - set(names))
+    if unknown:
+        raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model has not")
+
+
+def check_fields(state: Any, keys: Sequence[str]) -> None:
+    """Refuse what has no version, or not all of these fields, or others than `state_dict` gives.
+
+    Raises
+    ------
+    GradientError
+    """
+    if not isinstance(state, Mapping) or state.get("version") != VERSION:
+        raise GradientError(
+            f"this is no state of gradient compression of version {VERSION}; give what "
+            "state_dict() returned"
+        )
+    for key in keys:
+        if key not in state or not _FIELDS[key](state[key]):
+            what = f"{key!r} is {str(state[key])[:60]!r}" if key in state else f"it has no {key!r}"
+            raise GradientError(
+                f"the state of gradient compression is damaged: {what}; give what state_dict() "
+                "returned"
+            )
+
+
+def check_compressor(state: Mapping[str, Any], compressor: Compressor) -> None:
+    """Refuse a state dict of another compressor.
+
+    Raises
+    ------
+    GradientError
+    """
+    saved = state["compressor"]
+    if saved != compressor.text():
+        raise GradientError(
+            f"the state is of {short(saved)}, but the compressor is {label(compressor)}; "
+            "load it with strict=False to keep its residuals"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(one, kind) for one in value)
+
+
+def _are_states(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_text(name) and isinstance(fields, Mapping) and all(map(_is_text, fields))
+        for name, fields in value.items()
+    )
+
+
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "mode": lambda value: value in ("exact", "mean"),
+    "world": _is_count,
+    "rank": _is_count,
+    "step": _is_count,
+    "compressor": _is_text,
+    "phase": lambda value: value in PHASES,
+    "metrics": lambda value: _is_list(value, (int, float)),
+    "choices": lambda value: (
+        isinstance(value, Mapping) and all(map(_is_text, [*value, *value.values()]))
+    ),
+    "units": lambda value: (
+        _is_list(value, (list, tuple)) and all(_is_list(names, str) for names in value)
+    ),
+    "states": _are_states,
+    "means": _are_states,
+}
