@@ -1,4 +1,4 @@
-"""WHICH weights matter: score → select → hold and store.
+"""Prune torch models: score weights, select, hold the masks, store.
 
 Scores and selection need NumPy alone, so that stored checkpoints are pruned without torch; what
 runs a model needs torch, and is imported when it is used.

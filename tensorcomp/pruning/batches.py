@@ -1,4 +1,4 @@
-"""Iterate over the minibatches of a loader: counted, on the model's device, repeatable."""
+"""Iterate over the minibatches of a loader, a second time if need be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnBatch = Callable[[int, "int | None"], None]
 
 
 class Batches:
-    """The minibatches of a pass over data; iterated a second time, it gives the same ones again.
+    """The minibatches of a pass over data, and the same ones again.
 
     A second pass starts with the generators of random numbers as they were before the first, so
     that a loader that shuffles by the global ones, or by one that it was given, repeats itself.
@@ -113,7 +113,7 @@ class Batches:
             )
 
     def _expected(self) -> int | None:
-        """Return how many minibatches all passes have together, if the loader knows its length."""
+        """Return how many minibatches all passes have, if that is known."""
         try:
             count = len(self._data)  # type: ignore[arg-type]
         except TypeError:
@@ -122,7 +122,7 @@ class Batches:
 
 
 def _generators_of(data: object) -> list[torch.Generator]:
-    """Return the generators that a loader and its samplers, such as torch's, have of their own."""
+    """Return the random number generators that a loader and its samplers own."""
     sampler = getattr(data, "batch_sampler", None)
     parts = (data, getattr(data, "sampler", None), sampler, getattr(sampler, "sampler", None))
     found = [getattr(part, "generator", None) for part in parts]
@@ -130,7 +130,7 @@ def _generators_of(data: object) -> list[torch.Generator]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a minibatch with its tensors on a device; NumPy arrays become tensors.
+    """Move the tensors of a minibatch to a device; arrays become tensors.
 
     Tuples, lists and mappings are searched; of other objects, those with a method ``to`` are asked.
     """

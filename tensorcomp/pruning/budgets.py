@@ -1,4 +1,4 @@
-"""Prune models and tensors in memory as far as an error budget or a file size allows."""
+"""Prune models and tensors in memory to an error or a file size."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def prune_to_size(
 
 @dataclass(frozen=True)
 class _Found:
-    """What is pruned of some tensors, equal ones once, and what each is called there."""
+    """The tensors to prune, equal ones once, and the name of each among them."""
 
     tensors: Mapping[str, Any]
     weights: Mapping[str, np.ndarray]
@@ -163,7 +163,7 @@ class _Found:
         }
 
     def result(self, selection: Selection, score: str | Score) -> PruningResult:
-        """Return the masks: of a model's tied weight one, of equal tensors in a mapping each."""
+        """Return the masks: one per tied weight, one per tensor of a mapping."""
         result = PruningResult.of(selection, str(parse_score(score)))
         if isinstance(self.weights, ModelWeights):
             return result

@@ -181,7 +181,7 @@ def _asked(statistics: Sequence[str]) -> set[str]:
 
 
 def _seed(model: nn.Module) -> int | None:
-    """Draw a seed for what a model draws at random; None if all of it is in evaluation mode."""
+    """Draw a seed for a model; None if all of it is in evaluation mode."""
     if not any(module.training for module in model.modules()):
         return None
     with preserve_generators():
@@ -217,7 +217,7 @@ class _Measured:
             raise PruningError(f"the input of {bad[0]!r} is not finite in {place}")
 
     def read(self, number: int, batch: Any) -> None:
-        """Run the model where nothing but the inputs of its layers counts."""
+        """Run the model for the inputs of its layers alone."""
         mode = evaluation_mode(self.model) if self.as_used else contextlib.nullcontext()
         with self.repeatable(number), mode, self.norms.listening(), torch.no_grad():
             if self.loss is not None:
@@ -250,7 +250,7 @@ class _Measured:
 
     @contextlib.contextmanager
     def repeatable(self, number: int) -> Iterator[None]:
-        """Draw the same numbers for a minibatch each time; leave buffers and a loader's draws."""
+        """Repeat random numbers per minibatch; restore buffers and generators."""
         if self.seed is None:
             yield
             return

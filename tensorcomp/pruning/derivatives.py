@@ -1,4 +1,4 @@
-"""Gradients of a loss, and products of its Hessian with a vector, in float32 or wider."""
+"""Differentiate a loss: gradients and Hessian-vector products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradients(loss: torch.Tensor, weights: Mapping[str, torch.Tensor], place: str) -> Tensors:
-    """Return the gradient of a loss, without touching ``.grad``; autograd's graph is used up.
+    """Compute the gradient of a loss, without touching ``.grad``; its graph is used up.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def gradients(loss: torch.Tensor, weights: Mapping[str, torch.Tensor], place: st
 def hessian_product(
     loss: torch.Tensor, weights: Mapping[str, torch.Tensor], vector: Tensors, place: str
 ) -> Tensors:
-    """Return H v, with the Hessian H of a loss, by differentiating the gradient's product with v.
+    """Compute the product of a loss's Hessian with a vector, by differentiating twice.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def hessian_product(
 
 
 def unit_factor(vector: Mapping[str, torch.Tensor]) -> float:
-    """Return the power of two that brings the largest magnitude to [0.5, 1); 1 for zeros."""
+    """Return the power of two that scales the largest magnitude to [0.5, 1)."""
     top = max((float(part.abs().max()) for part in vector.values() if part.numel()), default=0.0)
     return 2.0 ** -math.frexp(top)[1]
 
@@ -117,7 +117,7 @@ def _finite(
     weights: Mapping[str, torch.Tensor],
     what: str,
 ) -> Tensors:
-    """Return the derivatives of the first factor under which all are finite, divided by it."""
+    """Return derivatives at the first loss scale under which all are finite."""
     narrow = any(weight.dtype == torch.float16 for weight in weights.values())
     factors = _FLOAT16_FACTORS if narrow else (1.0,)
     for factor in factors:
@@ -137,7 +137,7 @@ def _finite(
 
 
 def non_finite(tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the names of the tensors that hold NaN or infinity; waits for a device once."""
+    """Return the names of the tensors that hold NaN or infinity."""
     flags = [torch.isfinite(tensor).all() for tensor in tensors.values()]
     if not flags:
         return []
@@ -146,7 +146,7 @@ def non_finite(tensors: Mapping[str, torch.Tensor]) -> list[str]:
 
 
 def require_loss(loss: object, place: str) -> torch.Tensor:
-    """Return a loss, if it is one.
+    """Require a loss that is a finite scalar tensor with a gradient.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Streaming sums over the gradients of minibatches, and the statistics that they give."""
+"""Sum gradients over minibatches, and make statistics of the sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorcomp.pruning.targets import Where, prunable_parameters
 
 
 class GradientSums:
-    """Sums over gradients g of minibatches, float32, or float64 for float64 weights.
+    """Sums over the gradients g of minibatches, float32 or float64.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def statistic_of(
 
 
 class GradientHistory:
-    """The running mean of the magnitude of gradients while a model trains: a statistic for scores.
+    """The running mean of gradient magnitudes while a model trains.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class GradientHistory:
         self._kind = kinds_for({"gradient"}, decay)["gradient"]
 
     def update(self, model: nn.Module) -> None:
-        """Count the gradients that the parameters hold now; call it after ``backward``.
+        """Count the gradients of the parameters; call it after ``backward``.
 
         With a gradient scaler, call its ``unscale_`` first, and leave out steps that it skips.
 

@@ -1,4 +1,4 @@
-"""‖X‖₂ of every input feature that a linear layer or a convolution reads, by streaming sums."""
+"""Measure ‖X‖₂ of each input feature of linear and convolutional layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class InputNorms:
-    """Adds up the squares of inputs, by hooks that are gone when the block ends.
+    """Sums of squares of inputs, by hooks that are removed at the end of a block.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class InputNorms:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Count inputs in this block only: not what is computed again for the gradient."""
+        """Count inputs in this block only, not where layers run again."""
         self._listens = True
         try:
             yield
@@ -65,7 +65,7 @@ class InputNorms:
             self._listens = False
 
     def norms(self) -> dict[str, torch.Tensor]:
-        """Return ‖X‖₂, of the shape of one output's weights; of the weight's, if it has groups."""
+        """Return ‖X‖₂, of the shape of one output's weights, or of all if grouped."""
         found = {}
         for name, total in self.sums.items():
             weight = self._weights[name]
@@ -89,7 +89,7 @@ class InputNorms:
 
 
 def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the sum of squares of each input of a layer's outputs, over samples and positions.
+    """Sum the squares of each input feature over samples and positions.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -
 
 
 def _pads(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> list[int]:
-    """Return the padding of each side of each axis, the last axis first, as `F.pad` takes it."""
+    """Return the padding of each side, the last axis first, as `F.pad` takes it."""
     pads: list[int] = []
     for axis in reversed(range(len(module.kernel_size))):
         if module.padding == "valid":

@@ -1,4 +1,4 @@
-"""List the slices of a tensor that are left, for tools that cut the others out of a model."""
+"""List the rows and columns that pruning left, for tools that remove others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorcomp.errors import PruningError
 
 @dataclass(frozen=True)
 class KeptSlices:
-    """Where a tensor is not zero.
+    """The rows and columns of a tensor that are not all zero.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class KeptSlices:
 
 
 def kept_slices(array: np.ndarray) -> KeptSlices:
-    """Return which slices of the first two axes of a mask or a tensor hold anything but zeros.
+    """Find the slices of the first two axes that are not all zero.
 
     Zeros of either sign are zeros, and NaN is none.
 
@@ -79,7 +79,7 @@ def kept_slices(array: np.ndarray) -> KeptSlices:
 
 
 def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
-    """Return the kept slices of every mask or tensor of two axes or more, by name.
+    """Find the kept slices of masks or tensors of two axes or more.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
 
 
 def keep_indices_json(kept: Mapping[str, KeptSlices]) -> str:
-    """Return the text that a tool for cutting reads: JSON.
+    """Format kept slices as JSON.
 
     ::
 
@@ -115,7 +115,7 @@ def keep_indices_json(kept: Mapping[str, KeptSlices]) -> str:
 def save_keep_indices(
     kept: Mapping[str, KeptSlices], path: str | os.PathLike[str], *, force: bool = False
 ) -> None:
-    """Write what `keep_indices_json` gives.
+    """Write kept slices to a JSON file.
 
     Parameters
     ----------

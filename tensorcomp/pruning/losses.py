@@ -1,4 +1,4 @@
-"""How a model is run on a minibatch, and its loss: cross-entropy, or a function of one's own."""
+"""Run a model on a minibatch, and compute its loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Loss: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> torch.Tensor:
-    """Return the loss of a model that classifies, the mean over all targets.
+    """Compute the mean cross-entropy of a classifier.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
-    """Return what goes into the model, and the targets, None if there are none.
+    """Split a minibatch into the inputs of the model and the targets, if any.
 
     Raises
     ------
@@ -94,13 +94,13 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
 
 
 def example_of(batch: Any) -> Any:
-    """Return an input of the model, from a minibatch: one sample, where inputs are a tensor."""
+    """Return an example input from a minibatch: one sample, if it is a tensor."""
     inputs, _ = inputs_and_targets(batch)
     return inputs[:1] if isinstance(inputs, torch.Tensor) and inputs.ndim else inputs
 
 
 def run(model: nn.Module, inputs: Any) -> Any:
-    """Return what a model makes of inputs, floats among them cast to its first parameter's type."""
+    """Run a model on inputs, floats cast to its first parameter's type."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
 
     def cast(value: Any) -> Any:
@@ -115,14 +115,14 @@ def run(model: nn.Module, inputs: Any) -> Any:
 
 
 def logits_of(outputs: Any) -> torch.Tensor | None:
-    """Return a model's logits: its output, or what that has as ``logits``."""
+    """Return a model's logits: its output, or the attribute ``logits`` of it."""
     found = outputs if isinstance(outputs, torch.Tensor) else getattr(outputs, "logits", None)
     return found if isinstance(found, torch.Tensor) else None
 
 
 @contextlib.contextmanager
 def tempered(model: nn.Module, temperature: float) -> Iterator[None]:
-    """Have a model return its logits divided by a temperature until the block ends.
+    """Divide the logits of a model by a temperature until the block ends.
 
     Whatever loss is computed from what ``model(…)`` returns is then that of divided logits.
 

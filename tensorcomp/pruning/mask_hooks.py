@@ -14,7 +14,7 @@ from tensorcomp.pruning.targets import unwrapped
 
 
 class MaskHooks:
-    """Masks that a model and its optimizer keep, until they are let go; made by `hold`.
+    """Hooks that keep masks on a model and its optimizer; made by `hold`.
 
     In a ``with`` block, the masks are let go at its end. A copy of (model, optimizer, hold) made in
     one go, by `copy.deepcopy` or pickled, is a hold on the copied model and optimizer.
@@ -36,7 +36,7 @@ class MaskHooks:
         masks.follow(model, optimizer)
 
     def release(self) -> None:
-        """Let go: no hook is left on model, parameters and optimizer. Weights stay as they are."""
+        """Remove all hooks; the weights stay as they are."""
         if self._masks is not None:
             self._masks.detach(self._model)
         self._masks = None
@@ -58,7 +58,7 @@ def hold(
     optimizer: torch.optim.Optimizer,
     masks: Masks,
 ) -> MaskHooks:
-    """Set pruned weights to zero, and keep them exactly there while the model trains.
+    """Set pruned weights to zero, and keep them there while the model trains.
 
     Gradients are masked as they are accumulated, so that clipping by their norm does not count
     what is pruned: training equals, bit for bit, that of a network whose weights are w ⊙ mask.
@@ -133,7 +133,7 @@ def hold(
 
 
 def release(model: nn.Module) -> None:
-    """Let go of a model that is held, or of a copy of one, without a trace.
+    """Remove the mask hooks of a model, or of a copy of one.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def release(model: nn.Module) -> None:
 
 
 def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
-    """Return for each masked parameter, once, where it is kept; tensors of one's own."""
+    """Return a copy of the mask of each parameter, tied ones once."""
     if not masks:
         raise PruningError("there are no masks to hold; select some weights first")
     kept = kept_places(model, masks)

@@ -1,4 +1,4 @@
-"""Keep masks on a model: before it runs, before it is saved, after it was loaded.
+"""Apply masks before a model runs or is saved, and after it was loaded.
 
 The masks stand in the model's hooks alone, and find weights by their names each time. So a copy of
 the model, pickled or not, takes masks of its own along, and weights that are replaced are found.
@@ -18,7 +18,7 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 
 
 class MaskedParameter:
-    """The mask of a parameter, whose other places are held at zero.
+    """The mask of a parameter.
 
     Takes a byte a weight for the mask, and as many bytes as the weight has for its bits.
 
@@ -33,7 +33,7 @@ class MaskedParameter:
         self._bits: torch.Tensor | None = None
 
     def clear(self, tensor: torch.Tensor) -> None:
-        """Set the places of a tensor to +0.0, whatever stands there (NaN included)."""
+        """Set masked elements of a tensor to +0.0, NaN included."""
         if self.kept.device != tensor.device:
             self.kept = self.kept.to(tensor.device)
         if tensor.requires_grad:
@@ -46,7 +46,7 @@ class MaskedParameter:
             tensor.view(words).bitwise_and_(bits)
 
     def clear_gradient(self, parameter: torch.Tensor) -> None:
-        """Set the places of a parameter's gradient to zero, if it has one; a hook of its own."""
+        """Set masked elements of a parameter's gradient to zero; a hook."""
         gradient = parameter.grad
         if gradient is None:
             return
@@ -60,7 +60,7 @@ class MaskedParameter:
 
 
 class ModelMasks:
-    """Masks that a model holds.
+    """The masks of a model, attached to its hooks.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class ModelMasks:
 
     @staticmethod
     def of(module: nn.Module) -> ModelMasks | None:
-        """Return the masks that stand in a module's hooks, if there are any."""
+        """Return the masks that are attached to a module's hooks, if any."""
         for hook in module._forward_pre_hooks.values():
             owner = getattr(hook, "__self__", None)
             if isinstance(owner, ModelMasks):
@@ -91,21 +91,21 @@ class ModelMasks:
         )
 
     def attach(self, module: nn.Module) -> None:
-        """Take a place in the hooks of a module, and hold its weights from now on."""
+        """Register the hooks on a module, and mask its weights."""
         module.register_forward_pre_hook(self.hold_weights, prepend=True)
         module.register_state_dict_pre_hook(self.hold_weights)  # type: ignore[no-untyped-call]
         module.register_load_state_dict_post_hook(self.hold_weights)  # type: ignore[no-untyped-call]
         self.hold_weights(module)
 
     def follow(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Hold gradients before, and weights after, each step of an optimizer, too."""
+        """Mask gradients before, and weights after, each step of an optimizer."""
         self._optimizer_handles = [
             optimizer.register_step_pre_hook(lambda *_: self.hold_gradients(module)),
             optimizer.register_step_post_hook(lambda *_: self.hold_weights(module)),
         ]
 
     def detach(self, module: nn.Module) -> None:
-        """Leave all hooks; the weights stay as they are."""
+        """Remove all hooks; the weights stay as they are."""
         for hooks in (
             module._forward_pre_hooks,
             module._state_dict_pre_hooks,
@@ -120,7 +120,7 @@ class ModelMasks:
         self._watched = {}
 
     def hold_weights(self, module: nn.Module, *_: Any) -> None:
-        """Set the held places to zero, and see that gradients are masked from now on; a hook."""
+        """Set masked weights to zero, and watch their gradients; a hook."""
         for name, parameter in self._parameters(module):
             # Through `data`: a pass that autograd has yet to go back through must not take this
             # for a change, and where weights are held already it is none.
@@ -128,13 +128,13 @@ class ModelMasks:
             self._watch(name, parameter)
 
     def hold_gradients(self, module: nn.Module) -> None:
-        """Set the gradients of the held places to zero."""
+        """Set masked elements of all gradients to zero."""
         with torch.no_grad():
             for name, parameter in self._parameters(module):
                 self._places[name].clear_gradient(parameter)
 
     def _parameters(self, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the held parameters as they are now."""
+        """Yield the masked parameters as they are now."""
         if getattr(module, "_is_replica", False):
             return  # DataParallel's copies for one pass, made of weights that are held
         for name, places in self._places.items():
@@ -169,7 +169,7 @@ class ModelMasks:
 
 
 def find_parameter(module: nn.Module, name: str) -> torch.Tensor | None:
-    """Return what a module has as its parameter of that name, under any of its names."""
+    """Find the parameter of a module under any of its names."""
     *path, last = name.split(".")
     for part in path:
         child = module._modules.get(part)

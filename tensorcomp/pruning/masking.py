@@ -1,4 +1,4 @@
-"""Masks of a model's parameters, checked and on their devices."""
+"""Check and apply masks of a model's parameters, on their devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 
 
 def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
-    """Return where each masked parameter of a model is kept.
+    """Return the mask of each parameter of a model, on its device.
 
     Parameters
     ----------

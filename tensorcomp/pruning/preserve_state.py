@@ -14,7 +14,7 @@ from torch import nn
 
 @contextlib.contextmanager
 def preserve_state(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
-    """Restore a model and the random number generators when the block ends, or fails.
+    """Restore a model and random number generators when a block ends or fails.
 
     What is restored: the values, storages and ``requires_grad`` of parameters; buffers; which
     parameters, buffers and modules each module has, and whether it is in training mode; ``.grad``,
@@ -63,7 +63,7 @@ def preserve_state(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
 
 
 def _tables(module: nn.Module) -> tuple[dict[str, object], ...]:
-    """Return the dicts in which a module keeps its parameters, buffers and modules."""
+    """Return a module's dicts of parameters, buffers and modules."""
     return module._parameters, module._buffers, module._modules  # type: ignore[return-value]
 
 
@@ -90,7 +90,7 @@ class _SavedTensor:
 
 
 def _once(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view that has each place in memory once: of an expanded tensor, its one slice."""
+    """Return a view that has each address in memory once."""
     if tensor.layout != torch.strided:
         return tensor
     return tensor[tuple(slice(0, 1 if stride == 0 else None) for stride in tensor.stride())]

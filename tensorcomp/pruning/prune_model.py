@@ -90,7 +90,7 @@ def prune(
     weights = ModelWeights(parameters)
 
     def measure(masks: Mapping[str, np.ndarray] | None) -> Statistics | None:
-        """Measure what the score needs beside the weights, of the model as it is under masks."""
+        """Measure what the score needs beside the weights, under masks."""
         nonlocal example
         name = parsed.statistic
         if name is None or statistics is not None:
@@ -135,7 +135,7 @@ def prune(
 
 
 def _first_input(model: torch.nn.Module, data: Iterable[Any] | None) -> Any:
-    """Return the input of the first minibatch; drawing it leaves the generators as they were."""
+    """Return the input of the first minibatch."""
     with preserve_state(model, weights=False):
         for batch in data or ():
             return example_of(batch)

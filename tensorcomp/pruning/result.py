@@ -1,4 +1,4 @@
-"""What pruning gives: masks, to be applied, held through training, shuffled, or saved."""
+"""Apply, hold, shuffle, save and load the masks of a pruned model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = "tensorcomp.masks"
 
 @dataclass(frozen=True)
 class PruningResult:
-    """Which weights of a model are kept. The model itself is as it was, until `apply_` or `hold`.
+    """The masks of a pruned model, which is as it was until `apply_` or `hold`.
 
     Parameters
     ----------
@@ -64,7 +64,9 @@ class PruningResult:
         return sum(self.pruned.values()) / max(sum(self.sizes.values()), 1)
 
     def apply_(self, model: torch.nn.Module) -> None:
-        """Set the pruned weights of a model to zero, once; training would bring them back.
+        """Set the pruned weights of a model to zero, once.
+
+        Training would bring them back: see `hold`.
 
         Raises
         ------
@@ -89,7 +91,7 @@ class PruningResult:
         return hold(model, optimizer, self.masks)
 
     def shuffled(self, seed: int = 0) -> PruningResult:
-        """Return masks with as many kept weights in each tensor, at places drawn at random.
+        """Return masks that keep as many weights of each tensor, at random places.
 
         The control that tells whether the choice within tensors matters, or their densities alone
         (Su et al. 2020, "Sanity-checking pruning methods"; Frankle et al. 2021, "Pruning neural
@@ -103,13 +105,13 @@ class PruningResult:
         return PruningResult(masks, f"shuffled {self.score}".strip())
 
     def keep_indices(self) -> dict[str, KeptSlices]:
-        """Return for each tensor which slices of its first two axes hold a kept weight."""
+        """Find the rows and columns of each tensor that hold a kept weight."""
         from tensorcomp.pruning.keep_indices import keep_indices
 
         return keep_indices(self.masks)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the masks, compressed, as a file that `load` reads; one of that name is replaced.
+        """Write the masks to a compressed file, replacing an existing one.
 
         Raises
         ------

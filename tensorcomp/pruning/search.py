@@ -46,7 +46,7 @@ def prune_to_loss(
     evaluations: int = 20,
     threads: int | None = None,
 ) -> PruningResult:
-    """Prune as much of a model as a validation loss allows, more where it hurts less.
+    """Prune as much of a model as a validation loss allows.
 
     First each tensor is pruned alone, to each sparsity of a grid, and its sensitivity measured: how
     far the loss rises. Then one tolerance is common to all tensors: each gets the sparsity at which
@@ -129,7 +129,7 @@ def prune_to_loss(
         levels = measured[np.isfinite(measured)]
 
         def at(place: float) -> dict[str, int]:
-            """Return the units at a place among the levels; from -1 to 0, a part of those at 0."""
+            """Return the units at a level; from -1 to 0, a part of those at 0."""
             tolerance = float(np.interp(place, np.arange(levels.size), levels))
             part = min(1 + place, 1.0)
             return {name: int(part * most_within(tolerance, *curves[name])) for name in curves}
@@ -148,7 +148,7 @@ def prune_to_loss(
 
 
 def _grid_units(tensor: PrunableTensor, grid: Sequence[float]) -> np.ndarray:
-    """Return how many units the sparsities of a grid are; also none, and the most there may be."""
+    """Return the units of the sparsities of a grid, with none and the most."""
     units = {min(round(part * tensor.units), tensor.most) for part in grid}
     return np.array(sorted(units | {0, tensor.most}))
 
@@ -158,7 +158,7 @@ def _masked_loss(
     evaluate: Callable[[nn.Module], float],
     masks: Mapping[str, np.ndarray],
 ) -> float:
-    """Return the loss of a model under masks, and put it back; NaN counts as infinite."""
+    """Evaluate a model under masks, and restore it; NaN counts as infinite."""
     inner = unwrapped(model)
     with preserve_state(model, weights=False):
         kept = {name: inner.get_parameter(name).detach().clone() for name in masks}

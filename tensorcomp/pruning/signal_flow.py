@@ -1,4 +1,4 @@
-"""Synaptic flow: how much of a constant signal passes through each weight, without data."""
+"""Measure synaptic flow: the signal through each weight, without data."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def synaptic_flow(
 
 
 def _magnitudes(tensor: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
-    """Return the magnitudes of a parameter or buffer, float64; 0 where it is not kept."""
+    """Return magnitudes, float64; 0 where a mask drops them."""
     double = tensor.double()
     # A buffer of −∞ masks attention to later positions, and stays.
     found = torch.where(double.isinf(), double, double.abs())

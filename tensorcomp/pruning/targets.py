@@ -1,4 +1,4 @@
-"""Find the parameters of a model that can be pruned: the weights of its layers, tied ones once."""
+"""Find the parameters of a model that can be pruned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.Parameter]:
-    """Return the parameters of a model that pruning is about, sorted by name.
+    """Find the parameters of a model to prune, sorted by name.
 
     By default they are the weights of `torch.nn.Linear`, ``Bilinear``, convolutions, transposed or
     not, and the projections of ``MultiheadAttention``, unless they are frozen (``requires_grad`` is
@@ -81,7 +81,7 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside DistributedDataParallel, DataParallel and `torch.compile`."""
+    """Unwrap DistributedDataParallel, DataParallel and `torch.compile`."""
     while True:
         if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
@@ -129,7 +129,7 @@ def _is_weight(module: nn.Module, key: str) -> bool:
 
 
 def _require_own_weight(path: str, module: nn.Module) -> None:
-    """Refuse a layer that would be left out in silence, since its weight is no parameter."""
+    """Refuse a layer whose weight is not a parameter: it would be left out."""
     if "weight" in module._parameters or "weight" in module._buffers:
         return
     sources = [name for name, _ in module.named_parameters() if not name.startswith("bias")]
@@ -175,7 +175,7 @@ def _is_matrix(parameter: nn.Parameter) -> bool:
 
 
 def require_values(model: nn.Module) -> None:
-    """Refuse a model that cannot be run, or not without a change of what it is.
+    """Refuse a model that cannot be run as it is.
 
     Raises
     ------

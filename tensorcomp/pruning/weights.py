@@ -1,4 +1,4 @@
-"""The weights of a model as read-only NumPy arrays, tensor by tensor.
+"""Read the weights of a model as NumPy arrays, tensor by tensor.
 
 Names are in the order of plain text, so that a model and its checkpoint agree on what comes first.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModelWeights(Mapping[str, np.ndarray]):
-    """Parameters of a torch model; a view of those on the CPU, a copy each time of others.
+    """Parameters of a torch model as read-only arrays; views on the CPU.
 
     Parameters
     ----------

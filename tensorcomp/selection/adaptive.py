@@ -1,4 +1,4 @@
-"""Raise the sparsity of each tensor until an error budget or a size is reached.
+"""Raise the sparsity of each tensor to an error budget or a file size.
 
 Needs no torch, so that stored checkpoints are pruned by it too; a validation loss is the limit in
 `tensorcomp.pruning.search`, which runs a model.
@@ -76,7 +76,7 @@ class PrunableTensor:
         )
 
     def keeps(self, max_rel_l2: float, units: int, threads: int | None) -> bool:
-        """Return whether an error, measured as `compare` does, is kept without so many units."""
+        """Return whether pruning so many units keeps an error, as `compare` measures."""
         weights = np.ascontiguousarray(self.scores.weights[self.name])
         mask = self.select(units, threads).mask(self.name)
         return measure(weights, pruned(weights, mask)).rel_l2 <= max_rel_l2
@@ -85,7 +85,7 @@ class PrunableTensor:
 def prunable_tensors(
     scores: StreamingScores, granularity: str | Granularity, floor: float, ceiling: float
 ) -> list[PrunableTensor]:
-    """Return how much of each tensor may be pruned under a floor and a ceiling of its density.
+    """Return how much of each tensor may be pruned under limits of its density.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Check arguments of pruning, and apply masks to arrays; torch is not imported."""
+"""Check arguments of pruning, and apply masks to arrays."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def require_count(what: str, value: object, least: int = 1) -> int:
 
 
 def pruned(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return an array with +0.0 where a mask is false; all other bits are as they were."""
+    """Return an array with +0.0 where a mask is false, other bits unchanged."""
     words = as_words(np.asarray(weights, order="C"))
     left = np.empty_like(words)
     np.multiply(words, mask, out=left)  # a tenth of the time of where

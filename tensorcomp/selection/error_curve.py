@@ -1,4 +1,4 @@
-"""The error of pruning a tensor, by how much of it is pruned."""
+"""Compute the error of a tensor by how much of it is pruned; bisect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POINTS = 2048
 
 
 class ErrorCurve:
-    """The rel-L2 of a tensor by how many of its units are pruned, the lowest first.
+    """The rel-L2 of a tensor by how many units are pruned, the lowest first.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ErrorCurve:
 
     @classmethod
     def of(cls, scores: StreamingScores, name: str, unit: Granularity) -> ErrorCurve:
-        """Return the curve of a tensor: units in the order of their score, then of their index.
+        """Return the curve of a tensor, its units in the order of (score, index).
 
         Raises
         ------
@@ -74,7 +74,7 @@ class ErrorCurve:
         return most_units(lambda units: self.error(units) <= max_rel_l2, 0, self._values.size)
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return some numbers of units, rising from 0 to all, and their errors, never falling."""
+        """Return numbers of units, rising from 0 to all, and their errors."""
         units = np.unique(np.linspace(0, self._values.size, _POINTS).astype(np.int64))
         errors = np.array([self.error(int(count)) for count in units])
         return units, np.maximum.accumulate(errors)
@@ -92,7 +92,7 @@ def bisect(
     middle: Callable[[float, float], float | None],
     evaluations: int | None = None,
 ) -> float:
-    """Return the value nearest to `bad` for which `fits` was true, `good` at first.
+    """Find the value nearest to `bad` that fits, by bisection from `good`.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def most_units(fits: Callable[[int], bool], least: int, most: int) -> int:
 
 
 def most_within(tolerance: float, errors: np.ndarray, amounts: np.ndarray) -> float:
-    """Return the most that may be pruned at a tolerance; between measured points, in proportion.
+    """Interpolate the most that may be pruned at a tolerance.
 
     Parameters
     ----------

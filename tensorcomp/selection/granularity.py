@@ -1,4 +1,4 @@
-"""What is pruned together: single weights, slices, blocks, or some of each group of neighbours.
+"""Define what is pruned together: weights, slices, blocks, n of m neighbours.
 
 ==================  ===============================================================================
 granularity         a unit is
@@ -45,14 +45,14 @@ class Granularity(Named):
         return 1, 1
 
     def sums(self, scores: np.ndarray) -> np.ndarray:
-        """Return the units' scores, float64, flat, of an array of scores of the tensor's shape."""
+        """Sum an array of scores over units: float64, flat."""
         height, width = self.tile(scores.shape, "")
         tiles = scores.reshape(_tiles(scores.shape, height, width))
         totals: np.ndarray = tiles.sum(axis=(1, 3), dtype=np.float64)
         return totals.reshape(-1)
 
     def spread(self, units: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return what a tensor's elements get from an array of its units."""
+        """Spread an array of units to the elements of a tensor."""
         down, height, across, width = _tiles(shape, *self.tile(shape, ""))
         tiles = np.broadcast_to(units.reshape(down, 1, across, 1), (down, height, across, width))
         return np.ascontiguousarray(tiles).reshape(shape)
@@ -145,7 +145,7 @@ class Block(Granularity):
 
 @dataclass(frozen=True)
 class NM(Granularity):
-    """Single weights, of which `keep` stay in each group of neighbours along an axis.
+    """Single weights, `keep` of each group of neighbours along an axis.
 
     The pattern itself is the sparsity: 1 − keep / group.
 

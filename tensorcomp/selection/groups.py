@@ -1,4 +1,4 @@
-"""Choose which weights of some tensors are kept, for each kind of granularity and scope."""
+"""Choose the weights that are kept, for each granularity and scope."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Limits:
 def limits_of(
     scores: StreamingScores, name: str, unit: Granularity, floor: float, ceiling: float
 ) -> Limits:
-    """Return how many weights a tensor may lose under a floor and a ceiling of its density.
+    """Return how many weights a tensor may lose under limits of its density.
 
     Where a tensor is too small for both, the floor counts; what was pruned earlier stays pruned.
     """
@@ -51,7 +51,7 @@ def limits_of(
 
 
 def _decimal(part: float) -> Fraction:
-    """Return what was written: 0.07 of 100 weights are 7, and not 7.000000000000001."""
+    """Return the decimal as written: 0.07 of 100 is 7, not 7.000000000000001."""
     return Fraction(repr(float(part)))
 
 
@@ -62,7 +62,7 @@ def select_elements(
     limits: Mapping[str, Limits],
     workers: Workers,
 ) -> dict[str, Kept]:
-    """Keep all but the lowest k elements of some tensors, within each tensor's limits.
+    """Keep all but the lowest k elements, within each tensor's limits.
 
     A tensor whose limit is broken is held at it, and the others are cut anew; those on the side
     that is broken more come first, which leads to the optimum.
@@ -96,7 +96,7 @@ def select_units(
     limits: Mapping[str, Limits],
     unit: Granularity,
 ) -> dict[str, Kept]:
-    """Keep all but the units of lowest score that leave nearest to k elements pruned.
+    """Keep all but the lowest units, as many as come nearest to k elements.
 
     The first ones of each tensor go before all others where its limit wants them gone, and the last
     ones stay. What was pruned earlier counts, in units that stay as well.
@@ -128,7 +128,7 @@ def select_units(
 def _units_of(
     scores: StreamingScores, name: str, unit: Granularity, limits: Limits
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the units of a tensor: their scores, the weights each has left, whose turn is when."""
+    """Return the scores, the weights left and the turns of the units of a tensor."""
     sums = unit_scores(scores, name, unit)
     _check_numbers(sums, name)
     earlier, dropped = scores.previous.get(name), scores.dropped(name)
@@ -146,7 +146,7 @@ def _units_of(
 
 
 def unit_scores(scores: StreamingScores, name: str, unit: Granularity) -> np.ndarray:
-    """Return the scores of a tensor's units, flat, float64; −∞ of those with no weight left."""
+    """Return the scores of a tensor's units; −∞ of those with no weight left."""
     whole, earlier = scores[name], scores.previous.get(name)
     with np.errstate(over="ignore", invalid="ignore"):
         if earlier is None:
@@ -159,7 +159,7 @@ def unit_scores(scores: StreamingScores, name: str, unit: Granularity) -> np.nda
 def select_in_rows(
     scores: StreamingScores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
 ) -> dict[str, Kept]:
-    """Keep all but the lowest elements of each row, as many in each as the tensor's k allows."""
+    """Keep all but the lowest elements of each row."""
     kept = {}
     for name in scores.names:
         k = round(fractions[name] * scores.sizes[name])
@@ -221,7 +221,7 @@ def select_in_groups_of_neighbours(scores: StreamingScores, unit: NM) -> dict[st
 
 
 def _whole_rows(scores: StreamingScores, name: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the scores of a tensor in flat runs of whole rows; a vector is one row."""
+    """Yield scores in flat runs of whole rows; a vector is one row."""
     if len(scores.shapes[name]) > 1:
         yield from scores.runs(name)
     else:

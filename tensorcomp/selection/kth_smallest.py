@@ -1,4 +1,4 @@
-"""Find the lowest k of many scores by (score, flat index), in a few passes and little memory.
+"""Find the lowest k of many scores by (score, flat index).
 
 Scores become integer keys in their order (kernels/scores.c); a radix search finds the k-th, 16 bits
 a pass, so that nothing is sorted or gathered, and scores are computed anew in each pass.
@@ -140,13 +140,13 @@ def _kth_key(
 def _place(
     scores: StreamingScores, name: str, bounds: tuple[int, int], limit: int, ties: int
 ) -> int:
-    """Return the flat index behind the given number of keys of a run that equal the limit."""
+    """Return the flat index behind so many keys of a run that equal the limit."""
     start, run = next(scores.runs(name, [bounds]))
     return start + 1 + native.scores_find_equal(as_words(run), limit, ties)
 
 
 def _parts(scores: StreamingScores, names: Sequence[str]) -> list[_Part]:
-    """Cut tensors into parts of some runs each, small enough for threads to share."""
+    """Cut tensors into parts of a few runs each, for threads."""
     return [
         (name, bounds[i : i + _RUNS])
         for name in names

@@ -1,4 +1,4 @@
-"""What a user asks to be pruned of a stored checkpoint."""
+"""Describe what to prune of a stored checkpoint."""
 
 from __future__ import annotations
 

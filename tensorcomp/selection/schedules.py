@@ -1,4 +1,4 @@
-"""Schedules: the sparsity of each round of iterative pruning, the last one the aim."""
+"""Make schedules: the sparsity of each round of iterative pruning."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def cubic(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]
 
 
 def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
-    """Return a schedule of one's own, if it is one: from 0 to 1, increasing, not empty.
+    """Require a schedule: one or more sparsities from 0 to 1, increasing.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Select what is pruned: exactly as many weights as asked for, the lowest by (score, index).
+"""Select the weights to prune: exactly k, the lowest by (score, index).
 
 Of n weights, k = round(sparsity · n) are pruned, ties to even: those whose scores are lowest, of
 equal ones those that come first. Tensors follow each other in the order of their names, so the
@@ -69,7 +69,7 @@ class Selection:
         return sum(self.pruned.values()) / max(sum(self.sizes.values()), 1)
 
     def mask(self, name: str) -> np.ndarray:
-        """Return the mask of a tensor: bool, of its shape, true where weights are kept."""
+        """Return the mask of a tensor: bool, true where weights are kept."""
         return self._masks(name)
 
 
@@ -167,7 +167,7 @@ def _selection(scores: StreamingScores, unit: Granularity, kept: Mapping[str, Ke
 def _pattern(
     scores: StreamingScores, unit: NM, sparsity: object, scope: object, floor: float, ceiling: float
 ) -> Selection:
-    """Return the selection of a pattern, which knows its sparsity itself."""
+    """Select by a pattern, which has a sparsity of its own."""
     if sparsity not in (None, unit.sparsity) or scope is not None:
         raise PruningError(
             f"{unit} says by itself which part is pruned ({unit.sparsity:g}), and where; give no "
@@ -206,7 +206,7 @@ def _check_limits(floor: float, ceiling: float) -> None:
 
 
 def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
-    """Return the tensors whose weights compete with each other, group by group."""
+    """Group the tensors whose weights compete with each other."""
     if scope == "global":
         return [list(scores.names)]
     if scope == "tensor":
@@ -227,7 +227,7 @@ def _check_reachable(
     *,
     slack: int = 0,
 ) -> None:
-    """Require that the limits of the tensors allow k pruned weights, or as few more or less."""
+    """Require that limits allow k pruned weights, or at most `slack` off."""
     least = sum(limits[name].least for name in names)
     most = sum(limits[name].most for name in names)
     if least - slack <= k <= most + slack:

@@ -1,4 +1,4 @@
-"""Score tensors run by run, when scores are asked for: never all at once.
+"""Score tensors run by run, never all at once.
 
 But for those that must see a tensor whole (`Lamp`), which are computed once and kept.
 """
@@ -21,7 +21,7 @@ RUN = 1 << 18  # elements; a run's scores stay in the cache
 
 
 class StreamingScores(Mapping[str, np.ndarray]):
-    """The scores of tensors: a mapping from names to arrays of the tensors' shapes.
+    """The scores of tensors by name, computed on access.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
     def runs(
         self, name: str, bounds: Sequence[tuple[int, int]] | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield a tensor's scores in flat runs: the first index of each, and the scores, `dtype`.
+        """Yield a tensor's scores in flat runs, each with its first index.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
             yield start, scores.astype(self.dtype, copy=False)
 
     def _whole(self, name: str) -> np.ndarray:
-        """Return the scores of a tensor that cannot be scored in runs; they are kept."""
+        """Return the scores of a tensor that is scored whole; they are kept."""
         scores = self._kept.get(name)
         if scores is None:
             scores = self._run(name, self.weights[name].reshape(-1), 0).astype(self.dtype)
@@ -185,7 +185,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
 
 
 def given_scores(arrays: Mapping[str, np.ndarray]) -> StreamingScores:
-    """Return scores that are there already.
+    """Wrap scores that are computed already.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def given_scores(arrays: Mapping[str, np.ndarray]) -> StreamingScores:
 
 
 class _Given(Score):
-    """The score of scores."""
+    """The score of given scores."""
 
     id = "given"
 

@@ -1,4 +1,4 @@
-"""Parse and print scores and granularities: ``snip``, ``random(7)``, ``nm(2, 4, axis=0)``."""
+"""Parse and print scores and granularities: ``snip``, ``nm(2, 4, axis=0)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Named:
-    """Base of dataclasses that a text names.
+    """Base of dataclasses that are written as a name with arguments.
 
     Attributes
     ----------

@@ -67,7 +67,7 @@ class SparsityRow:
 
     @property
     def dead_rows(self) -> int | None:
-        """Slices of the first axis that are zero: rows, filters; None with less than two axes."""
+        """Slices of the first axis that are all zero; None with fewer than two axes."""
         return None if self.kept is None else self.kept.dead_rows
 
     @property
@@ -112,7 +112,7 @@ class SparsityReport:
         return sum(row.negative_zeros for row in self.rows)
 
     def total(self, storage: str) -> int | None:
-        """Return the bytes of all listed tensors under a storage; None if some do not have it."""
+        """Return the bytes of all listed tensors under a storage; None if some lack it."""
         if not all(storage in row.sizes for row in self.rows):
             return None
         return sum(row.sizes[storage] for row in self.rows)

@@ -1,4 +1,4 @@
-"""Count the zeros of a checkpoint, and measure what they save; one tensor at a time."""
+"""Count the zeros of a checkpoint, and measure what they save."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def sparsity_report(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SparsityReport:
-    """Count zeros, dead rows and dead columns, and encode every tensor under each storage.
+    """Count zeros, dead rows and columns; encode tensors under each storage.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def _kept(rows: Iterable[SparsityRow]) -> dict[str, KeptSlices]:
 
 
 def _row(entry: _Entry, array: np.ndarray, *, every: bool) -> SparsityRow:
-    """Count the zeros of a tensor, and measure its storages if it is to be listed."""
+    """Count the zeros of a tensor; measure its storages if it is listed."""
     zeros, negative = _count_zeros(array, signed=entry.is_weight)
     row = SparsityRow(
         name=entry.info.name,
@@ -150,7 +150,7 @@ def _row(entry: _Entry, array: np.ndarray, *, every: bool) -> SparsityRow:
 
 
 def _count_zeros(array: np.ndarray, *, signed: bool) -> tuple[int, int]:
-    """Return how many elements are zero, and how many of these have a sign bit, if signs count."""
+    """Count zeros, and those of them with a sign bit if signs count."""
     words = as_words(array).reshape(-1)
     shift = words.dtype.type(1 if signed else 0)
     values = nothing = 0
@@ -178,7 +178,7 @@ def _masked(entry: _Entry, masks: Mapping[str, np.ndarray]) -> np.ndarray:
 def _entries(
     tensors: Mapping[str, Any] | str | os.PathLike[str], stack: contextlib.ExitStack
 ) -> Iterator[_Entry]:
-    """Yield the tensors whose elements NumPy knows; further names of tied ones are left out."""
+    """Yield the tensors of NumPy dtypes; further names of tied ones are left out."""
     sources: list[tuple[str | None, Source]]
     if isinstance(tensors, Mapping):
         sources = [(None, MemorySource(tensors))]

@@ -27,7 +27,7 @@ _CODES = ("ans(states=12)", "huffman", "bitpack")
 
 @dataclass(frozen=True)
 class StorageBytes:
-    """The bytes of a tensor's blob under each storage, all of them really encoded.
+    """The bytes of a tensor's blob under each storage, all really encoded.
 
     ==========  ===================================================================================
     storage     is
@@ -118,7 +118,7 @@ def storage_bytes(array: np.ndarray) -> StorageBytes:
 
 
 def _values_tree(sample: np.ndarray) -> str:
-    """Return the tree that makes the fewest bytes of the elements that are not zero."""
+    """Return the smallest tree for the elements that are not zero."""
     with np.errstate(invalid="ignore"):  # signalling NaN
         left = np.asarray(sample[sample != 0])
     trees = [format_tree(any_tree(sample.dtype, _EFFORT))]
@@ -130,5 +130,5 @@ def _values_tree(sample: np.ndarray) -> str:
 
 
 def _bytes(tree: str, array: np.ndarray, grid: ChunkGrid) -> int:
-    """Return the bytes of a tensor's blob under a tree, or under the planner's own."""
+    """Return the bytes of a tensor's blob under a tree or the planner's own."""
     return code(Strategy(tree or "lossless", tree, effort=_EFFORT), array, grid, 1.0).nbytes

@@ -457,12 +457,12 @@ def test_training_that_diverges_and_states_that_cannot_be_kept():
         find_ticket(Net, odd_optimizer, Trainer(), steps=2, sparsities=[0.5])
 
 
-def test_a_snapshot_of_another_model_is_refused():
+def test_a_point_of_another_model_is_refused():
     net = Net()
-    snapshot = RewindPoint.of(net, make_optimizer(net))
+    point = RewindPoint.of(net, make_optimizer(net))
     other = nn.Linear(2, 2)
     with pytest.raises(PruningError, match="not that of the rewind point: Error") as error:
-        snapshot.restore(other, make_optimizer(other))
+        point.restore(other, make_optimizer(other))
     assert "\n" not in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Find lottery tickets: train, prune the lowest, rewind to an early step, train what is left."""
+"""Find lottery tickets: train, prune, rewind, and train what is left."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def train_reinitialised(
     steps: int,
     seed: int,
 ) -> Weights:
-    """Train other initial weights under masks, from step 0: the control of a lottery ticket.
+    """Train other initial weights under masks: the control of a lottery ticket.
 
     Parameters
     ----------

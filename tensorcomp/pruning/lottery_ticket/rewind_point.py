@@ -1,4 +1,4 @@
-"""A point of a training run to go back to: model, optimizer and random numbers."""
+"""Save and restore a point of a training run."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class RewindPoint:
         }
         file = io.BytesIO()
         torch.save(state, file)
-        snapshot = cls(file.getvalue())
-        snapshot._load()
-        return snapshot
+        point = cls(file.getvalue())
+        point._load()
+        return point
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Set a model, its optimizer and the generators back to that state.
@@ -59,7 +59,7 @@ class RewindPoint:
         Parameters
         ----------
         model, optimizer
-            Made as those of the snapshot were; on any device.
+            Made as those of the point were; on any device.
 
         Raises
         ------

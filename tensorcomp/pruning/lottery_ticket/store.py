@@ -37,7 +37,7 @@ _POINT_DIGEST = "rewind.pt.xxh3"
 
 
 class TicketStore:
-    """A folder of what a search for a ticket has made; what is missing is made and kept.
+    """A folder of the rounds of a search; what is missing is made and kept.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class TicketStore:
         return result
 
     def weights(self, name: str, make: Callable[[], Weights]) -> Callable[[], Weights]:
-        """Return what reads the weights of a round, as tensors of the caller's own."""
+        """Return a reader of the weights of a round."""
         if not self._path(name).is_file():
             save_file(make(), self._path(name))
         return lambda: dict(sorted(load_file(self._path(name), framework="pt").items()))

@@ -1,4 +1,4 @@
-"""Make and train the networks of a lottery ticket, from the start or from a rewind point."""
+"""Make and train the networks of a lottery ticket."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Training:
         return RewindPoint.of(unwrapped(model), optimizer)
 
     def finish(self, start: RewindPoint | None, masks: Masks | None) -> Weights:
-        """Train to the end, from the rewind point if there is one, with masks held if any."""
+        """Train to the end, from the rewind point and with masks, if given."""
         with preserve_generators():
             model, optimizer = self.fresh()
             if start is not None:

@@ -11,7 +11,7 @@ from tensorcomp.selection.text import Named
 
 
 class Score(Named):
-    """Base of the scores; a subclass is a frozen dataclass. Higher always means: keep.
+    """Base of the scores, frozen dataclasses; higher means keep.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class Score(Named):
     def score(
         self, weights: np.ndarray, statistic: np.ndarray | None, *, name: str, start: int = 0
     ) -> np.ndarray:
-        """Return a tensor's scores: float64 if weights or statistic are, or `double` says so.
+        """Compute a tensor's scores.
 
-        Otherwise they are float32.
+        They are float64 if weights or statistic are, or `double` says so, otherwise float32.
 
         Parameters
         ----------

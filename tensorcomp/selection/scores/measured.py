@@ -1,4 +1,4 @@
-"""Score weights by what was measured on the model: gradients, curvature, inputs, signal flow."""
+"""Score weights by what was measured on the model: gradients, inputs, flow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorcomp.selection.scores.base import Score, widened
 
 
 class Measured(Score):
-    """Base of the scores that are a statistic as it is."""
+    """Base of the scores that equal a statistic."""
 
     statistic: ClassVar[str]
 
@@ -60,7 +60,7 @@ class Taylor(Measured):
 
 @dataclass(frozen=True)
 class Snip(Measured):
-    """Score |g ⊙ w| with the gradient g of the loss over all minibatches together.
+    """Score |g ⊙ w|, g the gradient of the loss over all minibatches together.
 
     Notes
     -----
@@ -122,7 +122,7 @@ class SynFlow(Measured):
 
 @dataclass(frozen=True)
 class Wanda(Score):
-    """Score |W| · ‖X‖₂, with the norm of the input that the weight reads, over all samples.
+    """Score |W| · ‖X‖₂, the norm that of the input that the weight reads.
 
     Compared within each row: among the weights of one output.
 
@@ -151,7 +151,7 @@ class Wanda(Score):
 
 @dataclass(frozen=True)
 class OptimalBrainDamage(Score):
-    """Score ½ · h · w², with the diagonal h of the loss's Hessian: the rise of the loss.
+    """Score ½ · h · w², h the diagonal of the loss's Hessian.
 
     h is the mean of the squared gradients of minibatches (the empirical Fisher information, which
     is near the Hessian where the model fits), or, from a training checkpoint, Adam's second moment,
@@ -169,7 +169,7 @@ class OptimalBrainDamage(Score):
     def score(
         self, weights: np.ndarray, statistic: np.ndarray | None, *, name: str, start: int = 0
     ) -> np.ndarray:
-        """Return the scores, float64: the squares of small weights are out of float32's range."""
+        """Return the scores, float64, as squares may be out of the range of float32."""
         assert statistic is not None
         double = weights.astype(np.float64)
         scores: np.ndarray = double * statistic  # the square alone may be out of float64's range

@@ -39,7 +39,7 @@ class Magnitude(Score):
 
 @dataclass(frozen=True)
 class Lamp(Score):
-    """Score w² over the sum of the squares of all weights of the tensor that are not smaller.
+    """Score w² over the sum of squares of all weights that are not smaller.
 
     Within a tensor the order is that of magnitudes; between tensors it says how many each loses
     under a global sparsity. The largest weight of each tensor has the score 1. Of equal magnitudes

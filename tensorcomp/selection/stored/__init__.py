@@ -1,1 +1,1 @@
-"""Pruning of checkpoints that are files."""
+"""Prune checkpoints that are files."""

@@ -1,4 +1,4 @@
-"""Score by Adam's second moment in a training checkpoint: the h of ½ · h · w².
+"""Score by Adam's second moment in a training checkpoint.
 
 The moment is a running mean of squared gradients; divided by 1 − β₂ᵗ, t the step, it is without
 bias (Kingma & Ba 2015, "Adam: a method for stochastic optimization"). Which moment is whose follows
@@ -25,7 +25,7 @@ from tensorcomp.selection.stored.tensors import Chosen, describe
 
 @dataclass(frozen=True)
 class StoredDamage(OptimalBrainDamage):
-    """Score ½ · h · w², with h from Adam's stored moments and what they are to be multiplied by.
+    """Score ½ · h · w², h from Adam's stored moments.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class StoredDamage(OptimalBrainDamage):
 def second_moments(
     sources: Sequence[Source], chosen: Sequence[Chosen], *, all_of_them: bool
 ) -> tuple[StoredDamage, Statistics]:
-    """Return the score and the statistics of tensors whose optimizer is stored beside them.
+    """Return score and statistics from the optimizer that is stored with tensors.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def second_moments(
     Raises
     ------
     PruningError
-        If there is no Adam's state, it cannot be told whose a moment is, or a moment is missing.
+        If there is no Adam's state, a moment is missing, or it is ambiguous whose a moment is.
     """
     moments = moments_of(sources, chosen)
     missing = [item for item in chosen if item.key not in moments]

@@ -62,7 +62,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor that is no optimizer's: where it stands, and whether among others in their order."""
+    """A tensor outside all optimizers, by its path in the file."""
 
     source: Source
     path: tuple[str, ...]
@@ -74,12 +74,12 @@ class _Tensor:
 
 
 def moments_of(sources: Sequence[Source], chosen: Sequence[Chosen]) -> dict[str, Moment]:
-    """Return the second moments of chosen tensors, by key; none for those that have none.
+    """Find the second moments of chosen tensors, by key.
 
     Raises
     ------
     PruningError
-        If there is no such state at all, or it cannot be told whose a moment is.
+        If there is no such state at all, or it is ambiguous whose a moment is.
     """
     files = [_File.of(source) for source in sources]
     nested = [moment for file in files for moment in file.moments()]
@@ -105,7 +105,7 @@ def _by_order(
     model: Sequence[_Tensor],
     items: Mapping[tuple[int, str], Chosen],
 ) -> dict[str, Moment]:
-    """Return the moments by the order of equal shapes."""
+    """Match moments to tensors of equal shape by their order."""
     found = {}
     for shape in dict.fromkeys(item.info.shape for item in items.values()):
         tensors = [tensor for tensor in model if _is_like(tensor.info, shape)]
@@ -124,7 +124,7 @@ def _by_order(
                     found[items[id(tensor.source), tensor.info.name].key] = moment
             continue
         raise PruningError(
-            f"it cannot be told whose Adam's moments of the shape {list(shape)} are: {why}; store "
+            f"Adam's moments of the shape {list(shape)} are ambiguous: {why}; store "
             "param_names (torch ≥ 2.6: give the optimizer model.named_parameters()), or give "
             "statistics"
         )
@@ -137,7 +137,7 @@ def _is_like(info: TensorInfo, shape: tuple[int, ...]) -> bool:
 
 
 def _model(files: Sequence[_File], items: Mapping[tuple[int, str], Chosen]) -> Sequence[_Tensor]:
-    """Return the tensors of the model to which the optimizer belongs: of what stands beside it."""
+    """Return the tensors of the model that stands beside the optimizer."""
     parts: dict[tuple[str, ...], list[_Tensor]] = {}
     for file in files:
         for tensor in file.tensors:
@@ -152,7 +152,7 @@ def _model(files: Sequence[_File], items: Mapping[tuple[int, str], Chosen]) -> S
     if len(found) > 1:
         names = ", ".join(repr(".".join(part)) for part in found)
         raise PruningError(
-            f"it cannot be told to which part of the checkpoint the optimizer belongs: {names}; "
+            f"the part of the checkpoint that the optimizer belongs to is ambiguous: {names}; "
             "choose one by 'where' (--prune-where)"
         )
     return next(iter(found.values()), [])
@@ -161,7 +161,7 @@ def _model(files: Sequence[_File], items: Mapping[tuple[int, str], Chosen]) -> S
 def _part(
     path: tuple[str, ...], optimizers: Sequence[tuple[tuple[str, ...], Any]]
 ) -> tuple[str, ...]:
-    """Return what a tensor is a part of, as seen from the optimizer that is nearest to it."""
+    """Return the path of the part that a tensor shares with no optimizer."""
     if not optimizers:
         return ()  # another file: all of it, and all such files together
     pairs = (zip(path, other, strict=False) for other, _ in optimizers)
@@ -171,7 +171,7 @@ def _part(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor stands in a torch file: its name there; None if it shares memory."""
+    """A tensor in a torch file: its name; None if it shares memory."""
 
     name: str | None
 
@@ -193,7 +193,7 @@ def _object_of(recipe: Recipe) -> Any:
 
 @dataclass(frozen=True)
 class _File:
-    """One file: its optimizers that hold moments, and the tensors that are no part of any."""
+    """One file: its optimizers with moments, and its other tensors."""
 
     source: Source
     infos: Mapping[str | None, TensorInfo]
@@ -241,7 +241,7 @@ class _File:
                         yield Moment(known, id(group), self.source, info, step, beta)
 
     def flat_moments(self) -> Iterator[Moment]:
-        """Yield the moments of a file without nested objects, by what their names hold besides."""
+        """Yield the moments of a file without nested objects, by their names."""
         for info in self.infos.values():
             before, found, after = f".{info.name}.".partition(f".{MOMENT}.")
             if found:
@@ -250,7 +250,7 @@ class _File:
                 yield Moment(rest, 0, self.source, info, step, _USUAL_BETA)
 
     def _number(self, name: str | None) -> float | None:
-        """Return the only element of a tensor, such as a count of steps; None without one."""
+        """Return the only element of a tensor, such as a step; None without one."""
         info = self.infos.get(name)
         dtype = None if info is None else numpy_dtype(info.dtype)
         if info is None or dtype is None or info.nbytes != dtype.itemsize:

@@ -1,4 +1,4 @@
-"""Names of one model's tensors in two places, which prefixes tell apart.
+"""Match the names of a model's tensors in two files that differ by prefixes.
 
 A training checkpoint calls ``model.layers.0.weight`` what the model itself calls
 ``layers.0.weight`` and an optimizer's file ``optimizer.state.layers.0.weight``.
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 def match_names(
     wanted: Mapping[str, Sequence[str]], known: Collection[str], *, exchange: bool = False
 ) -> dict[str, str]:
-    """Return for each key the known name that means the same.
+    """Match each key to a known name, allowing for a prefix.
 
     One prefix is taken from all wanted names, or put before them: the one with which most names are
     known; of several, the one that changes least.
@@ -53,7 +53,7 @@ def match_names(
 def _prefixes(
     wanted: Mapping[str, Sequence[str]], known: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield prefixes to take away and to put in their place: by the longest end of each name."""
+    """Yield prefixes to remove and to add, by the longest common end of names."""
     ending: dict[str, list[str]] = {}
     for other in known:
         for end in _ends(other):
@@ -67,7 +67,7 @@ def _prefixes(
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield a name, and what stands behind each of its dots."""
+    """Yield a name, and what follows each of its dots."""
     yield name
     for index, character in enumerate(name):
         if character == ".":

@@ -1,4 +1,4 @@
-"""Pruning of stored checkpoints: a source of tensors, and one that gives them pruned.
+"""Read the tensors of a stored checkpoint pruned.
 
 Scores are computed run by run from the mapped file, and a mask when its tensor is read, so nothing
 of the size of the model is held.
@@ -83,7 +83,7 @@ class PrunedSource:
         return self.original.recipe()
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor's bytes after pruning, flat uint8: a copy if it is selected."""
+        """Return a tensor's bytes after pruning, flat uint8."""
         tensor = self.prune(name)
         return self.original.read(name) if tensor is None else tensor.data
 

@@ -1,4 +1,4 @@
-"""Select the weights of stored checkpoints to prune: scores, statistics and limits together."""
+"""Select the weights of stored checkpoints to prune."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pruned_sources(
     file_size: Callable[[list[PrunedSource]], int] | None = None,
     threads: int | None = None,
 ) -> list[PrunedSource]:
-    """Select the weights of one model, in one file or several, and return its sources pruned.
+    """Select the weights of one model, and return its sources pruned.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which tensors of stored checkpoints are pruned, and what equal ones among them share.
+"""Choose the tensors of stored checkpoints to prune; find duplicates.
 
 Several files are one model: their tensors are selected together, under names that are theirs alone.
 """
@@ -50,7 +50,7 @@ class Chosen:
 
 
 class ChosenWeights(Mapping[str, np.ndarray]):
-    """The weights of chosen tensors by key, read when they are asked for."""
+    """The weights of chosen tensors by key, read on access."""
 
     def __init__(self, chosen: Sequence[Chosen]) -> None:
         self._chosen = {item.key: item for item in sorted(chosen, key=lambda item: item.key)}
@@ -132,7 +132,7 @@ def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | 
 
 
 def duplicates(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[str, str]:
-    """Return for each tensor that equals another bit for bit which one is pruned in its place.
+    """Map each tensor that equals another bit for bit to the one that is pruned.
 
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
     others as it is.
