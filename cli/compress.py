@@ -51,7 +51,6 @@ def compress(source: Path, out: Path | None, **options: Any) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
-    from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.container.reader import default_max_bytes
     from tensorcomp.reports.inspect_tables import cost_table, summary_json, totals
     from tensorcomp.reports.pruning import pruning_line
@@ -65,7 +64,7 @@ def compress(source: Path, out: Path | None, **options: Any) -> Result:
         result = files.compress(
             source, out, budget=budget, prune=pruning, progress=watch, **options
         )
-    summary = summarise(result.path)
+    summary = result.summary
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     speed = speed_text(summary.input_bytes, watch.work_seconds)

@@ -24,7 +24,7 @@ from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, chunk_grid
-from tensorcomp.container.paths import compressed_files, is_compressed, restored_name
+from tensorcomp.container.model import compressed_files, is_compressed, restored_name
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import decode_rows
 from tensorcomp.dtypes import numpy_dtype

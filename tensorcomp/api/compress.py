@@ -11,10 +11,11 @@ from pathlib import Path, PurePath
 from typing import Unpack
 
 from tensorcomp.checkpoints.folder import copy_others
-from tensorcomp.container.model import Model, open_model
-from tensorcomp.container.paths import (
+from tensorcomp.container.model import (
+    Model,
     compressed_name,
     default_output,
+    open_model,
     open_original,
     refuse_itself,
     refuse_overlap,
@@ -47,10 +48,11 @@ class CompressResult:
     @functools.cached_property
     def summary(self) -> CheckpointSummary:
         """The figures of the checkpoint and of each tensor, as `inspect` returns them."""
-        if len(self.files) == 1:
+        if not self.path.is_dir():
             (result,) = self.files.values()
             return result.summary()
-        return join(result.summary(path.as_posix()) for path, result in self.files.items())
+        names = (file.with_name(compressed_name(file.name)).as_posix() for file in self.files)
+        return join(map(FileResult.summary, self.files.values(), names))
 
     @property
     def input_bytes(self) -> int:

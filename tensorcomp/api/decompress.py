@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import restore
-from tensorcomp.container.paths import (
+from tensorcomp.container.model import (
     COMPRESSED,
     FOLDER,
     compressed_files,

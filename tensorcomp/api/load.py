@@ -150,7 +150,9 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
     tensors = {}
     for name, record in manifest.tensors.items():
         stored = record if record.same_as is None else manifest.tensors[record.same_as]
-        start = starts[stored.blob] + manifest.layout.start(stored)
+        start = starts[stored.blob]
+        if stored.bundle is not None:
+            start += manifest.layout.spans[stored.name].start
         flat = arena[start : start + record.nbytes]
         tensors[name] = convert(flat, record.dtype, record.shape)
     tied = {name: tensors[target] for name, target in manifest.aliases.items()}

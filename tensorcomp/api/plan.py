@@ -11,8 +11,7 @@ from typing import NoReturn, Unpack
 
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.chunk_grid import chunk_grid
-from tensorcomp.container.model import open_model
-from tensorcomp.container.paths import open_original
+from tensorcomp.container.model import open_model, open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards

@@ -15,7 +15,7 @@ from tensorcomp._threads import Workers, available_threads
 from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.paths import compressed_files, decoded_bytes, restored_path
+from tensorcomp.container.model import compressed_files, decoded_bytes, restored_path
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError

@@ -20,7 +20,7 @@ from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.paths import open_original
+from tensorcomp.container.model import open_original
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.metrics.distortion import measure

@@ -53,23 +53,12 @@ class BundleLayout:
                 spans[record.name] = Span(start, start + record.nbytes)
         return cls(spans, filled)
 
-    def start(self, record: TensorRecord) -> int:
-        """Return where a tensor's bytes start in what its blob decodes to."""
-        return 0 if record.bundle is None else self.spans[record.name].start
-
     def share(self, record: TensorRecord, blob_bytes: int) -> int:
-        """Return a tensor's part of the bytes of its blob: all, or in a bundle as it is large.
+        """Return a tensor's part of the bytes of its bundle, in proportion to its size.
 
         The parts of a bundle's tensors add up to it.
-
-        Parameters
-        ----------
-        record : TensorRecord
-            No duplicate.
-        blob_bytes : int
         """
-        if record.bundle is None:
-            return blob_bytes
+        assert record.bundle is not None
         start, stop = self.spans[record.name]
         filled = max(self.filled[record.bundle], 1)
         return blob_bytes * stop // filled - blob_bytes * start // filled

@@ -261,7 +261,8 @@ def _check(manifest: Manifest) -> None:
             dtype_bits(record.dtype) and record.nbytes,
         ):
             raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")
-    check_bundles(manifest.tensors, manifest.bundles, manifest.layout)
+    if manifest.bundles:
+        check_bundles(manifest.tensors, manifest.bundles, manifest.layout)
     for name, target_name in manifest.aliases.items():
         if name in manifest.tensors:
             raise FormatError(f"{name!r} is a tensor and tied to {target_name!r} as well")

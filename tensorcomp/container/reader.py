@@ -18,9 +18,8 @@ from tensorcomp.checkpoints.detect import sniff
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import Blob
+from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.bundles import Span
-from tensorcomp.container.chunk_coder import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
@@ -153,7 +152,8 @@ class CompressedFile(Checkpoint):
         if record.same_as is not None:
             return 0
         begin, end = self._header.offsets[record.blob]
-        return self.manifest.layout.share(record, end - begin)
+        size = end - begin
+        return size if record.bundle is None else self.manifest.layout.share(record, size)
 
     def open_tensor(self, name: str) -> TensorBlob | BundleMember:
         """Return a tensor ready to be decoded chunk by chunk."""

@@ -14,8 +14,7 @@ import xxhash
 
 from tensorcomp.codecs.base import Codec
 from tensorcomp.codecs.tree import Node, join
-from tensorcomp.container.blob import Blob, blob_index
-from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.blob import Blob, ChunkCoder, blob_index
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.errors import CodecError, FormatError, TensorcompError, VerificationError

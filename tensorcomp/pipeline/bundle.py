@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -11,7 +12,6 @@ import xxhash
 from tensorcomp.checkpoints.base import Source, TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.pipeline.batches import runs
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
 
@@ -150,3 +150,34 @@ def _bundle_info(name: str, members: Sequence[TensorInfo]) -> TensorInfo:
     row_bytes = ROW * _itemsize(members[0])
     rows = -(-sum(info.nbytes for info in members) // row_bytes)
     return TensorInfo(name, members[0].dtype, (rows, ROW), rows * row_bytes)
+
+
+Item = TypeVar("Item")
+
+
+def runs(
+    items: Iterable[Item], size: Callable[[Item], int], most: int, number: int | None = None
+) -> Iterator[list[Item]]:
+    """Yield items in runs; one that is too large is alone.
+
+    Parameters
+    ----------
+    items : iterable
+    size : callable
+        Of an item.
+    most : int
+        That the sizes of a run may add up to.
+    number : int, optional
+        Items of a run at most.
+    """
+    run: list[Item] = []
+    total = 0
+    for item in items:
+        added = size(item)
+        if run and (total + added > most or len(run) == number):
+            yield run
+            run, total = [], 0
+        run.append(item)
+        total += added
+    if run:
+        yield run

@@ -19,7 +19,7 @@ from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node, join, readable
-from tensorcomp.container.chunk_coder import CODED, FALLBACK, ChunkCoder
+from tensorcomp.container.blob import CODED, FALLBACK, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.container.tensor_blob import chunk_roots
 from tensorcomp.container.writer import Payload
@@ -39,7 +39,7 @@ _EXACT = ErrorSums()
 _Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
-class Encoded(NamedTuple):
+class EncodedChunk(NamedTuple):
     """What a chunk became.
 
     Parameters
@@ -50,7 +50,7 @@ class Encoded(NamedTuple):
     decoded : numpy.ndarray or None
         That, if its tree may lose something: flat uint8.
     mark : int
-        The payload's first byte: how it is coded (see `container.chunk_coder`).
+        The payload's first byte: how it is coded (see `container.blob`).
     from_original : ErrorSums
         As `errors`, but against the chunk before it was pruned (see `compared`); all zeros if
         `decoded` is None.
@@ -66,12 +66,12 @@ class Encoded(NamedTuple):
     keeps_zeros: bool = True
 
 
-def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encoded:
+def compared(encoded: EncodedChunk, array: np.ndarray, original: np.ndarray) -> EncodedChunk:
     """Return what a pruned chunk became, compared with what it was before.
 
     Parameters
     ----------
-    encoded : Encoded
+    encoded : EncodedChunk
     array : numpy.ndarray
         The chunk as it was encoded.
     original : numpy.ndarray
@@ -88,7 +88,7 @@ def compared(encoded: Encoded, array: np.ndarray, original: np.ndarray) -> Encod
 
 
 @dataclass(frozen=True)
-class TensorCoder:
+class TensorEncoder:
     """How the chunks of one tensor are encoded.
 
     Parameters
@@ -120,29 +120,31 @@ class TensorCoder:
         """Whether every bit is kept."""
         return self.tree.lossless
 
-    def encode(self, array: np.ndarray, index: int) -> Encoded:
+    def encode(self, array: np.ndarray, index: int) -> EncodedChunk:
         """Return what chunk `index` becomes."""
         pieces = self.coder.encode(array, self.roots[index] if self.roots else None)
         payload = Payload.of(pieces)
         if self.lossless:
-            return Encoded(payload)
+            return EncodedChunk(payload)
         data = np.frombuffer(join(pieces), np.uint8)
         decoded = self.coder.decode(data, spec_of(array), None)
         flat = decoded.reshape(-1).view(np.uint8)
-        return Encoded(payload, measure(array, decoded), flat, int(data[0]))
+        return EncodedChunk(payload, measure(array, decoded), flat, int(data[0]))
 
 
-def lossless_coder(array: np.ndarray, grid: ChunkGrid, effort: str, why: str = "") -> TensorCoder:
+def lossless_encoder(
+    array: np.ndarray, grid: ChunkGrid, effort: str, why: str = ""
+) -> TensorEncoder:
     """Return the coder that the lossless planner chooses, and why it does if not for `why`."""
     plan = plan_lossless(array, effort)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{why}; {plan.why}" if why else plan.why
-    return TensorCoder(_learn(trees, array, grid, sample_rows), reason)
+    return TensorEncoder(_learn(trees, array, grid, sample_rows), reason)
 
 
-def planned_coder(
+def planned_encoder(
     array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
-) -> tuple[TensorCoder, Encoded | None]:
+) -> tuple[TensorEncoder, EncodedChunk | None]:
     """Return the coder of a tensor whose plan is given; None leaves it to the lossless planner.
 
     Steps are made to fit the plan's bound on the tensor itself, or on a chunk's worth of its rows.
@@ -150,17 +152,17 @@ def planned_coder(
 
     Returns
     -------
-    TensorCoder
-    Encoded or None
+    TensorEncoder
+    EncodedChunk or None
         What a tensor of a single chunk became, where that had to be seen already.
     """
     if plan is None or plan.tree is None:
-        return lossless_coder(array, grid, effort, "" if plan is None else plan.why), None
+        return lossless_encoder(array, grid, effort, "" if plan is None else plan.why), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
-        return lossless_coder(array, grid, effort, "holds NaN or infinity: lossless"), None
+        return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
-    done: dict[Node, tuple[TensorCoder, Encoded]] = {}
+    done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
     sample = readable(_large_sample(array)) if grid.count > 1 else array
 
     @functools.cache
@@ -174,7 +176,7 @@ def planned_coder(
     tree = _fitted(plan.tree, plan.bound, errors, may_grow=plan.fits_bound)
     if tree is None:
         why = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
-        return lossless_coder(array, grid, effort, why), None
+        return lossless_encoder(array, grid, effort, why), None
     if tree in done:
         return done[tree]
     return _coder_of(tree, array, grid, effort, plan.why, plan.bound), None
@@ -182,16 +184,16 @@ def planned_coder(
 
 def _coder_of(
     tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, why: str, bound: Bound | None
-) -> TensorCoder:
+) -> TensorEncoder:
     trees = (tree, any_tree(array.dtype, effort))
     try:
         roots = chunk_roots(tree, array, grid)
         coder = _learn(trees, array, grid, _large_sample)
     except NotRepresentable as error:
-        return lossless_coder(array, grid, effort, f"{error}: lossless")
+        return lossless_encoder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
-        return TensorCoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    return TensorCoder(coder, why, roots, bound)
+        return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
+    return TensorEncoder(coder, why, roots, bound)
 
 
 def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:
@@ -203,8 +205,8 @@ def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> No
     return fit_steps(tree, bound, errors)
 
 
-def again(
-    coder: TensorCoder,
+def tightened_encoder(
+    coder: TensorEncoder,
     errors: ErrorSums,
     marks: Collection[int],
     array: np.ndarray,
@@ -212,7 +214,7 @@ def again(
     effort: str,
     *,
     keeps_zeros: bool = True,
-) -> TensorCoder | None:
+) -> TensorEncoder | None:
     """Return the coder to encode a tensor with once more; None if all is well.
 
     All is well if the errors keep the bound, the tree has coded at least one chunk, and what was
@@ -220,14 +222,14 @@ def again(
 
     Parameters
     ----------
-    coder : TensorCoder
+    coder : TensorEncoder
         What it was encoded with.
     errors : ErrorSums
         Of the whole tensor.
     marks : collection of int
         Those of its chunks.
     array, grid, effort
-        As for `planned_coder`.
+        As for `planned_encoder`.
     keeps_zeros : bool
         Whether what was pruned is still zero.
     """
@@ -236,9 +238,9 @@ def again(
         return None
     if CODED not in marks:
         why = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
-        return lossless_coder(array, grid, effort, f"{name} {why}: lossless")
+        return lossless_encoder(array, grid, effort, f"{name} {why}: lossless")
     if not math.isfinite(errors.rel_l2):
-        return lossless_coder(array, grid, effort, f"{name} gives no finite error: lossless")
+        return lossless_encoder(array, grid, effort, f"{name} gives no finite error: lossless")
     if not keeps_zeros:
         masked = _under_mask(coder.tree, array)
         why = f"{coder.why}; under a mask, since {name} moves zeros"
@@ -247,7 +249,7 @@ def again(
     if used <= 1:
         return None
     if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
-        return lossless_coder(array, grid, effort, f"{name} does not keep {bound}: lossless")
+        return lossless_encoder(array, grid, effort, f"{name} does not keep {bound}: lossless")
     tree = scale_steps(coder.tree, _AIM / used)
     found = _coder_of(tree, array, grid, effort, coder.why, bound)
     return replace(found, attempts=coder.attempts + 1)

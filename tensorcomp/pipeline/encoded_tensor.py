@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.strategy import Strategy
-from tensorcomp.container.chunk_coder import CODED
+from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
-from tensorcomp.pipeline.encode import planned_coder
+from tensorcomp.pipeline.encode import planned_encoder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.strategies import strategy_tree
 
@@ -51,7 +51,7 @@ def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -
     """
     tree = strategy_tree(strategy, scale)
     plan = None if tree is None else TensorPlan(tree)
-    found, _ = planned_coder(array, grid, plan, strategy.effort)
+    found, _ = planned_encoder(array, grid, plan, strategy.effort)
     encoded = encode_tensor(array, found.coder, grid, found.roots)
     data = np.frombuffer(encoded.to_bytes(), np.uint8)
 

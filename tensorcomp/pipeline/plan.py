@@ -11,7 +11,6 @@ from tensorcomp.checkpoints.base import Source
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.writer import header_bytes
 from tensorcomp.pipeline.bundle import bundled
-from tensorcomp.pipeline.encode_jobs import are_equal, copied_bytes
 from tensorcomp.pipeline.header_estimate import (
     bundle_records,
     draft_manifest,
@@ -19,6 +18,7 @@ from tensorcomp.pipeline.header_estimate import (
     tensor_records,
 )
 from tensorcomp.pipeline.options import CompressOptions
+from tensorcomp.pipeline.prepare import are_equal, copied_bytes
 
 if TYPE_CHECKING:
     from tensorcomp.planning.allocation_problem import Draft

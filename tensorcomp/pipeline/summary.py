@@ -183,7 +183,9 @@ class FileResult:
         """Return the bytes of a tensor's blob, or its part of its bundle's; 0 for a duplicate."""
         if record.same_as is not None:
             return 0
-        return self.manifest.layout.share(record, self.blobs[record.blob])
+        if record.bundle is None:
+            return self.blobs[record.name]
+        return self.manifest.layout.share(record, self.blobs[record.bundle])
 
     def summary(self, file: str | None = None) -> CheckpointSummary:
         """Return the figures of each tensor; `file` names one of several."""

@@ -11,24 +11,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+import xxhash
+
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.container.chunk_coder import CODED
+from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Output
+from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.pipeline.bundle import BundledSource
-from tensorcomp.pipeline.encode import again
-from tensorcomp.pipeline.encode_jobs import Job, chunk_jobs, encode
+from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
 from tensorcomp.pipeline.header_estimate import (
     TreeTable,
     bundle_records,
     likely_manifest,
+    six_digits,
     tensor_records,
 )
+from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
 from tensorcomp.pipeline.summary import FileResult
-from tensorcomp.pipeline.written_blob import WrittenBlob
-from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.planning.checkpoint_plan import TensorPlan, bound_to_json
 from tensorcomp.progress import Progress
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedTensor
 
 Result = TypeVar("Result")
 
@@ -62,11 +67,11 @@ def write_file(
             ahead=_CHUNKS_AHEAD,
         )
     )
-    written = _WrittenFile(source, file)
+    written = _FileWriter(source, file)
     for info in tensors:
         if info.name in source.same_as:
             progress.advance(info.name, info.nbytes)
-    blob: WrittenBlob | None = None
+    blob: BlobWriter | None = None
     for job, encoded in jobs:
         name = job.info.name
         if name not in source.bundles:
@@ -75,7 +80,7 @@ def write_file(
             written.add_duplicate(name, job.same_as)
             continue
         if job.chunk == 0:
-            blob = WrittenBlob(written.writer, name, job.grid, job.prepared.coder)
+            blob = BlobWriter(written.writer, name, job.grid, job.prepared.coder)
         assert blob is not None
         if blob.add(encoded):
             coded = blob.marks <= {CODED}
@@ -103,7 +108,7 @@ def _begun(results: Iterator[Result]) -> Iterator[Result]:
     return itertools.chain(first, results)
 
 
-class _WrittenFile:
+class _FileWriter:
     """A file while it is written: what is known of its tensors, and its trees."""
 
     def __init__(self, source: BundledSource, file: Output) -> None:
@@ -121,7 +126,7 @@ class _WrittenFile:
         record = self._tensors[name]
         self._tensors[name] = replace(record, same_as=same_as, digest="", pruned=None)
 
-    def add_blob(self, blob: WrittenBlob, job: Job, *, coded: bool) -> None:
+    def add_blob(self, blob: BlobWriter, job: ChunkJob, *, coded: bool) -> None:
         """Note what became of a tensor or a bundle, of which `job` is a chunk."""
         name, prepared = blob.name, job.prepared
         records = self._bundles if name in self._bundles else self._tensors
@@ -147,11 +152,11 @@ class _WrittenFile:
         return FileResult(manifest, self._sizes, self.writer.finish(manifest), self._refused)
 
 
-def _kept(blob: WrittenBlob, job: Job, workers: Workers, effort: str) -> WrittenBlob:
+def _kept(blob: BlobWriter, job: ChunkJob, workers: Workers, effort: str) -> BlobWriter:
     """Return the blob if it keeps its bound, or else one that does, written in its place."""
     array, grid = job.prepared.array, job.grid
     while True:
-        coder = again(
+        coder = tightened_encoder(
             blob.coder,
             blob.errors,
             blob.marks,
@@ -163,8 +168,85 @@ def _kept(blob: WrittenBlob, job: Job, workers: Workers, effort: str) -> Written
         if coder is None:
             return blob
         blob.writer.rewind()
-        blob = WrittenBlob(blob.writer, blob.name, grid, coder)
+        blob = BlobWriter(blob.writer, blob.name, grid, coder)
         tensor = job.prepared._replace(coder=coder, encoded=None)
-        jobs = (Job(job.info, grid, tensor, index) for index in range(grid.count))
+        jobs = (ChunkJob(job.info, grid, tensor, index) for index in range(grid.count))
         for _, encoded in workers.in_order(encode, jobs):
             blob.add(encoded)
+
+
+_EXACT = ErrorSums()
+
+
+class BlobWriter:
+    """One tensor's blob while it is written, and the errors of what it decodes to."""
+
+    def __init__(
+        self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorEncoder
+    ) -> None:
+        self.writer, self.name, self.coder = writer, name, coder
+        self.errors = self.from_original = _EXACT
+        self.keeps_zeros = True
+        self.marks: set[int] = set()
+        self.size = 0
+        self._digest = xxhash.xxh3_128()
+        writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
+
+    def add(self, encoded: EncodedChunk) -> bool:
+        """Write the next chunk; return whether it was the last."""
+        self.size = self.writer.write_chunk(encoded.payload)
+        if encoded.decoded is not None:
+            self.from_original += encoded.from_original
+            self.keeps_zeros &= encoded.keeps_zeros
+            self.errors += encoded.errors
+            self.marks.add(encoded.mark)
+            self._digest.update(encoded.decoded)
+        return self.size > 0
+
+    def record(
+        self,
+        record: TensorRecord,
+        digest: str,
+        trees: list[int],
+        pruned: PrunedTensor | None = None,
+        *,
+        chunk_elements: int = 0,
+    ) -> TensorRecord:
+        """Return the tensor's record.
+
+        Parameters
+        ----------
+        record : TensorRecord
+            What is known beforehand.
+        digest : str
+            Of the tensor as it was encoded.
+        trees : list of int
+            The numbers of its trees.
+        pruned : PrunedTensor, optional
+            What it was before, if it was pruned.
+        chunk_elements : int
+            Elements of a chunk at most, if not as in the manifest.
+        """
+        coder = self.coder
+        rel_l2 = max_abs = 0.0
+        if pruned is not None or not coder.lossless:
+            errors = self.errors
+            if pruned is not None:
+                errors = pruned.cost if coder.lossless else self.from_original
+            rel_l2, max_abs = six_digits(errors.rel_l2), six_digits(errors.max_abs)
+        bound = {} if coder.bound is None else bound_to_json(coder.bound)
+        return TensorRecord(
+            name=record.name,
+            dtype=record.dtype,
+            shape=record.shape,
+            role=record.role,
+            nbytes=record.nbytes,
+            tree=trees[0],
+            fallback=trees[1] if len(trees) > 1 else None,
+            digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
+            rel_l2=rel_l2,
+            max_abs_error=max_abs,
+            bound=bound,
+            chunk_elements=chunk_elements,
+            pruned=None if pruned is None else pruned.record,
+        )

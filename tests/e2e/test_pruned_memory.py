@@ -13,7 +13,7 @@ from pruned_cases import HALF
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.in_memory import MemorySource
 from tensorcomp.container.writer import SizeOnly
-from tensorcomp.pipeline import encode_jobs as jobs
+from tensorcomp.pipeline import prepare as jobs
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress

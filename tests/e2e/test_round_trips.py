@@ -210,7 +210,7 @@ def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
 
 
 def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorcomp.pipeline import encode_jobs as jobs
+    from tensorcomp.pipeline import prepare as jobs
 
     class Same:
         @staticmethod

@@ -11,7 +11,7 @@ import xxhash
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import Node, join
-from tensorcomp.container.chunk_coder import CODED, ChunkCoder
+from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning.lossless import sample_rows

@@ -18,7 +18,7 @@ from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.tree import join
-from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord

@@ -14,7 +14,7 @@ import tensorcomp
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import fit, join, readable
-from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.testing import nasty_arrays

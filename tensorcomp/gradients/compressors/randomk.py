@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.codecs.sparse.selection import check_keep, kept_count
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases, Reduction, State
 from tensorcomp.gradients.compressors.draws import check_seed, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like

@@ -19,7 +19,7 @@ from tensorcomp.codecs.sparse.selection import kept_count
 from tensorcomp.codecs.sparse.threshold import Threshold
 from tensorcomp.codecs.sparse.topk import TopK
 from tensorcomp.codecs.tree import Node, decode, framed_parts
-from tensorcomp.container.chunk_coder import CODED, ChunkCoder
+from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload

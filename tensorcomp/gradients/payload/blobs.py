@@ -16,8 +16,7 @@ from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, join, raw_payload, readable
-from tensorcomp.container.blob import Blob
-from tensorcomp.container.chunk_coder import ChunkCoder
+from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.tensor_blob import (
     EncodedTensor,

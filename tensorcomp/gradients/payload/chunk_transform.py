@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.tree import Node, join, raw_payload, readable
-from tensorcomp.container.chunk_coder import CODED, ChunkCoder
+from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import EncodedTensor, chunk_roots, encode_tensor
 

@@ -18,9 +18,8 @@ from tensorcomp.checkpoints.base import Source, TensorInfo
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
-from tensorcomp.pipeline.batches import runs
-from tensorcomp.pipeline.bundle import BundledSource
-from tensorcomp.pipeline.encode import Encoded, TensorCoder, compared, planned_coder
+from tensorcomp.pipeline.bundle import BundledSource, runs
+from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, compared, planned_encoder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
 
@@ -45,8 +44,8 @@ class Prepared(NamedTuple):
     digest : str
         Of its bytes.
     key : Key
-    coder : TensorCoder
-    encoded : Encoded or None
+    coder : TensorEncoder
+    encoded : EncodedChunk or None
         What it became, where its only chunk is encoded already.
     pruned : PrunedTensor or None
         What it was before it was pruned.
@@ -55,11 +54,11 @@ class Prepared(NamedTuple):
     array: np.ndarray
     digest: str
     key: Key
-    coder: TensorCoder
-    encoded: Encoded | None = None
+    coder: TensorEncoder
+    encoded: EncodedChunk | None = None
     pruned: PrunedTensor | None = None
 
-    def chunk(self, grid: ChunkGrid, index: int) -> Encoded:
+    def chunk(self, grid: ChunkGrid, index: int) -> EncodedChunk:
         """Encode a chunk."""
         start, stop = grid.bounds(index)
         encoded = self.coder.encode(self.array[start:stop], index)
@@ -68,7 +67,7 @@ class Prepared(NamedTuple):
         return _compared(encoded, self.array, self.pruned, grid, index)
 
 
-class Job(NamedTuple):
+class ChunkJob(NamedTuple):
     """One chunk to encode; a duplicate tensor has none (`chunk` is -1)."""
 
     info: TensorInfo
@@ -93,18 +92,18 @@ class Job(NamedTuple):
 
 
 def _compared(
-    encoded: Encoded, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
-) -> Encoded:
+    encoded: EncodedChunk, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
+) -> EncodedChunk:
     """Return what a chunk became, with its errors against what it was before pruning."""
     original = pruned.original.view(grid.dtype).reshape(grid.shape)
     chunk = slice(*grid.bounds(index))
     return compared(encoded, array[chunk], original[chunk])
 
 
-def encode(job: Job) -> Encoded:
+def encode(job: ChunkJob) -> EncodedChunk:
     """Return what a chunk becomes."""
     if job.chunk < 0:
-        return Encoded(Payload((), 0, 0))
+        return EncodedChunk(Payload((), 0, 0))
     if job.prepared.encoded is not None:
         return job.prepared.encoded
     return job.prepared.chunk(job.grid, job.chunk)
@@ -112,7 +111,7 @@ def encode(job: Job) -> Encoded:
 
 def chunk_jobs(
     source: BundledSource, grids: Mapping[str, ChunkGrid], effort: str, workers: Workers
-) -> Iterator[Job]:
+) -> Iterator[ChunkJob]:
     """Yield the chunks of every tensor and bundle; one job without a chunk for each duplicate."""
     first_with: dict[Key, str] = {}
 
@@ -122,7 +121,7 @@ def chunk_jobs(
         data = source.read(info.name) if pruned is None else pruned.data
         array = data.view(grid.dtype).reshape(grid.shape)
         planned = source.planned(info.name)
-        coder, encoded = planned_coder(array, grid, planned, effort)
+        coder, encoded = planned_encoder(array, grid, planned, effort)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)
         if encoded is None and grid.count == 1 and key not in first_with:
@@ -152,10 +151,10 @@ def chunk_jobs(
         if first != info.name:
             data = prepared.array.reshape(-1).view(np.uint8)
             if are_equal(source.original, first, info.name, data):
-                yield Job(info, grid, prepared, -1, same_as=first)
+                yield ChunkJob(info, grid, prepared, -1, same_as=first)
                 continue
         for index in range(grid.count):
-            yield Job(info, grid, prepared, index)
+            yield ChunkJob(info, grid, prepared, index)
 
 
 def _memory(source: BundledSource, info: TensorInfo) -> int:
