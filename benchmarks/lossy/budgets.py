@@ -9,7 +9,7 @@ from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node, decode, encode, join, readable
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.steps import QUANTIZER, spelled
+from tensorcomp.planning.steps import QUANTIZER, expand_quantizer
 from tensorcomp.planning.trials import first_guess, meet_bound
 
 SMALLEST = 4096  # elements below which a tensor stays lossless
@@ -71,7 +71,7 @@ def loaded(file: bytes, threads: int) -> Tensors:
 def tree_at_snr(array: Array, snr: float, effort: str) -> Node:
     """Return the quantizer of an effort, with the step that just gives an SNR in dB."""
     bound = Bound(max_rel_l2=10 ** (-snr / 20))
-    found = meet_bound(first_guess(spelled(QUANTIZER, effort), array, bound), array, bound)
+    found = meet_bound(first_guess(expand_quantizer(QUANTIZER, effort), array, bound), array, bound)
     if found is None:
         raise ValueError(f"no step gives {snr} dB")
     return found

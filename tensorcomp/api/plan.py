@@ -140,7 +140,7 @@ def plan(
     with pruned_shards(shards, options, planner) as pruned:
         draft, nbytes = draft_shards(pruned, options, planner)
         records = _pruned(pruned)
-    settled = draft.settle(draft.most_bytes(nbytes), infos)
+    settled = draft.allocate(draft.max_bytes(nbytes), infos)
     how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
     settled = replace(settled, pruned="; ".join(how))
     return PlanReport(settled, infos, roles, nbytes, draft.overhead, draft.copies, records)

@@ -25,7 +25,7 @@ from tensorcomp.planning.checkpoint_plan import CheckpointPlan, check_names
 from tensorcomp.progress import Progress
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import Draft
+    from tensorcomp.planning.allocation_problem import AllocationProblem
     from tensorcomp.planning.planner import Planner
 
 
@@ -114,7 +114,7 @@ def compress_shards(
         if planner is None or planner.is_lossless:
             return write(None)
         draft, nbytes = draft_shards(pruned, options, planner)
-        return write_to_budget(draft, draft.most_bytes(nbytes), keys, write)
+        return write_to_budget(draft, draft.max_bytes(nbytes), keys, write)
 
 
 _DEFAULT = CheckpointPlan({})
@@ -172,7 +172,7 @@ def pruned_shards(
 
 def draft_shards(
     shards: Sequence[Shard], options: CompressOptions, planner: Planner
-) -> tuple[Draft, int]:
+) -> tuple[AllocationProblem, int]:
     """Return what planning the shards together leaves to decide, and their bytes.
 
     Raises

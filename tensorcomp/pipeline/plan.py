@@ -21,11 +21,11 @@ from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.prepare import are_equal, copied_bytes
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import Draft
+    from tensorcomp.planning.allocation_problem import AllocationProblem
     from tensorcomp.planning.planner import Planner, Tensor
 
 
-def draft_source(source: Source, planner: Planner, options: CompressOptions) -> Draft:
+def draft_source(source: Source, planner: Planner, options: CompressOptions) -> AllocationProblem:
     """Plan a source as far as it does not depend on a size.
 
     Parameters

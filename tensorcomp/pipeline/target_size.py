@@ -16,7 +16,7 @@ from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import Draft
+    from tensorcomp.planning.allocation_problem import AllocationProblem
 
 _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
@@ -26,13 +26,13 @@ Write: TypeAlias = "Callable[[CheckpointPlan], list[FileResult]]"
 
 
 def write_to_budget(
-    draft: Draft, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
+    draft: AllocationProblem, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
     """Settle a draft and write its files, again and again until they keep a size.
 
     Parameters
     ----------
-    draft : Draft
+    draft : AllocationProblem
     most : int or None
         Bytes of all files together; None if there is no limit.
     keys : sequence of mapping of str to str
@@ -55,7 +55,7 @@ def write_to_budget(
     least = sys.maxsize
     trees: list[Node | None] | None = None
     for _ in range(_PASSES):
-        plan = draft.settle(most, order)
+        plan = draft.allocate(most, order)
         before, trees = trees, [plan.tensors[key].tree for key in order]
         if trees == before:
             break  # nothing that could use what is left

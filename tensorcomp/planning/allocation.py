@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorcomp.planning.rate_distortion import Options
+from tensorcomp.planning.rate_distortion import RDCurve
 
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
 _HALVINGS, _WIDE = 80, 10  # in the first ones, options are compared tensor by tensor
@@ -14,7 +14,7 @@ _ROUNDING = 1e-12  # far above that of a cost, relative
 
 
 def allocate(
-    options: Sequence[Options], importance: Sequence[float], most_bits: float
+    options: Sequence[RDCurve], importance: Sequence[float], most_bits: float
 ) -> list[int]:
     """Return the option of each tensor that gives the least weighted error in so many bits.
 
@@ -23,7 +23,7 @@ def allocate(
 
     Parameters
     ----------
-    options : sequence of Options
+    options : sequence of RDCurve
     importance : sequence of float
         What a unit of squared error costs in each tensor.
     most_bits : float
@@ -56,7 +56,7 @@ def allocate(
     return _spend(options, chosen, near.choose(low), most_bits - _total(options, chosen))
 
 
-def _choose(options: Sequence[Options], errors: Sequence[np.ndarray], slope: float) -> list[int]:
+def _choose(options: Sequence[RDCurve], errors: Sequence[np.ndarray], slope: float) -> list[int]:
     factor = 2.0**slope
     return [
         int((error + factor * item.bits).argmin())
@@ -68,7 +68,7 @@ class _Near:
     """The options that any slope between two may choose, those of all tensors in a row."""
 
     def __init__(
-        self, options: Sequence[Options], errors: Sequence[np.ndarray], low: float, high: float
+        self, options: Sequence[RDCurve], errors: Sequence[np.ndarray], low: float, high: float
     ) -> None:
         kept = [
             np.flatnonzero(_may_win(item.bits, error, 2.0**low, 2.0**high))
@@ -116,7 +116,7 @@ def _may_win(bits: np.ndarray, errors: np.ndarray, low: float, high: float) -> n
 
 
 def _spend(
-    options: Sequence[Options], chosen: Sequence[int], dearer: Sequence[int], left: float
+    options: Sequence[RDCurve], chosen: Sequence[int], dearer: Sequence[int], left: float
 ) -> list[int]:
     """Return the options with the bits that are left given to the tensors that come next.
 
@@ -140,13 +140,13 @@ def _spend(
     return spent
 
 
-def _total(options: Sequence[Options], chosen: Sequence[int]) -> float:
+def _total(options: Sequence[RDCurve], chosen: Sequence[int]) -> float:
     return sum(
         item.weights * float(item.bits[option])
         for item, option in zip(options, chosen, strict=True)
     )
 
 
-def least_bits(options: Sequence[Options]) -> float:
+def least_bits(options: Sequence[RDCurve]) -> float:
     """Return the bits of all tensors together where each takes its cheapest option."""
     return sum(item.weights * float(item.bits.min()) for item in options)

@@ -12,7 +12,7 @@ from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.planning.allocation import allocate, least_bits
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
-from tensorcomp.planning.rate_distortion import Options
+from tensorcomp.planning.rate_distortion import RDCurve
 from tensorcomp.planning.rules import Rule
 
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
@@ -21,7 +21,7 @@ _DOUBT = 1.1  # times a size that samples may claim, before it counts as impossi
 
 
 @dataclass(frozen=True)
-class Draft:
+class AllocationProblem:
     """Plans that are made, and tensors over which a size is still to be spread.
 
     Parameters
@@ -29,7 +29,7 @@ class Draft:
     budget : Budget
     effort : str
     fixed : mapping of str to TensorPlan
-    options : mapping of str to Options
+    options : mapping of str to RDCurve
         What the other tensors may take.
     importance : mapping of str to float
         What a unit of squared error costs in each of them.
@@ -50,7 +50,7 @@ class Draft:
     budget: Budget
     effort: str
     fixed: Mapping[str, TensorPlan]
-    options: Mapping[str, Options]
+    options: Mapping[str, RDCurve]
     importance: Mapping[str, float]
     copies: Mapping[str, str]
     overhead: int
@@ -59,7 +59,7 @@ class Draft:
     used: frozenset[Rule | str] = field(repr=False)
     measured: bool = False
 
-    def renamed(self, keys: Mapping[str, str]) -> Draft:
+    def renamed(self, keys: Mapping[str, str]) -> AllocationProblem:
         """Return the draft with other names for its tensors."""
         return replace(
             self,
@@ -69,7 +69,7 @@ class Draft:
             copies={keys[name]: keys[first] for name, first in self.copies.items()},
         )
 
-    def __add__(self, other: Draft) -> Draft:
+    def __add__(self, other: AllocationProblem) -> AllocationProblem:
         """Return the draft of two files together, in which no two tensors have one name."""
         return replace(
             self,
@@ -83,7 +83,7 @@ class Draft:
             used=self.used | other.used,
         )
 
-    def most_bytes(self, input_bytes: int) -> int | None:
+    def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is no size."""
         return self.budget.size(input_bytes, self.weights)
 
@@ -91,7 +91,7 @@ class Draft:
         """Return the bytes of the smallest file that the options allow, about."""
         return self.overhead + self.fixed_bytes + int(least_bits(list(self.options.values())) / 8)
 
-    def settle(self, most_bytes: int | None, order: Iterable[str]) -> CheckpointPlan:
+    def allocate(self, max_bytes: int | None, order: Iterable[str]) -> CheckpointPlan:
         """Return the plan whose file takes at most so many bytes, as far as samples tell.
 
         Raises
@@ -99,10 +99,10 @@ class Draft:
         InfeasibleBudgetError
             If samples tell that even the cheapest options take far more.
         """
-        if most_bytes is None:
+        if max_bytes is None:
             return self._plan([], order)
-        self._require_possible(most_bytes)
-        available = _ROOM * most_bytes - self.overhead - self.fixed_bytes
+        self._require_possible(max_bytes)
+        available = _ROOM * max_bytes - self.overhead - self.fixed_bytes
         items = list(self.options.values())
         chosen = allocate(items, list(self.importance.values()), 8 * available)
         return self._plan(chosen, order)
@@ -122,17 +122,17 @@ class Draft:
             plans[name] = plans[first]
         return CheckpointPlan({name: plans[name] for name in order}, self.budget, self.effort)
 
-    def _require_possible(self, most_bytes: int) -> None:
+    def _require_possible(self, max_bytes: int) -> None:
         least = self.least_bytes()
-        if least > most_bytes * _DOUBT and not self.measured:
-            raise self.impossible(int(least * _CAUTION), most_bytes)
+        if least > max_bytes * _DOUBT and not self.measured:
+            raise self.impossible(int(least * _CAUTION), max_bytes)
 
-    def impossible(self, least: int, most_bytes: int) -> InfeasibleBudgetError:
+    def impossible(self, least: int, max_bytes: int) -> InfeasibleBudgetError:
         """Return the error that says which size is possible, if not that of the budget."""
         return InfeasibleBudgetError(
-            f"a file of {most_bytes:,} bytes is not possible; the smallest one takes about "
-            f"{self.budget.nearest(least, most_bytes, self.weights)}",
-            requested_bytes=most_bytes,
+            f"a file of {max_bytes:,} bytes is not possible; the smallest one takes about "
+            f"{self.budget.nearest(least, max_bytes, self.weights)}",
+            requested_bytes=max_bytes,
             least_bytes=least,
             protected_bytes=self.overhead + self.fixed_bytes,
         )
@@ -143,7 +143,7 @@ class Draft:
         sizes: Mapping[str, int],
         refused: Collection[str],
         overhead: int,
-    ) -> Draft:
+    ) -> AllocationProblem:
         """Return the draft with rates moved to what the tensors really took.
 
         Parameters

@@ -113,7 +113,7 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
     is_float = holds_floats(array.dtype)
     if array.size < _SMALL:
         return _small(array, words, effort) if is_float else _plan("raw(bytes=zstd)", "small")
-    zeros, distinct = look(words)
+    zeros, distinct = probe(words)
     if is_float:
         zeros += _negative_zeros(words)
         candidates = list(_floats(array, zeros, distinct, effort))
@@ -150,7 +150,7 @@ def share_of_zeros(array: np.ndarray) -> float:
     is_float = holds_floats(array.dtype)
     if array.size < _SMALL:
         return _zeros_of_few(words, is_float=is_float)
-    return look(words)[0] + (_negative_zeros(words) if is_float else 0.0)
+    return probe(words)[0] + (_negative_zeros(words) if is_float else 0.0)
 
 
 def _zeros_of_few(words: np.ndarray, *, is_float: bool) -> float:
@@ -168,7 +168,7 @@ def _share_of(word: int, words: np.ndarray, runs: int, length: int) -> float:
     return native.survey_count(words, word, runs, length) / (runs * length)
 
 
-def look(words: np.ndarray) -> tuple[float, int]:
+def probe(words: np.ndarray) -> tuple[float, int]:
     """Return the share of zeros and the number of distinct words in a thousand of a tensor.
 
     Where there seem to be few zeros, another thousand is looked at: whole rows may be zero.
@@ -241,7 +241,7 @@ def _has_few_values(sample: np.ndarray) -> bool:
     values = words[words != 0]
     if values.size < _SMALL:
         return bool(np.unique(values).size <= max(values.size // 4, 1))
-    return look(values)[1] <= _FEW_DISTINCT
+    return probe(values)[1] <= _FEW_DISTINCT
 
 
 def _is_grid(array: np.ndarray) -> bool:

@@ -19,16 +19,16 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.allocation_problem import Draft
+from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.checkpoint_plan import TensorPlan, listed
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.profiles import Profile
-from tensorcomp.planning.rate_distortion import Options, measure_options
+from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import SELECTORS, is_selector
 from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
-from tensorcomp.planning.steps import fill, is_free, may_lose, spelled
+from tensorcomp.planning.steps import expand_quantizer, instantiate, is_free, may_lose
 from tensorcomp.planning.trials import errors_of, run_trial
 from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample, plan_within
 
@@ -91,7 +91,7 @@ class Planner:
         """Whether every tensor is left to the lossless planner."""
         return not self.profile.candidates and not self.rules
 
-    def plan(self, tensors: Iterable[Tensor], workers: Workers, overhead: int) -> Draft:
+    def plan(self, tensors: Iterable[Tensor], workers: Workers, overhead: int) -> AllocationProblem:
         """Look at every tensor, and return what a size can still be spread over.
 
         Parameters
@@ -107,7 +107,7 @@ class Planner:
             If a tree needs a budget that is not there, or a tensor's importance is not given.
         """
         fixed: dict[str, TensorPlan] = {}
-        options: dict[str, Options] = {}
+        options: dict[str, RDCurve] = {}
         importance: dict[str, float] = {}
         copies: dict[str, str] = {}
         used: set[Rule | str] = set()
@@ -146,7 +146,7 @@ class Planner:
             if first in options:
                 dearest = self._weight(name, options[first].scale)
                 importance[first] = max(importance[first], dearest)
-        return Draft(
+        return AllocationProblem(
             budget=self.budget,
             effort=self.effort,
             fixed=fixed,
@@ -159,7 +159,7 @@ class Planner:
             used=frozenset(used),
         )
 
-    def check_used(self, draft: Draft) -> None:
+    def check_used(self, draft: AllocationProblem) -> None:
         """Require that every rule and every single bound is for some tensor of a draft.
 
         Raises
@@ -184,7 +184,7 @@ class Planner:
             raise PlanError(f"the importance of tensor {name!r} is not given")
         return self.importance[name]
 
-    def _look_at(self, tensor: Tensor) -> TensorPlan | Options:
+    def _look_at(self, tensor: Tensor) -> TensorPlan | RDCurve:
         """Return a tensor's plan, or what there is to choose from under a size."""
         templates, why = self._templates(tensor)
         largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
@@ -205,7 +205,7 @@ class Planner:
         if not self.budget.is_size:
             raise PlanError(f"{templates[0]!r} has a free step: give a budget")
         lossless = lossless_rate(tensor.array, self.effort)
-        return measure_options(sample, tensor.array.size, templates, lossless, largest)
+        return measure_curve(sample, tensor.array.size, templates, lossless, largest)
 
     def _lossless_bits(self, tensor: Tensor) -> float | None:
         """Return the bits of a weight that stays lossless; they count under a size only."""
@@ -224,14 +224,16 @@ class Planner:
         if not tensor.array.size:
             return (), "empty"
         if rule is not None and rule.by_name:
-            return (spelled(rule.tree, self.effort, bound),), f"asked for by {rule.selector!r}"
+            return (
+                expand_quantizer(rule.tree, self.effort, bound),
+            ), f"asked for by {rule.selector!r}"
         if profile.protects(role):
             return (), f"{role} is protected"
         if tensor.array.size < profile.smallest:
             return (), f"small: fewer than {profile.smallest} elements"
         if rule is not None:
-            return (spelled(rule.tree, self.effort, bound),), "asked for all"
-        found = tuple(spelled(tree, self.effort, bound) for tree in profile.trees(role))
+            return (expand_quantizer(rule.tree, self.effort, bound),), "asked for all"
+        found = tuple(expand_quantizer(tree, self.effort, bound) for tree in profile.trees(role))
         return found, f"profile {profile.name}"
 
     def _bound(self, tensor: Tensor) -> Bound | None:
@@ -243,7 +245,7 @@ class Planner:
 
     def _fixed(self, tensor: Tensor, template: str, bound: Bound | None, why: str) -> TensorPlan:
         """Return the plan of a tensor whose tree leaves nothing to choose."""
-        tree = fill(template, 1.0)
+        tree = instantiate(template, 1.0)
         sample = readable(sample_rows(tensor.array, SAMPLE))
         if not self.budget.is_size and not self.predict:
             errors = errors_of(tree, sample)

@@ -16,7 +16,7 @@ import numpy as np
 from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node, readable
 from tensorcomp.planning.lossless import sample_rows
-from tensorcomp.planning.steps import fill, is_free
+from tensorcomp.planning.steps import instantiate, is_free
 from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
 
 _OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
@@ -25,7 +25,7 @@ _FINE = 256  # points an octave, once interpolated
 
 
 @dataclass(frozen=True)
-class Options:
+class RDCurve:
     """What a tensor may cost, and which error that gives.
 
     Parameters
@@ -56,21 +56,21 @@ class Options:
         if not template:
             return None
         if octave is None:
-            return fill(template, 1.0)
-        return fill(template, 2 ** (octave + (option - self.first[family]) / _FINE))
+            return instantiate(template, 1.0)
+        return instantiate(template, 2 ** (octave + (option - self.first[family]) / _FINE))
 
     def rel_l2(self, option: int) -> float:
         """Return the predicted relative error of an option."""
         return math.sqrt(self.mse[option]) / self.scale if self.scale else 0.0
 
 
-def measure_options(
+def measure_curve(
     sample: np.ndarray,
     weights: int,
     templates: Iterable[str],
     lossless_bits: float,
     largest: float = 0.0,
-) -> Options:
+) -> RDCurve:
     """Try templates on a sample of a tensor.
 
     Parameters
@@ -93,10 +93,10 @@ def measure_options(
     ]
     rows = weights // max(math.prod(array.shape[1:]), 1)
     for template in templates:
-        if not fill(template, scale or 1.0).codec.is_promising(array, rows):
+        if not instantiate(template, scale or 1.0).codec.is_promising(array, rows):
             continue
         if not is_free(template):
-            trial = run_trial(fill(template, 1.0), array)
+            trial = run_trial(instantiate(template, 1.0), array)
             if trial is not None and _mse(trial) < math.inf:
                 families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
         elif scale > 0:
@@ -104,7 +104,7 @@ def measure_options(
             if found is not None:
                 families.append((template, *found))
     sizes = [family[2].size for family in families]
-    return Options(
+    return RDCurve(
         weights=weights,
         scale=scale,
         bits=np.concatenate([family[2] for family in families]),
@@ -133,7 +133,7 @@ def _sweep(
     """Return the first octave, and bits and mse of finely spaced steps from there on."""
     octaves, bits, errors = [], [], []
     for octave in reversed(_OCTAVES):
-        trial = run_trial(fill(template, scale * 2**octave), array)
+        trial = run_trial(instantiate(template, scale * 2**octave), array)
         mse = 0.0 if trial is None else _mse(trial)
         if trial is None or not 0 < mse < math.inf:
             break
@@ -148,9 +148,9 @@ def _sweep(
             bits.append(2 * bits[-1] - bits[-2])
             errors.append(2 * errors[-1] - errors[-2])
         extreme = array if extreme is None else extreme
-    while (
-        extreme is not None and octaves and not can_take(fill(template, 2 ** octaves[-1]), extreme)
-    ):
+    while extreme is not None and octaves:
+        if can_take(instantiate(template, 2 ** octaves[-1]), extreme):
+            break
         del octaves[-1], bits[-1], errors[-1]
     if len(octaves) < 2:
         return None

@@ -21,7 +21,7 @@ from tensorcomp.codecs.tree import Node, byte_count, encode, readable
 from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
-from tensorcomp.planning.steps import fill, is_free
+from tensorcomp.planning.steps import instantiate, is_free
 
 VALUES = "$values"
 MANY = 0.05  # share of zeros from which they are told apart
@@ -227,13 +227,13 @@ def zero_keeping(
     """
     forms = sparse_forms(array, sample, effort).lossy()
     found = dict.fromkeys(_in_forms(templates, forms, effort))
-    return tuple(template for template in found if keeps_zeros(fill(template, 1.0)))
+    return tuple(template for template in found if keeps_zeros(instantiate(template, 1.0)))
 
 
 def _in_forms(templates: Iterable[str], forms: SparseForms, effort: str) -> Iterator[str]:
     for template in templates:
         yield template
-        if not fill(template, 1.0).codec.elementwise:
+        if not instantiate(template, 1.0).codec.elementwise:
             continue
         inner = [template]
         if is_free(template) and effort != "fast":

@@ -30,7 +30,7 @@ QUANTIZERS = {
 ELEMENTWISE_QUANTIZERS = QUANTIZERS | {"balanced": "uniform($step)", "max": "uniform($step)"}
 
 
-def spelled(template: str, effort: str, bound: Bound | None = None) -> str:
+def expand_quantizer(template: str, effort: str, bound: Bound | None = None) -> str:
     """Return the template with the quantizer of an effort, and of a bound, written out."""
     elementwise = bound is not None and bound.max_abs_error < math.inf
     quantizers = ELEMENTWISE_QUANTIZERS if elementwise else QUANTIZERS
@@ -44,7 +44,7 @@ def is_free(template: str) -> bool:
 
 def may_lose(template: str) -> bool:
     """Return whether the tree of a template loses anything."""
-    return is_free(template) or not fill(template, 1.0).lossless
+    return is_free(template) or not instantiate(template, 1.0).lossless
 
 
 def check_template(template: str) -> None:
@@ -55,10 +55,10 @@ def check_template(template: str) -> None:
     PlanError
         If it is not.
     """
-    fill(spelled(template, "balanced"), 1.0)
+    instantiate(expand_quantizer(template, "balanced"), 1.0)
 
 
-def fill(template: str, step: float) -> Node:
+def instantiate(template: str, step: float) -> Node:
     """Return the tree of a template, its quantizer written out, for a step.
 
     Raises
@@ -94,7 +94,7 @@ def _filling(node: Node) -> Callable[[float], Node]:
     below = {name: _filling(child) for name, child in children.items() if _holes(child)}
 
     def filled(step: float) -> Node:
-        parts = {**children, **{name: fill(step) for name, fill in below.items()}}
+        parts = {**children, **{name: instantiate(step) for name, instantiate in below.items()}}
         codec = type(node.codec)(**{**config, **dict.fromkeys(holes, step)})
         return Node(codec, tuple(parts.items()))
 

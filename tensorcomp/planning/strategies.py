@@ -14,7 +14,7 @@ import math
 from tensorcomp.codecs.registry import added_codecs, own_codecs
 from tensorcomp.codecs.strategy import USUAL_BITS, Strategy
 from tensorcomp.codecs.tree import Node
-from tensorcomp.planning.steps import check_template, fill, is_free, spelled
+from tensorcomp.planning.steps import check_template, expand_quantizer, instantiate, is_free
 
 _ENTROPY = math.sqrt(2 * math.pi * math.e)  # 2 to the differential entropy of a unit Gaussian
 
@@ -41,7 +41,7 @@ def strategy_tree(strategy: Strategy, scale: float) -> Node | None:
     if not strategy.template:
         return None
     step = _ENTROPY * (scale or 1.0) * 2.0**-strategy.bits
-    return fill(spelled(strategy.template, strategy.effort), max(step, 1e-300))
+    return instantiate(expand_quantizer(strategy.template, strategy.effort), max(step, 1e-300))
 
 
 def own_strategy(template: str) -> Strategy:

@@ -14,7 +14,7 @@ from tensorcomp.codecs.tree import Node, approximate, byte_count, encode_seen, f
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.steps import fill, has_free_step, scale_steps
+from tensorcomp.planning.steps import has_free_step, instantiate, scale_steps
 
 _CLOSE = 0.9975  # of a bound: 0.004 bit a weight
 _AIM = 0.9988
@@ -157,7 +157,7 @@ def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
     step = 4 * scale or 1.0
     if bound.max_rel_l2 < math.inf:
         step = min(step, math.sqrt(12) * bound.max_rel_l2 * scale)
-    return fill(template, min(step, 2 * bound.max_abs_error))
+    return instantiate(template, min(step, 2 * bound.max_abs_error))
 
 
 def rms(array: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from tensorcomp.codecs.tree import readable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.lossless import Plan, plan_lossless, sample_rows, sparse_sample
-from tensorcomp.planning.steps import fill
+from tensorcomp.planning.steps import instantiate
 from tensorcomp.planning.trials import first_guess, meet_bound, run_trial
 
 SAMPLE = 1 << 15  # elements
@@ -41,7 +41,7 @@ def plan_within(
         return TensorPlan(why=f"no tree keeps {bound}")
     best = min(trials, key=lambda trial: trial.bits)
     exact = plan_lossless(array, effort)
-    if best.bits > _DEAR * 8 * array.itemsize or not is_ordinary(exact):
+    if best.bits > _DEAR * 8 * array.itemsize or not is_dense_float(exact):
         lossless = _rate(exact, array, effort)
         if lossless <= _FREE * best.bits:
             return TensorPlan(why="lossless takes as few bits", bits=lossless)
@@ -52,11 +52,11 @@ def plan_within(
 def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
     """Return rows to try templates on, as many as their codecs need."""
     columns = math.prod(array.shape[1:])
-    wanted = [fill(template, 1.0).codec.sample_size(columns) for template in templates]
+    wanted = [instantiate(template, 1.0).codec.sample_size(columns) for template in templates]
     return sample_rows(array, max([SAMPLE, *wanted]))
 
 
-def is_ordinary(exact: Plan) -> bool:
+def is_dense_float(exact: Plan) -> bool:
     """Return whether a lossless plan is that of a tensor without structure."""
     return exact.fallback is None and exact.tree.codec.for_any_array
 

@@ -13,7 +13,7 @@ from contract_trees import OWN_TREES
 import tensorcomp.codecs
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.entropy.side_info import unpack_sections
+from tensorcomp.codecs.entropy.side_info import unpack_side_info
 from tensorcomp.codecs.tree import join, readable
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing import nasty_arrays
@@ -42,7 +42,7 @@ def modules_with_sections() -> list[object]:
         for module in pkgutil.walk_packages(tensorcomp.codecs.__path__, "tensorcomp.codecs.")
     ]
     modules = [importlib.import_module(name) for name in names]
-    return [module for module in modules if hasattr(module, "unpack_sections")]
+    return [module for module in modules if hasattr(module, "unpack_side_info")]
 
 
 def test_there_is_something_to_tamper_with() -> None:
@@ -50,7 +50,7 @@ def test_there_is_something_to_tamper_with() -> None:
 
 
 class Tampering:
-    """Stands for `unpack_sections`; changes one byte of one section, in the call that is named."""
+    """Stands for `unpack_side_info`; changes one byte of one section, in the call that is named."""
 
     def __init__(self) -> None:
         self.sizes: list[list[int]] = []
@@ -58,7 +58,7 @@ class Tampering:
         self.change = ("", 0, 0)
 
     def __call__(self, data: bytes, count: int, limit: int) -> list[bytes]:
-        sections = unpack_sections(data, count, limit)
+        sections = unpack_side_info(data, count, limit)
         call = len(self.sizes)
         self.sizes.append([len(section) for section in sections])
         if self.target is not None and self.target[0] == call:
@@ -92,7 +92,7 @@ def test_hostile_side_information(tree: str, monkeypatch: pytest.MonkeyPatch) ->
     node = parse_tree(tree)
     tampering = Tampering()
     for module in modules_with_sections():
-        monkeypatch.setattr(module, "unpack_sections", tampering)
+        monkeypatch.setattr(module, "unpack_side_info", tampering)
     random = np.random.default_rng(3)
     arrays = nasty_arrays()
     for name in ARRAYS:

@@ -17,20 +17,20 @@ from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import PlanError
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
-from tensorcomp.planning.allocation_problem import Draft
+from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
-from tensorcomp.planning.rate_distortion import Options
+from tensorcomp.planning.rate_distortion import RDCurve
 
 WEIGHTS = 100_000
 HEADER = 1500
 BYTES = dict[str, Callable[[float], float]]
 
 
-def curve(scale: float = 1.0) -> Options:
+def curve(scale: float = 1.0) -> RDCurve:
     """Return lossless at 27 bits, and steps of 0 to 12 bits at 6.02 dB each."""
     octaves = np.arange(0, 12, 1 / 256)
-    return Options(
+    return RDCurve(
         weights=WEIGHTS,
         scale=scale,
         bits=np.concatenate([[27.0], 12 - octaves]),
@@ -40,8 +40,8 @@ def curve(scale: float = 1.0) -> Options:
     )
 
 
-def draft(budget: Budget, **scales: float) -> Draft:
-    return Draft(
+def draft(budget: Budget, **scales: float) -> AllocationProblem:
+    return AllocationProblem(
         budget=budget,
         effort="balanced",
         fixed={},
@@ -90,7 +90,7 @@ class Writer:
 def run(budget: Budget, writer: Writer, **scales: float) -> int:
     """Return the size that is written in the end."""
     made = draft(budget, **scales)
-    most = made.most_bytes(4 * WEIGHTS * len(scales))
+    most = made.max_bytes(4 * WEIGHTS * len(scales))
     keys = [{name: name for name in scales}]
     (report,) = write_to_budget(made, most, keys, writer)
     assert writer.totals[-1] == report.output_bytes

@@ -10,7 +10,7 @@ from tensorcomp.codecs import encode, fit, parse_tree
 from tensorcomp.codecs.tree import byte_count
 from tensorcomp.planning.float_trees import any_floats, columns_vary, flat_tree, usual_tree
 from tensorcomp.planning.lossless import EFFORTS, plan_lossless
-from tensorcomp.planning.within_bound import is_ordinary
+from tensorcomp.planning.within_bound import is_dense_float
 
 
 def weights(rows: int = 256, columns: int = 512, *, along: str = "") -> np.ndarray:
@@ -81,4 +81,4 @@ def test_trees_of_ordinary_floats_are_known_as_such(
 ) -> None:
     plan = plan_lossless(weights(along=along).astype(dtype), effort)
     assert plan.why == "ordinary floats"
-    assert is_ordinary(plan)
+    assert is_dense_float(plan)

@@ -14,7 +14,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs import format_tree
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.allocation_problem import Draft
+from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.planner import Planner, Tensor
 from tensorcomp.planning.profiles import Candidates, Profile
@@ -36,7 +36,7 @@ def tensor(name: str, array: np.ndarray, role: str = "mlp", same_as: str | None 
     return Tensor(info, role, array, same_as)
 
 
-def draft(planner: Planner, *tensors: Tensor) -> Draft:
+def draft(planner: Planner, *tensors: Tensor) -> AllocationProblem:
     with Workers(1) as workers:
         return planner.plan(iter(tensors), workers, overhead=1000)
 
@@ -67,7 +67,7 @@ def test_what_is_lossy_and_what_is_not() -> None:
             planner(budget=budget),
             *(tensor(name, array, role) for name, (array, role, _) in tensors.items()),
         )
-        plan = made.settle(made.most_bytes(10**6), tensors)
+        plan = made.allocate(made.max_bytes(10**6), tensors)
         assert list(plan.tensors) == list(tensors)
         for name, (_, _, why) in tensors.items():
             found = plan.tensors[name]
@@ -164,7 +164,7 @@ def test_equal_tensors_share_a_plan() -> None:
     made = draft(planner(budget=Budget(bits_per_weight=9)), *tensors)
     assert made.copies == {"b": "a"}
     assert made.weights == 160_000
-    plan = made.settle(made.most_bytes(10**6), "abcd")
+    plan = made.allocate(made.max_bytes(10**6), "abcd")
     assert plan.tensors["a"] is plan.tensors["b"]
     assert plan.tensors["c"].tree is None
     alone = draft(
@@ -203,18 +203,18 @@ def test_drafts_of_files_add_up() -> None:
 def test_impossible_sizes_name_a_possible_one() -> None:
     made = draft(planner(budget=Budget(bits_per_weight=0.01)), tensor("a", weights(200, 200)))
     with pytest.raises(PlanError, match=r"50 bytes is not possible.* bits per weight$") as caught:
-        made.settle(made.most_bytes(10**6), ["a"])
+        made.allocate(made.max_bytes(10**6), ["a"])
     bits = float(str(caught.value).split(" bytes, ")[1].split()[0])
     asked = planner(budget=Budget(bits_per_weight=bits))
     made = draft(asked, tensor("a", weights(200, 200)))
-    made.settle(made.most_bytes(10**6), ["a"])
+    made.allocate(made.max_bytes(10**6), ["a"])
 
 
 def test_nothing_to_plan() -> None:
     for budget in (Budget(min_snr=30), Budget(bits_per_weight=4)):
         made = draft(planner(budget=budget))
         assert made.weights == 0
-        assert made.settle(None, []).tensors == {}
+        assert made.allocate(None, []).tensors == {}
     empty = draft(planner(budget=Budget(bits_per_weight=4)), tensor("e", np.zeros((0, 3), "f4")))
     assert empty.fixed["e"].tree is None
 

@@ -8,7 +8,7 @@ from tensorcomp.errors import PlanError
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.profiles import PROFILES, load_profile
 from tensorcomp.planning.roles.classify import ROLES
-from tensorcomp.planning.steps import fill, spelled
+from tensorcomp.planning.steps import expand_quantizer, instantiate
 
 GOOD = """
 summary = "mine"
@@ -41,7 +41,7 @@ def test_every_shipped_profile_loads(name: str) -> None:
     for role in ROLES:
         for template in profile.trees(role):
             for effort in EFFORTS:
-                tree = fill(spelled(template, effort), 0.01)
+                tree = instantiate(expand_quantizer(template, effort), 0.01)
                 assert not tree.lossless
 
 

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.planning.allocation import _may_win, allocate, least_bits
-from tensorcomp.planning.rate_distortion import Options, measure_options
+from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 
 TEMPLATES = ("uniform($step)", "affine(4)")
 
 
-def options(bits: list[float], mse: list[float], weights: int = 100) -> Options:
-    return Options(weights, 1.0, np.array(bits), np.array(mse), (("", None),), (0,))
+def options(bits: list[float], mse: list[float], weights: int = 100) -> RDCurve:
+    return RDCurve(weights, 1.0, np.array(bits), np.array(mse), (("", None),), (0,))
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[list[Options], list[float], float]:
+def problems(draw: st.DrawFn) -> tuple[list[RDCurve], list[float], float]:
     """Draw a few tensors with a few options each, their importance, and bits for all of them."""
     random = np.random.default_rng(draw(st.integers(0, 10_000)))
     tensors = []
@@ -34,21 +34,21 @@ def problems(draw: st.DrawFn) -> tuple[list[Options], list[float], float]:
     return tensors, importance, least + draw(st.floats(0, 1.1)) * (most - least)
 
 
-def spent(tensors: list[Options], chosen: tuple[int, ...] | list[int]) -> float:
+def spent(tensors: list[RDCurve], chosen: tuple[int, ...] | list[int]) -> float:
     return sum(
         item.weights * float(item.bits[option])
         for item, option in zip(tensors, chosen, strict=True)
     )
 
 
-def lost(tensors: list[Options], importance: list[float], chosen: list[int]) -> float:
+def lost(tensors: list[RDCurve], importance: list[float], chosen: list[int]) -> float:
     return sum(
         weight * item.weights * float(item.mse[option])
         for item, weight, option in zip(tensors, importance, chosen, strict=True)
     )
 
 
-def of_slope(tensors: list[Options], importance: list[float], slope: float) -> list[int]:
+def of_slope(tensors: list[RDCurve], importance: list[float], slope: float) -> list[int]:
     return [
         int(np.argmin(weight * item.mse + slope * item.bits))
         for item, weight in zip(tensors, importance, strict=True)
@@ -58,7 +58,7 @@ def of_slope(tensors: list[Options], importance: list[float], slope: float) -> l
 @settings(max_examples=300)
 @given(problems())
 def test_allocation_against_all_there_is(
-    problem: tuple[list[Options], list[float], float],
+    problem: tuple[list[RDCurve], list[float], float],
 ) -> None:
     """It is no better than the best of all choices, and no worse than the best of one slope."""
     tensors, importance, available = problem
@@ -77,7 +77,7 @@ def test_allocation_against_all_there_is(
 
 @settings(max_examples=100)
 @given(problems())
-def test_on_the_hull_it_is_the_best(problem: tuple[list[Options], list[float], float]) -> None:
+def test_on_the_hull_it_is_the_best(problem: tuple[list[RDCurve], list[float], float]) -> None:
     """A choice of one slope is the best of all that take as many bits (Everett 1963)."""
     tensors, importance, _ = problem
     for slope in np.logspace(-8, 4, 9):
@@ -89,10 +89,10 @@ def test_on_the_hull_it_is_the_best(problem: tuple[list[Options], list[float], f
         assert lost(tensors, importance, chosen) <= wanted * (1 + 1e-6) + 1e-12
 
 
-def curve(scale: float, weights: int = 1000) -> Options:
+def curve(scale: float, weights: int = 1000) -> RDCurve:
     """Return a fine curve of 6.02 dB a bit."""
     bits = np.linspace(0, 12, 1201)
-    return Options(weights, scale, bits, scale**2 * 4.0**-bits, (("", None),), (0,))
+    return RDCurve(weights, scale, bits, scale**2 * 4.0**-bits, (("", None),), (0,))
 
 
 def test_slopes_are_equal() -> None:
@@ -161,7 +161,7 @@ def sample(scale: float = 0.02, shape: tuple[int, ...] = (128, 128)) -> np.ndarr
 
 
 def test_options_of_a_sample() -> None:
-    found = measure_options(sample(), 10**6, TEMPLATES, 27.0)
+    found = measure_curve(sample(), 10**6, TEMPLATES, 27.0)
     assert found.weights == 10**6
     assert found.scale == pytest.approx(0.02, rel=0.02)
     assert found.tree(0) is None  # lossless is always there
@@ -183,7 +183,7 @@ def test_predictions_hold_between_the_steps_that_were_tried(bits: float) -> None
     from tensorcomp.planning.trials import run_trial
 
     array = sample()
-    found = measure_options(array, array.size, TEMPLATES[:1], 27.0)
+    found = measure_curve(array, array.size, TEMPLATES[:1], 27.0)
     option = 1 + int(np.argmin(np.abs(found.bits[1:] - bits)))
     tree = found.tree(option)
     assert tree is not None
@@ -207,7 +207,7 @@ def test_predictions_hold_between_the_steps_that_were_tried(bits: float) -> None
     ids=["zeros", "empty", "subnormal", "large", "huge", "tiny", "constant"],
 )
 def test_odd_samples_have_options_that_are_numbers(array: np.ndarray) -> None:
-    found = measure_options(array, 100, TEMPLATES, 20.0)
+    found = measure_curve(array, 100, TEMPLATES, 20.0)
     assert found.bits[0] == 20
     assert np.isfinite(found.bits).all()
     assert np.isfinite(found.mse).all()
@@ -220,7 +220,7 @@ def test_steps_too_fine_for_the_largest_element_are_no_options() -> None:
     array = sample()
     finest = {}
     for largest in (0.08, 40.0, 1e9):
-        found = measure_options(array, array.size, TEMPLATES[:1], 27.0, largest)
+        found = measure_curve(array, array.size, TEMPLATES[:1], 27.0, largest)
         trees = [found.tree(i) for i in range(found.bits.size)]
         finest[largest] = min((t.codec.step for t in trees if t is not None), default=math.inf)  # type: ignore[attr-defined]
     assert finest[0.08] < finest[40.0]

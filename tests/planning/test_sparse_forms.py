@@ -19,7 +19,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.float_trees import any_floats
-from tensorcomp.planning.lossless import EFFORTS, look, plan_lossless, sample_rows, share_of_zeros
+from tensorcomp.planning.lossless import EFFORTS, plan_lossless, probe, sample_rows, share_of_zeros
 from tensorcomp.planning.planner import Tensor
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.sparse_forms import (
@@ -200,7 +200,7 @@ def test_lossy_plans_keep_zeros(effort: str, size: bool, profile: str) -> None:
     info = TensorInfo("w", dtype_name(array.dtype), array.shape, array.nbytes)
     with Workers(1) as workers:
         draft = planner.plan([Tensor(info, "mlp", array)], workers, 0)
-    plan = draft.settle(draft.most_bytes(array.nbytes), ["w"]).tensors["w"]
+    plan = draft.allocate(draft.max_bytes(array.nbytes), ["w"]).tensors["w"]
     assert plan.tree is not None
     assert keeps_zeros(plan.tree), format_tree(plan.tree)
 
@@ -229,7 +229,7 @@ def test_dead_rows_and_columns_are_not_missed(share: float, axis: int) -> None:
         living = np.ones((448, 160), np.uint16)
         slices = living if axis == 0 else living.T
         slices[random.random(len(slices)) < share] = 0
-        zeros, _ = look(living)
+        zeros, _ = probe(living)
         assert zeros > MANY, seed
 
 

@@ -14,13 +14,13 @@ from tensorcomp.planning.rules import Rule, parse_rule
 from tensorcomp.planning.steps import (
     QUANTIZERS,
     check_template,
-    fill,
+    expand_quantizer,
     has_free_step,
+    instantiate,
     is_free,
     may_lose,
     rounded,
     scale_steps,
-    spelled,
 )
 
 NESTED = "svd(0.5, left=uniform($step), right=uniform($step))"
@@ -29,14 +29,14 @@ NESTED = "svd(0.5, left=uniform($step), right=uniform($step))"
 def test_every_effort_has_a_quantizer_that_is_a_tree() -> None:
     assert set(QUANTIZERS) == set(EFFORTS)
     for effort in EFFORTS:
-        tree = fill(spelled("$quantizer", effort), 0.25)
+        tree = instantiate(expand_quantizer("$quantizer", effort), 0.25)
         assert has_free_step(tree)
         assert "0.25" in format_tree(tree)
 
 
 def test_codes_of_a_trellis_are_coded_for_its_states() -> None:
     for quantizer in QUANTIZERS.values():
-        tree = fill(quantizer, 0.25)
+        tree = instantiate(quantizer, 0.25)
         if tree.codec.id == "trellis":
             codes = dict(tree.children)["codes"].codec
             assert codes.trellis == tree.codec.states  # type: ignore[attr-defined]
@@ -44,13 +44,13 @@ def test_codes_of_a_trellis_are_coded_for_its_states() -> None:
 
 def test_bounds_on_every_element_are_kept_by_uniform() -> None:
     for effort in EFFORTS:
-        bounded = spelled("$quantizer", effort, Bound(max_abs_error=1e-3))
-        assert fill(bounded, 0.25).codec.id == "uniform"
-        assert spelled("$quantizer", effort, Bound(max_rel_l2=0.1)) == QUANTIZERS[effort]
+        bounded = expand_quantizer("$quantizer", effort, Bound(max_abs_error=1e-3))
+        assert instantiate(bounded, 0.25).codec.id == "uniform"
+        assert expand_quantizer("$quantizer", effort, Bound(max_rel_l2=0.1)) == QUANTIZERS[effort]
 
 
 def test_a_template_is_filled_everywhere() -> None:
-    tree = fill(NESTED, 0.125)
+    tree = instantiate(NESTED, 0.125)
     steps = [codec.step for codec in tree.walk() if codec.id == "uniform"]  # type: ignore[attr-defined]
     assert steps == [0.125, 0.125]
     doubled = scale_steps(tree, 2)
@@ -74,7 +74,7 @@ def test_a_template_is_filled_everywhere() -> None:
 def test_a_filled_template_is_the_tree_of_its_text(template: str, step: float) -> None:
     text = template.replace("$step", repr(rounded(step)))
     for _ in range(2):
-        assert fill(template, step) == parse_tree(text)
+        assert instantiate(template, step) == parse_tree(text)
 
 
 def test_what_is_free_and_what_may_lose() -> None:
@@ -99,7 +99,7 @@ def test_what_is_no_template_is_refused(template: str) -> None:
 
 @given(st.floats(1e-320, 1e308) | st.sampled_from([0.0, math.inf]))
 def test_steps_stay_numbers_that_a_tree_can_hold(step: float) -> None:
-    tree = fill("uniform($step)", step)
+    tree = instantiate("uniform($step)", step)
     for factor in (0.0, 1e-300, 0.7, 1e300, math.inf):
         found = scale_steps(tree, factor).codec.step  # type: ignore[attr-defined]
         assert 0 < found < math.inf

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tensorcomp.kernels import native
-from tensorcomp.planning.lossless import look
+from tensorcomp.planning.lossless import probe
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
@@ -14,7 +14,7 @@ def test_a_survey_of_a_thousand_words_is_exact(dtype: type[np.unsignedinteger]) 
     random = np.random.default_rng(0)
     for most in (1, 2, 250, np.iinfo(dtype).max):
         words = random.integers(0, most, 1024, dtype=dtype, endpoint=True)
-        zeros, distinct = look(words)
+        zeros, distinct = probe(words)
         assert zeros == (words == 0).mean() == native.survey_count(words, 0, 64, 16) / 1024
         assert distinct == np.unique(words).size
 

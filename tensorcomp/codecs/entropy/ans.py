@@ -27,9 +27,9 @@ from tensorcomp.codecs.entropy.contexts import (
 from tensorcomp.codecs.entropy.escapes import unpack_escaped
 from tensorcomp.codecs.entropy.frequencies import log2_table
 from tensorcomp.codecs.entropy.raw_low_bits import join_low, low_bytes, split_low
-from tensorcomp.codecs.entropy.side_info import compress, unpack_sections
+from tensorcomp.codecs.entropy.side_info import compress, unpack_side_info
 from tensorcomp.codecs.entropy.streams import PADDING, split_side, stream_starts
-from tensorcomp.codecs.entropy.trellis_codes import MACHINES
+from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
@@ -61,7 +61,7 @@ class Ans(Serializer):
 
     With `trellis`, elements of 1 and 2 bytes have contexts of their own for each of two quantizers:
     the first half of the contexts is that of quantizer 0. Parities of the elements tell which is
-    meant, by the machine of so many states (see `codecs.machines`); a single context is shared.
+    meant, by the code of so many states (see `trellis_codes`); a single context is shared.
 
     With `bypass`, low bits of signed integers whose mean magnitude is 8 or more are not coded but
     stored as bit planes (see `bitpack`) before the streams; their number, times 256, is
@@ -85,7 +85,7 @@ class Ans(Serializer):
     for_any_array: ClassVar[bool] = True
     contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
     states: int = argument(11, least=9, most=12)
-    trellis: int = argument(0, choices=(0, *MACHINES))
+    trellis: int = argument(0, choices=(0, *TRELLIS_CODES))
     bypass: bool = False
 
     def shares(self, spec: ArraySpec) -> bool:
@@ -148,7 +148,7 @@ class Ans(Serializer):
         side, stream = split_side(data)
         # No side information that was written is larger than the array in wide integers.
         most = _HEAD.size + (1 << 13) + SUMS + 8 * self.contexts * symbols.size
-        head, present, packed, values, *packed_model = unpack_sections(side, 6, most)
+        head, present, packed, values, *packed_model = unpack_side_info(side, 6, most)
         if len(head) != _HEAD.size:
             raise CodecError("ans: its header is cut short")
         number, escape, escapes, width, *rest = _HEAD.unpack(head)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.bit_views import as_rows, as_words
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
@@ -52,7 +52,7 @@ class Bitpack(Serializer):
         planes = np.empty(rows.nbytes + _SPARE, np.uint8)
         sizes = np.empty(2, np.int64)
         native.bitpack_pack(rows, rows.shape[1] >= _SHORTEST_ROW, spans, planes, sizes)
-        side = pack_sections([_U64.pack(least & (2**64 - 1)), spans[: sizes[0]].tobytes()])
+        side = pack_side_info([_U64.pack(least & (2**64 - 1)), spans[: sizes[0]].tobytes()])
         return [_U64.pack(len(side)), side, planes[: sizes[1]]]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
@@ -64,7 +64,7 @@ class Bitpack(Serializer):
         if data.size < 8 or _U64.unpack_from(data)[0] > data.size - 8:
             raise CodecError("bitpack: its side information is cut short")
         length = _U64.unpack_from(data)[0]
-        side = unpack_sections(data[8 : 8 + length].tobytes(), 2, 8 + 2 * rows.shape[0] + 2)
+        side = unpack_side_info(data[8 : 8 + length].tobytes(), 2, 8 + 2 * rows.shape[0] + 2)
         if len(side[0]) != 8:
             raise CodecError("bitpack: the smallest integer has not 8 bytes")
         spans = np.frombuffer(side[1], np.uint8)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.bit_views import as_rows, as_words
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
@@ -74,7 +74,7 @@ def learn_columns(array: np.ndarray) -> bytes:
         return b""
     row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
     width = native.contexts_find(matrix, is_signed(array), 0, 1, row_levels, column_levels, None)
-    return pack_sections([_U64.pack(width), column_levels.tobytes()])
+    return pack_side_info([_U64.pack(width), column_levels.tobytes()])
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
@@ -119,7 +119,7 @@ def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
     CodecError
         If a level is out of range, or their number is not the columns'.
     """
-    width, levels = unpack_sections(shared, 2, 8 + columns)
+    width, levels = unpack_side_info(shared, 2, 8 + columns)
     if len(width) != 8:
         raise CodecError("the width of a level has not 8 bytes")
     return _U64.unpack(width)[0], _checked_levels(levels, columns, "column")

@@ -25,7 +25,7 @@ from tensorcomp.codecs.entropy.contexts import (
     shares_columns,
     unpack_model,
 )
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.codecs.entropy.streams import PADDING, split_side, stream_starts
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
@@ -96,7 +96,7 @@ class Huffman(Serializer):
         if number == 0:
             raise NotRepresentable(f"huffman: {used} distinct symbols are too many")
         lengths = table[: number * used].reshape(number, used)
-        side = pack_sections(
+        side = pack_side_info(
             [
                 _HEAD.pack(number, longest, *stream_bits),
                 pack_symbols(alphabet[:used]),
@@ -112,7 +112,7 @@ class Huffman(Serializer):
             return
         symbols = symbols_of(out)
         side, stream = split_side(data)
-        head, present, packed_lengths, *packed_model = unpack_sections(side, 5, _side_limit(out))
+        head, present, packed_lengths, *packed_model = unpack_side_info(side, 5, _side_limit(out))
         if len(head) != _HEAD.size:
             raise CodecError("huffman: its header is cut short")
         number, longest, *bits = _HEAD.unpack(head)

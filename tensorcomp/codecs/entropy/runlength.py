@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -52,7 +52,7 @@ class Runlength(Serializer):
         used = native.runlength_write_lengths(np.diff(last, prepend=-1), coded)
         steps = np.diff(words[last], prepend=words.dtype.type(0))
         planes = steps.view(np.uint8).reshape(runs, -1).T
-        return [pack_sections([planes.tobytes(), coded[:used].tobytes()])]
+        return [pack_side_info([planes.tobytes(), coded[:used].tobytes()])]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
@@ -62,7 +62,7 @@ class Runlength(Serializer):
             return
         words = as_words(out).reshape(-1)
         limit = _most_runs(out.size) * words.itemsize + _most_bytes(out.size)
-        planes, coded = unpack_sections(data.tobytes(), 2, limit)
+        planes, coded = unpack_side_info(data.tobytes(), 2, limit)
         if not planes or len(planes) % words.itemsize:
             raise CodecError(f"runlength: patterns of {len(planes)} bytes")
         steps = np.frombuffer(planes, np.uint8).reshape(words.itemsize, -1).T

@@ -13,17 +13,17 @@ _U64 = struct.Struct("<Q")
 _LEVEL = 3
 
 
-def pack_sections(sections: Sequence[bytes]) -> bytes:
+def pack_side_info(sections: Sequence[bytes]) -> bytes:
     """Return the sections, each behind its uint64 length, compressed by zstd."""
     return compress(b"".join(_U64.pack(len(section)) + section for section in sections))
 
 
 def compress(plain: bytes | memoryview) -> bytes:
-    """Return what is there already as `pack_sections` lays sections out, compressed."""
+    """Return what is there already as `pack_side_info` lays sections out, compressed."""
     return compress_frame(plain, _LEVEL)
 
 
-def unpack_sections(data: bytes, count: int, limit: int) -> list[bytes]:
+def unpack_side_info(data: bytes, count: int, limit: int) -> list[bytes]:
     """Return `count` sections of at most `limit` bytes together.
 
     Raises

@@ -17,19 +17,6 @@ PADDING = 8
 _U64 = struct.Struct("<Q")
 
 
-def compact(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Move runs of bytes to the front of `data`, back to back, and return the part they fill.
-
-    The runs' `starts` ascend and they do not overlap.
-    """
-    position = 0
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        if start != position:
-            data[position : position + length] = data[start : start + length]
-        position += length
-    return data[:position]
-
-
 def split_side(data: np.ndarray) -> tuple[bytes, np.ndarray]:
     """Return the side information, and the streams with their padding.
 

@@ -1,11 +1,11 @@
-"""The machines of trellis-coded quantization: which quantizer comes next, told by past codes.
+"""Convolutional codes of trellis-coded quantization: which quantizer codes the next element.
 
-A machine has 2**v states. The low bit q of its state names the quantizer of the next element; the
-parity z of the code that the element gets moves it on: from state s to
+A code has 2**v states. The low bit q of its state names the quantizer of the next element; the
+parity z of the integer that the element gets moves it on: from state s to
 
     s >> 1  ^  q · (feedback >> 1)  ^  z · (forward >> 1).
 
-Element i of an array drives machine i mod 64: so many machines, all in state 0 at first, are
+Element i of an array drives copy i mod 64: so many copies, all in state 0 at first, are
 stepped at once in vector registers. ``kernels/machines.h`` has the same polynomials.
 
 References
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Machine(NamedTuple):
+class TrellisCode(NamedTuple):
     """A convolutional code of rate 1/2, systematic with feedback, by its parity-check polynomials.
 
     Parameters
@@ -36,12 +36,12 @@ class Machine(NamedTuple):
     forward: int
 
 
-MACHINES = {
-    machine.states: machine
-    for machine in (
-        Machine(4, 0o5, 0o2),
-        Machine(8, 0o13, 0o4),
-        Machine(16, 0o23, 0o4),
-        Machine(32, 0o45, 0o10),
+TRELLIS_CODES = {
+    code.states: code
+    for code in (
+        TrellisCode(4, 0o5, 0o2),
+        TrellisCode(8, 0o13, 0o4),
+        TrellisCode(16, 0o23, 0o4),
+        TrellisCode(32, 0o45, 0o10),
     )
 }

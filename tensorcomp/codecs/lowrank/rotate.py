@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_rows
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.codecs.lowrank.blas import one_blas_thread
 from tensorcomp.codecs.lowrank.factors import nearest_factors
 from tensorcomp.codecs.lowrank.svd import product
@@ -96,7 +96,7 @@ class Rotate(Transform):
         """Learn the reflectors."""
         if not self.shares(ArraySpec(array.shape, array.dtype)):
             return b""
-        return pack_sections([self._learn(array).tobytes()])
+        return pack_side_info([self._learn(array).tobytes()])
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return the rotated rows, and the reflectors if they are not shared.
@@ -172,7 +172,7 @@ def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _unpack(shared: bytes, columns: int) -> np.ndarray:
-    (packed,) = unpack_sections(shared, 1, columns * columns)
+    (packed,) = unpack_side_info(shared, 1, columns * columns)
     if len(packed) % columns:
         raise CodecError(f"rotate: {len(packed)} shared elements of reflectors of {columns}")
     return np.frombuffer(packed, np.int8).reshape(-1, columns)

@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.entropy.trellis_codes import MACHINES
+from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
 from tensorcomp.codecs.quantize.uniform import coded_parts, fill_values, inverse_of
 from tensorcomp.codecs.rounding import as_reals, check_float, require_finite
 from tensorcomp.codecs.strategy import Strategy, at_rates
@@ -19,7 +19,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 MOST_CENTROIDS = 16
-_ROW = 64  # machines, and so elements that are coded side by side
+_ROW = 64  # codes that are stepped at once, and so elements side by side
 _PARTS = 1 << 15  # of a step, in which kernels count
 _FEWEST = 256  # elements that pay for centroids
 _SAMPLE = 1 << 15  # elements that centroids are learned from, about
@@ -30,7 +30,7 @@ class Trellis(Transform):
     """Round every element by one of two quantizers, half a step apart; choose all codes together.
 
     Which quantizer an element gets follows from the parities of the codes before it, by a machine
-    of a few states (see `codecs.machines`). So each element has points at half the distance that
+    of a few states (see `trellis_codes`). So each element has points at half the distance that
     its code must tell apart, and the sequence of codes of least squared error is found by dynamic
     programming. At equal error that takes 0.16 to 0.2 bit less than `uniform`: of Gaussian weights
     0.09, 0.075, 0.065 or 0.055 bit more than the limit R(D) with 4, 8, 16 or 32 states.
@@ -74,7 +74,7 @@ class Trellis(Transform):
         "centroids": "raw",
     }
     step: float = argument(above=0)
-    states: int = argument(8, choices=MACHINES)
+    states: int = argument(8, choices=TRELLIS_CODES)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""

@@ -19,7 +19,7 @@ from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.entropy.ans import Ans
 from tensorcomp.codecs.entropy.escapes import NO_ESCAPE
 from tensorcomp.codecs.entropy.frequencies import log2_table
-from tensorcomp.codecs.entropy.side_info import unpack_sections
+from tensorcomp.codecs.entropy.side_info import unpack_side_info
 from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, PlanError
 
@@ -239,7 +239,7 @@ class Stored:
     @classmethod
     def of(cls, array, text):
         _, side, *_ = parse_tree(text).codec.encode(array)
-        head, present, packed, *_ = unpack_sections(side, 6, 1 << 20)
+        head, present, packed, *_ = unpack_side_info(side, 6, 1 << 20)
         number, escape, escapes = struct.unpack_from("<3Q", head)
         symbols = np.flatnonzero(np.unpackbits(np.frombuffer(present, np.uint8), bitorder="little"))
         table = np.array(read_table(Bits(packed), number, symbols.size))

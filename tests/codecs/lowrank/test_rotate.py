@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.entropy.side_info import pack_sections
+from tensorcomp.codecs.entropy.side_info import pack_side_info
 from tensorcomp.codecs.lowrank.rotate import Rotate, compact
 from tensorcomp.codecs.tree import byte_count, join
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -130,9 +130,9 @@ def test_damaged_reflectors_are_refused():
     with pytest.raises(CodecError, match="15 elements of reflectors of 10"):
         Rotate(4).decode(parts, out)
     with pytest.raises(CodecError, match="15 shared elements of reflectors of 10"):
-        Rotate(4).decode(parts, out, pack_sections([bytes(15)]))
+        Rotate(4).decode(parts, out, pack_side_info([bytes(15)]))
     with pytest.raises(CodecError, match="side information"):
-        Rotate(4).decode(parts, out, pack_sections([bytes(110)]))
+        Rotate(4).decode(parts, out, pack_side_info([bytes(110)]))
     parts["reflectors"] = np.zeros(110, np.int8)
     with pytest.raises(CodecError, match="110 elements of reflectors of 10"):
         Rotate(4).decode(parts, out)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.entropy.ans import Ans
-from tensorcomp.codecs.entropy.trellis_codes import MACHINES
+from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
 from tensorcomp.codecs.quantize.trellis import Trellis
 from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -21,7 +21,7 @@ LANES = 64
 
 def quantizers_of(codes, states):
     """Return the quantizer of each element of a flat array, by the machine's definition."""
-    machine = MACHINES[states]
+    machine = TRELLIS_CODES[states]
     lanes = [0] * LANES
     found = []
     for i, code in enumerate(codes.reshape(-1).tolist()):
@@ -44,7 +44,7 @@ def least_errors(rows, states):
     for parities in itertools.product((0, 1), repeat=len(rows)):
         codes = np.empty((len(rows), LANES), np.int64)
         state = 0
-        machine = MACHINES[states]
+        machine = TRELLIS_CODES[states]
         for i, parity in enumerate(parities):
             quantizer = state & 1
             codes[i] = 2 * np.rint((rows[i] + quantizer / 2 - parity) / 2) + parity
@@ -55,7 +55,7 @@ def least_errors(rows, states):
     return best
 
 
-@pytest.mark.parametrize("states", MACHINES)
+@pytest.mark.parametrize("states", TRELLIS_CODES)
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
 def test_no_sequence_of_codes_is_better(states, length):
     rows = np.random.default_rng(length).normal(0, 3, (length, LANES))
@@ -65,9 +65,9 @@ def test_no_sequence_of_codes_is_better(states, length):
     assert (errors <= least_errors(rows, states) + length / 2048).all()
 
 
-@pytest.mark.parametrize("states", MACHINES)
+@pytest.mark.parametrize("states", TRELLIS_CODES)
 def test_every_state_follows_two_and_leads_to_two(states):
-    machine = MACHINES[states]
+    machine = TRELLIS_CODES[states]
     followers = [
         (s >> 1) ^ ((s & 1) * (machine.feedback >> 1)) ^ (z * (machine.forward >> 1))
         for s in range(states)
@@ -93,7 +93,7 @@ def test_rate_on_gaussian_weights(step, states, gap):
     seed=st.integers(0, 2**32 - 1),
     shape=st.sampled_from([(), (1,), (0, 3), (63,), (64,), (65,), (300,), (17, 31), (3, 5, 40)]),
     dtype=st.sampled_from([np.float64, np.float32, np.float16, ml_dtypes.bfloat16]),
-    states=st.sampled_from(list(MACHINES)),
+    states=st.sampled_from(list(TRELLIS_CODES)),
     exponent=st.integers(-3, 3),
 )
 def test_decoded_values_are_those_of_the_codes(seed, shape, dtype, states, exponent):
@@ -157,7 +157,7 @@ def round_trip(array, text):
     spread=st.sampled_from([0.6, 3, 40, 3000]),
     contexts=st.sampled_from([1, 4, 16]),
     width=st.integers(9, 12),
-    states=st.sampled_from(list(MACHINES)),
+    states=st.sampled_from(list(TRELLIS_CODES)),
     bypass=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
@@ -170,13 +170,13 @@ def test_ans_restores_every_array(dtype, shape, spread, contexts, width, states,
     round_trip(array, f"ans({contexts}, {width}, trellis={states}, bypass={flag})")
 
 
-@pytest.mark.parametrize("states", MACHINES)
+@pytest.mark.parametrize("states", TRELLIS_CODES)
 def test_ans_tells_quantizers_apart(states):
     # Quantizer 0 gives 0, 2, 4, … and quantizer 1 gives 1, 3, 5 …: alike parities would tell more.
     rng = np.random.default_rng(states)
     codes = np.zeros((300, LANES), np.int16)
     lanes = np.zeros(LANES, np.int64)
-    machine = MACHINES[states]
+    machine = TRELLIS_CODES[states]
     for i in range(len(codes)):
         quantizer = lanes & 1
         codes[i] = rng.integers(0, 4, LANES) + np.where(quantizer, 40, -40)
