@@ -37,3 +37,12 @@ def version_of(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "absent"
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the anonymous resident bytes of a process; 0 once it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))

@@ -1,16 +1,19 @@
-"""Limits, and how a benchmark shows its tables: in a terminal, in Markdown, in JSON."""
+"""Tables, limits and what figures were taken on: in a terminal, in Markdown, in JSON."""
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from benchmarks.common.machine import described
+from tensorcomp._tables import Column, Table
 
 ABSENT = "-"
 WIDTH_WITHOUT_TERMINAL = 110
@@ -20,32 +23,34 @@ JsonPath: TypeAlias = Annotated[
     Path | None, typer.Option("--json", help="Write everything measured to this file.")
 ]
 Markdown: TypeAlias = Annotated[
-    bool, typer.Option("--markdown", help="Print the README's tables in Markdown instead.")
+    bool, typer.Option("--markdown", help="Print the tables of RESULTS.md instead.")
 ]
+
+
+Columns: TypeAlias = Mapping[str, Callable[[Any], str]]  # titles, and the text of a row's cell
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table before it is drawn."""
+    """A table of texts under a title."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def markdown(self) -> str:
-        """Return the table in Markdown, figures to the right."""
-        marks = ("---", *("---:" for _ in self.columns[1:]))
-        body = "\n".join(f"| {' | '.join(line)} |" for line in (self.columns, marks, *self.rows))
-        return f"{self.title}\n\n{body}\n"
+    @classmethod
+    def of(cls, title: str, rows: Iterable[Any], columns: Columns) -> Self:
+        """Tabulate rows by columns."""
+        cells = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
+        return cls(title, tuple(columns), cells)
 
-    def rich(self) -> Table:
-        """Return the table for a terminal."""
-        table = Table(title=self.title, title_justify="left")
-        for index, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if index else "left")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+    def table(self) -> Table:
+        """Return what draws the table: the first column on the left, figures to the right."""
+        columns = [
+            Column(title, "", itemgetter(index), left=not index)
+            for index, title in enumerate(self.columns)
+        ]
+        return Table(columns, self.rows)
 
 
 @dataclass(frozen=True)
@@ -59,31 +64,28 @@ class Limit:
 
     @property
     def met(self) -> bool:
-        """Tell whether the figure keeps the limit."""
+        """Return whether the figure keeps the limit."""
         return self.measured <= self.limit if self.at_most else self.measured >= self.limit
 
 
 @dataclass
 class Found:
-    """What was measured."""
+    """What was measured: tables to show, limits, and rows, which are dataclasses, by name."""
 
     sheets: list[Sheet] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
-    tables: dict[str, list[Any]] = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
 
 
 def limit_sheet(limits: Sequence[Limit]) -> Sheet:
     """Tabulate limits and whether they are met."""
-    rows = tuple(
-        (
-            limit.what,
-            f"{'≤' if limit.at_most else '≥'} {limit.limit:g}",
-            number(limit.measured, 4),
-            "yes" if limit.met else "NO",
-        )
-        for limit in limits
-    )
-    return Sheet("Limits", ("quantity", "limit", "measured", "met"), rows)
+    columns: Columns = {
+        "quantity": lambda limit: limit.what,
+        "limit": lambda limit: f"{'≤' if limit.at_most else '≥'} {limit.limit:g}",
+        "measured": lambda limit: number(limit.measured, 4),
+        "met": lambda limit: "yes" if limit.met else "NO",
+    }
+    return Sheet.of("Limits", limits, columns)
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -91,36 +93,50 @@ def number(value: float | None, digits: int = 2) -> str:
     return ABSENT if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
-def show(
-    sheets: Sequence[Sheet],
-    limits: Sequence[Limit],
-    about: Mapping[str, str],
+def spread(mean: float, deviation: float) -> str:
+    """Write a mean and its deviation."""
+    return f"{mean:.2f} ± {deviation:.2f}"
+
+
+def note(text: str) -> None:
+    """Say on stderr what is going on."""
+    typer.echo(text, err=True)
+
+
+def report(
+    found: Found,
+    packages: Iterable[str],
+    about: Mapping[str, str] | None = None,
     *,
     markdown: bool,
+    json_path: Path | None,
 ) -> None:
-    """Print tables, then limits, then what the figures were taken on."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
-    for sheet in (*sheets, limit_sheet(limits)):
-        if not sheet.rows:
-            continue
-        if markdown:
-            print(sheet.markdown())
-        else:
-            console.print(sheet.rich())
-    for key, value in about.items():
+    """Print tables, limits and what they were taken on, and write all that was measured.
+
+    Parameters
+    ----------
+    found : Found
+    packages : iterable of str
+        Whose versions matter.
+    about : mapping of str to str, optional
+        What else to say of the figures.
+    markdown : bool
+        Print the tables in Markdown, without the limits.
+    json_path : Path or None
+        Where everything is written.
+    """
+    conditions = described(packages) | dict(about or {})
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+    for sheet in found.sheets if markdown else (*found.sheets, limit_sheet(found.limits)):
+        if sheet.rows:
+            lines = sheet.table().markdown() if markdown else sheet.table().lines(width)
+            print(sheet.title, "", *lines, "", sep="\n")
+    for key, value in conditions.items():
         print(f"- {key}: {value}" if markdown else f"{key}: {value}")
-
-
-def write_json(
-    path: Path,
-    tables: Mapping[str, Iterable[Any]],
-    limits: Sequence[Limit],
-    about: Mapping[str, str],
-) -> None:
-    """Write everything measured: rows, which are dataclasses, by table."""
-    content = {
-        "about": dict(about),
-        **{name: [asdict(row) for row in rows] for name, rows in tables.items()},
-        "limits": [asdict(limit) | {"met": limit.met} for limit in limits],
-    }
-    path.write_text(json.dumps(content, indent=1))
+    if json_path is not None:
+        content = {
+            "about": conditions,
+            **{name: [asdict(row) for row in rows] for name, rows in found.rows.items()},
+            "limits": [asdict(limit) | {"met": limit.met} for limit in found.limits],
+        }
+        json_path.write_text(json.dumps(content, indent=1))

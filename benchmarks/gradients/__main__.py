@@ -12,10 +12,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from benchmarks.common.machine import described
-from benchmarks.common.reporting import Found, JsonPath, Markdown, show, write_json
+from benchmarks.common.reporting import Found, JsonPath, Markdown, note, report
 from benchmarks.gradients.links import RATES, UNSHAPED, LinkError, check_rate, why_not
 from benchmarks.gradients.scaling import curve_sheet, scaling_limits, scaling_rows, scaling_sheet
 from benchmarks.gradients.speed import speed_limits, speed_rows, speed_sheet
@@ -58,24 +56,23 @@ class Asked:
     steps: int
     quick: bool
     without_links: str | None
-    note: Callable[[str], None]
 
 
 def add_wire(asked: Asked, found: Found) -> None:
     """Measure all ways over all links; compare the cost model with what came out."""
     if asked.without_links is not None:
-        asked.note(f"skipped, steps over links: {asked.without_links}")
+        note(f"skipped, steps over links: {asked.without_links}")
         return
     rows: list[WireRow] = []
-    found.tables["wire"] = rows
+    found.rows["wire"] = rows
     for world in asked.worlds:
-        rows += wire_rows(world, asked.rates, asked.ways, asked.steps, BUDGET, asked.note)
+        rows += wire_rows(world, asked.rates, asked.ways, asked.steps, BUDGET)
         found.sheets.append(wire_sheet(rows, world))
     more = () if asked.quick or MODEL_WORLD in asked.worlds else (MODEL_WORLD,)
     model_ways = tuple(way for way in MODEL_WAYS if way in asked.ways)
     modelled = list(rows)
     for world in more:
-        modelled += wire_rows(world, (MODEL_RATE,), model_ways, 3, BUDGET, asked.note)
+        modelled += wire_rows(world, (MODEL_RATE,), model_ways, 3, BUDGET)
     compared = scaling_rows(modelled, PARAMETERS)
     found.sheets += [spent_sheet(rows), failure_sheet(modelled)]
     found.sheets.append(scaling_sheet(compared))
@@ -83,18 +80,18 @@ def add_wire(asked: Asked, found: Found) -> None:
     found.sheets += [
         curve_sheet(rows, PARAMETERS, rate) for rate in asked.rates if RATES.get(rate) is not None
     ]
-    found.tables["scaling"] = list(compared)
+    found.rows["scaling"] = list(compared)
 
 
 def add_overhead(asked: Asked, found: Found) -> None:
     """Measure what it costs to be ready to compress where that does not pay."""
     if asked.without_links is not None:
-        asked.note(f"skipped, overhead: {asked.without_links}")
+        note(f"skipped, overhead: {asked.without_links}")
         return
-    rows = overhead_rows(asked.worlds[0], OVERHEAD_WAYS, asked.note)
+    rows = overhead_rows(asked.worlds[0], OVERHEAD_WAYS)
     found.sheets.append(overhead_sheet(rows))
     found.limits += overhead_limits(rows)
-    found.tables["overhead"] = list(rows)
+    found.rows["overhead"] = list(rows)
 
 
 def add_speed(asked: Asked, found: Found) -> None:
@@ -102,7 +99,7 @@ def add_speed(asked: Asked, found: Found) -> None:
     rows = speed_rows(3 if asked.quick else 15)
     found.sheets.append(speed_sheet(rows))
     found.limits += speed_limits(rows)
-    found.tables["speed"] = list(rows)
+    found.rows["speed"] = list(rows)
 
 
 PARTS: dict[Part, Callable[[Asked, Found], None]] = {
@@ -156,7 +153,6 @@ def main(
             check_rate(rate)
         except LinkError as error:
             raise typer.BadParameter(str(error)) from None
-    notes = Console(stderr=True, soft_wrap=True)
     asked = Asked(
         tuple(dict.fromkeys(worlds or (WORLDS[:1] if quick else WORLDS))),
         tuple(dict.fromkeys(rates or (("1gbit",) if quick else RATES))),
@@ -164,21 +160,18 @@ def main(
         3 if quick else steps,
         quick,
         why_not(),
-        lambda text: notes.print(text, markup=False, highlight=False),
     )
     found = Found()
     for part in dict.fromkeys(parts or PARTS):
         PARTS[part](asked, found)
-    about = described(PACKAGES) | {
+    about = {
         "ranks": "one process and one thread of torch each; W > 2 share two cores, and their "
         "seconds are longer than on machines of their own; bytes are exact",
         "links": asked.without_links
         or "veth pairs shaped by tbf in both directions; bytes are "
         "those of the interface's counters; three steps or more are discarded",
     }
-    show(found.sheets, found.limits, about, markdown=markdown)
-    if json_path is not None:
-        write_json(json_path, found.tables, found.limits, about)
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

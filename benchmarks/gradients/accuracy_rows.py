@@ -1,13 +1,12 @@
-"""Trainings by every method, for every seed."""
+"""Trainings by every method, for every seed; tables of them, and what is claimed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from statistics import mean
 
-import torch
-
-from benchmarks.common.by_seed import BySeed
+from benchmarks.common.accuracy import BySeed, deviation, in_processes
+from benchmarks.common.reporting import ABSENT, Limit, Sheet, note, number, spread
 from benchmarks.gradients.methods import ADAM, RATES, SGD, TOLERANCE, Method
 from benchmarks.gradients.tasks import TASKS, Task
 from benchmarks.gradients.training import Outcome, train
@@ -52,45 +51,31 @@ class Job:
     validation: bool = False
 
 
-def done(job: Job) -> tuple[Job, Outcome]:
-    """Do a job, with one thread."""
-    torch.set_num_threads(1)
+def done(job: Job) -> Outcome:
+    """Do a job."""
     task = replace(job.task, epochs=job.epochs)
     compressor = job.method.compressor_for(task.steps)
-    outcome = train(task, compressor, job.method.rule, job.seed, validation=job.validation)
-    return job, outcome
+    return train(task, compressor, job.method.rule, job.seed, validation=job.validation)
 
 
-def _run(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Outcome]]:
-    if processes == 1:
-        yield from map(done, jobs)
-        return
-    with get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(done, jobs)
-
-
-def _rows(
-    jobs: Sequence[Job], processes: int, note: Callable[[str], None] = lambda _: None
-) -> list[AccuracyRow]:
-    found: dict[tuple[str, Method], dict[int, Outcome]] = {}
-    for count, (job, outcome) in enumerate(_run(jobs, processes), 1):
+def _rows(jobs: Sequence[Job], processes: int) -> list[AccuracyRow]:
+    found: dict[tuple[str, Method], list[Outcome]] = {}
+    for count, (job, outcome) in enumerate(in_processes(done, jobs, processes), 1):
         note(f"{count} of {len(jobs)}: {job.task.name}, {job.method.name}: {outcome.accuracy:.2f}")
-        found.setdefault((job.task.name, job.method), {})[job.seed] = outcome
-    rows = {
-        (task, method): AccuracyRow(
+        found.setdefault((job.task.name, job.method), []).append(outcome)
+    return [
+        AccuracyRow(
             task,
             method.name,
-            tuple(by_seed[seed].accuracy for seed in sorted(by_seed)),
-            mean(outcome.raw for outcome in by_seed.values()),
-            mean(outcome.steady for outcome in by_seed.values()),
-            mean(outcome.sent for outcome in by_seed.values()),
-            next(iter(by_seed.values())).steps,
+            tuple(outcome.accuracy for outcome in by_seed),
+            mean(outcome.raw for outcome in by_seed),
+            mean(outcome.steady for outcome in by_seed),
+            mean(outcome.sent for outcome in by_seed),
+            by_seed[0].steps,
             method.within,
         )
         for (task, method), by_seed in found.items()
-    }
-    asked = dict.fromkeys((job.task.name, job.method) for job in jobs)
-    return [rows[key] for key in asked]
+    ]
 
 
 def accuracy_rows(
@@ -100,7 +85,6 @@ def accuracy_rows(
     *,
     epochs: int | None = None,
     processes: int = 1,
-    note: Callable[[str], None] = lambda _: None,
 ) -> list[AccuracyRow]:
     """Train by every method, for every seed."""
     jobs = [
@@ -110,7 +94,7 @@ def accuracy_rows(
         for seed in seeds
         if name in method.tasks
     ]
-    return _rows(jobs, processes, note)
+    return _rows(jobs, processes)
 
 
 def choice_rows(
@@ -145,3 +129,62 @@ def chosen_rate(optimizer: str, rows: Iterable[AccuracyRow]) -> float:
     means = {rate: mean(accuracies) for rate, accuracies in found.items()}
     best = max(means.values())
     return min(rate for rate, accuracy in means.items() if accuracy >= best - TOLERANCE)
+
+
+def choice_sheet(task: str, rows: Iterable[AccuracyRow]) -> Sheet:
+    """Tabulate what rates of learning lead to."""
+    cells = tuple((row.method, spread(row.mean, row.spread)) for row in rows if row.task == task)
+    title = f"{task}: dense gradients, accuracy on validation digits, %"
+    return Sheet(title, ("optimizer, rate of learning", "accuracy"), cells)
+
+
+def differences(row: AccuracyRow, rows: Iterable[AccuracyRow]) -> tuple[float, ...]:
+    """Return by seed the points that a method is above dense gradients; none without those."""
+    name = ADAM.name if row.method.startswith("Adam") else SGD.name
+    for other in rows:
+        if (other.task, other.method) == (row.task, name):
+            pairs = zip(row.accuracies, other.accuracies, strict=True)
+            return tuple(own - dense for own, dense in pairs)
+    return ()
+
+
+def below_dense(row: AccuracyRow, rows: Iterable[AccuracyRow]) -> float:
+    """Return the points that a method's mean is below that of its dense gradients."""
+    found = differences(row, rows)
+    return round(-mean(found), 6) if found else float("nan")
+
+
+def _to_dense(row: AccuracyRow, rows: Iterable[AccuracyRow]) -> str:
+    """Write the mean difference to dense gradients, and its standard error."""
+    found = differences(row, rows)
+    if row.method in (SGD.name, ADAM.name) or not found:
+        return ABSENT
+    return f"{mean(found):+.2f} ± {deviation(found) / math.sqrt(len(found)):.2f}"
+
+
+def accuracy_sheet(task: str, rows: Sequence[AccuracyRow]) -> Sheet:
+    """Tabulate accuracies, and how many times smaller payloads are."""
+    own = [row for row in rows if row.task == task]
+    cells = []
+    for row in own:
+        accuracy = spread(row.mean, row.spread)
+        ratio = f"{row.raw / row.steady:.1f}" if row.steady else ABSENT
+        overall = f"{row.raw * row.steps / row.sent:.1f}" if row.sent else ABSENT
+        difference = _to_dense(row, rows)
+        cells.append((row.method, accuracy, difference, number(row.steady, 0), ratio, overall))
+    seeds = len(own[0].accuracies)
+    title = (
+        f"{task}: held-out accuracy, %, mean ± deviation of {seeds} seeds; to dense, points, mean ±"
+        " standard error; bytes of a worker's payloads in the last step"
+    )
+    columns = ("method", "accuracy", "to dense", "bytes", "ratio", "ratio overall")
+    return Sheet(title, columns, tuple(cells))
+
+
+def accuracy_limits(rows: Sequence[AccuracyRow]) -> list[Limit]:
+    """Return what is claimed: points below dense gradients."""
+    return [
+        Limit(f"{row.task}: {row.method}, points below dense", below_dense(row, rows), row.within)
+        for row in rows
+        if row.within is not None
+    ]

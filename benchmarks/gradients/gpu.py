@@ -18,8 +18,16 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.common.machine import described
-from benchmarks.common.reporting import ABSENT, JsonPath, Sheet, number, show, write_json
+from benchmarks.common.reporting import (
+    ABSENT,
+    Columns,
+    Found,
+    JsonPath,
+    Markdown,
+    Sheet,
+    number,
+    report,
+)
 from tensorcomp.gradients import Compressor, ErrorFeedback, GradientSpec, Payload, TreeCompressor
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.compressors.randomk import RandomK
@@ -229,20 +237,16 @@ def counterpart(plain: Compressor, device: torch.device) -> Compressor:
 
 def gpu_sheet(rows: Sequence[GpuRow], bench: Bench) -> Sheet:
     """Tabulate speeds."""
-    body = tuple(
-        (
-            row.name,
-            number(row.device, 1),
-            number(row.encode, 1),
-            number(row.decode, 1),
-            number(row.bits, 3),
-            row.same,
-        )
-        for row in rows
-    )
     title = f"{bench.gradient.numel() / 1e6:.0f} M fp32 gradients on {device_name(bench.device)}"
-    columns = ("compressor", "on the device", "encode, GB/s", "decode, GB/s", "bits", "same bytes")
-    return Sheet(title, columns, body)
+    columns: Columns = {
+        "compressor": lambda row: row.name,
+        "on the device": lambda row: number(row.device, 1),
+        "encode, GB/s": lambda row: number(row.encode, 1),
+        "decode, GB/s": lambda row: number(row.decode, 1),
+        "bits": lambda row: number(row.bits, 3),
+        "same bytes": lambda row: row.same,
+    }
+    return Sheet.of(title, rows, columns)
 
 
 def device_name(device: torch.device) -> str:
@@ -255,9 +259,7 @@ def main(
     elements: Annotated[int, typer.Option(min=1 << 12, help="Of the gradient.")] = ELEMENTS,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds, at most.")] = ROUNDS,
     json_path: JsonPath = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table in Markdown instead.")
-    ] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Time compressors on a device."""
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -269,10 +271,9 @@ def main(
     rows += [tree_row(bench, text) for text in TREES]
     rows.append(feedback_row(bench, TREES[0]))
     rows += [summed_row(bench, plain) for plain in (RandomK(0.01), PowerSgd(4))]
-    about = described(PACKAGES) | {"device": device_name(where)}
-    show([gpu_sheet(rows, bench)], [], about, markdown=markdown)
-    if json_path is not None:
-        write_json(json_path, {"gpu": rows}, [], about)
+    found = Found([gpu_sheet(rows, bench)], rows={"gpu": rows})
+    about = {"device": device_name(where)}
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

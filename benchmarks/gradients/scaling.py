@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.common.reporting import Limit, Sheet, number
+from benchmarks.common.reporting import Columns, Limit, Sheet, number
 from benchmarks.gradients.links import RATES, UNSHAPED
 from benchmarks.gradients.verdicts import found_row
 from benchmarks.gradients.ways import CODING, DENSE, FP16, NOTHING, OWNED, PAYLOAD, PLAIN, TOP_K
@@ -76,34 +76,21 @@ def payload_of(row: WireRow, parameters: int) -> float | None:
 
 def scaling_sheet(rows: Sequence[ScalingRow]) -> Sheet:
     """Tabulate measurement and model."""
-    body = tuple(
-        (
-            row.way,
-            row.rate,
-            str(row.world),
-            number(row.measured_bytes / 1e6, 3),
-            number(row.model_bytes / 1e6, 3),
-            number(row.measured_bytes / row.model_bytes, 3),
-            number(1e3 * row.measured_seconds, 0),
-            number(1e3 * row.model_seconds, 0),
-        )
-        for row in sorted(rows, key=lambda row: (row.rate, row.way, row.world))
-    )
-    columns = (
-        "gradients sent by",
-        "rate",
-        "ranks",
-        "MB measured",
-        "MB by model",
-        "quotient",
-        "exchange, ms",
-        "ms by model",
-    )
     title = (
         "The cost model beside measurement: bytes on a rank's interface, and the seconds that a "
         "step takes longer than one that sends nothing; coding is as measured in both"
     )
-    return Sheet(title, columns, body)
+    columns: Columns = {
+        "gradients sent by": lambda row: row.way,
+        "rate": lambda row: row.rate,
+        "ranks": lambda row: str(row.world),
+        "MB measured": lambda row: number(row.measured_bytes / 1e6, 3),
+        "MB by model": lambda row: number(row.model_bytes / 1e6, 3),
+        "quotient": lambda row: number(row.measured_bytes / row.model_bytes, 3),
+        "exchange, ms": lambda row: number(1e3 * row.measured_seconds, 0),
+        "ms by model": lambda row: number(1e3 * row.model_seconds, 0),
+    }
+    return Sheet.of(title, sorted(rows, key=lambda row: (row.rate, row.way, row.world)), columns)
 
 
 def scaling_limits(rows: Sequence[ScalingRow]) -> list[Limit]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.common.reporting import Limit, Sheet, number
+from benchmarks.common.reporting import Columns, Limit, Sheet, number
 from benchmarks.gradients.network import resnet18
 from benchmarks.gradients.ways import TOP_K, TOP_K_SHARE
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
@@ -167,21 +167,17 @@ def _row(text: str, label: str, given: Sequence[Mapping[str, np.ndarray]], round
 
 def speed_sheet(rows: Sequence[SpeedRow]) -> Sheet:
     """Tabulate milliseconds."""
-    body = tuple(
-        (
-            row.compressor,
-            row.tensors,
-            number(1e3 * row.encode, 1),
-            number(1e3 * row.decode, 1),
-            number(1e3 * (row.encode + row.decode), 1),
-            number(row.bits, 3),
-        )
-        for row in rows
-    )
     count = rows[0].elements / 1e6 if rows else 0.0
     title = f"Encoding and decoding {count:.1f} M fp32 gradients on one core"
-    columns = ("compressor", "given", "encode, ms", "decode, ms", "both, ms", "bits an element")
-    return Sheet(title, columns, body)
+    columns: Columns = {
+        "compressor": lambda row: row.compressor,
+        "given": lambda row: row.tensors,
+        "encode, ms": lambda row: number(1e3 * row.encode, 1),
+        "decode, ms": lambda row: number(1e3 * row.decode, 1),
+        "both, ms": lambda row: number(1e3 * (row.encode + row.decode), 1),
+        "bits an element": lambda row: number(row.bits, 3),
+    }
+    return Sheet.of(title, rows, columns)
 
 
 def speed_limits(rows: Sequence[SpeedRow]) -> list[Limit]:

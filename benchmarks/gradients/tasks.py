@@ -4,15 +4,23 @@ Everything at random follows from a seed: the split of the digits, and the initi
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.pruning.networks import CASES, Digits, split
+from benchmarks.common.accuracy import (
+    Digits,
+    accuracy,
+    learning_rate,
+    mnist,
+    sklearn_digits,
+    split,
+)
 
 WORKERS = 4
 SMALL = 4096  # elements; parameters below it are one unit, as in a bucket
@@ -71,11 +79,8 @@ class Network:
         return array
 
     def accuracy(self, weights: torch.Tensor, digits: Digits) -> float:
-        """Return the part of the held-out digits that are told right, in per cent."""
-        with torch.inference_mode():
-            logits = self.logits(weights[None], digits.held_out_images[None])[0]
-        hits = int((logits.argmax(1) == digits.held_out_classes).sum())
-        return 100 * hits / len(digits.held_out_classes)
+        """Return the share of the held-out digits that are classified correctly, in per cent."""
+        return accuracy(lambda images: self.logits(weights[None], images[None])[0], digits)
 
     def units(self) -> Iterator[tuple[slice, str, tuple[int, ...]]]:
         """Yield what is compressed as one: where it is in the vector, its name and shape."""
@@ -98,8 +103,8 @@ class Task:
     ----------
     name : str
     pixels : int
-    source : str
-        The case of `benchmarks.pruning.networks` that has the digits.
+    data : callable
+        Returns images and classes.
     total : int
         Digits in all.
     held_out : int
@@ -111,7 +116,7 @@ class Task:
 
     name: str
     pixels: int
-    source: str
+    data: Callable[[], tuple[Any, Any]]
     total: int
     held_out: int
     epochs: int
@@ -124,7 +129,7 @@ class Task:
 
     def digits(self, seed: int, *, validation: bool = False) -> Digits:
         """Split the digits; for validation, what is scored is a part of the training digits."""
-        digits = split(*CASES[self.source].data(), self.held_out, seed)
+        digits = split(*self.data(), self.held_out, seed)
         if not validation:
             return digits
         return split(digits.images.numpy(), digits.classes.numpy(), self.held_out, seed)
@@ -133,8 +138,8 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("digits", 64, "digits-300-100", 1797, 360, epochs=40, batch=16),
-        Task("mnist-5k", 784, "lenet-300-100", 5000, 1000, epochs=30, batch=16),
+        Task("digits", 64, sklearn_digits, 1797, 360, epochs=40, batch=16),
+        Task("mnist-5k", 784, mnist, 5000, 1000, epochs=30, batch=16),
     )
 }
 
@@ -168,7 +173,4 @@ class Rule:
 
     def rate_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step: up in a line, then half a cosine down."""
-        rising = self.rising * steps
-        if step < rising:
-            return self.rate * (step + 1) / (rising + 1)
-        return self.rate * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
+        return learning_rate(self.rate, step, steps, self.rising)

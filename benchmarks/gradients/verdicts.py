@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from benchmarks.common.reporting import ABSENT, Limit, Sheet, number
+from benchmarks.common.reporting import ABSENT, Columns, Limit, Sheet, number
 from benchmarks.gradients.links import UNSHAPED
 from benchmarks.gradients.ways import (
     ADAPTIVE,
@@ -76,25 +76,21 @@ def _bytes_cell(own: Sequence[WireRow]) -> str:
 
 def spent_sheet(rows: Sequence[WireRow]) -> Sheet:
     """Tabulate what compressing, exchanging and decoding took of a step, as rank 0 measured it."""
-    body = tuple(
-        (
-            row.way,
-            str(row.world),
-            row.rate,
-            *(number(row.figures[name], 1) for name in TIMES),
-            number(1e3 * row.seconds, 1),
-            number(row.figures[PAYLOAD] / 1e6, 3),
-            number(row.figures[FRAMED] / 1e6, 3),
-            number(row.sent / 1e6, 3),
-        )
-        for row in rows
-        if row.figures
+    columns: Columns = {
+        "gradients sent by": lambda row: row.way,
+        "ranks": lambda row: str(row.world),
+        "rate": lambda row: row.rate,
+        "encode, ms": lambda row: number(row.figures[TIMES[0]], 1),
+        "exchange, ms": lambda row: number(row.figures[TIMES[1]], 1),
+        "decode, ms": lambda row: number(row.figures[TIMES[2]], 1),
+        "step, ms": lambda row: number(1e3 * row.seconds, 1),
+        "payload, MB": lambda row: number(row.figures[PAYLOAD] / 1e6, 3),
+        "frames, MB": lambda row: number(row.figures[FRAMED] / 1e6, 3),
+        "interface, MB": lambda row: number(row.sent / 1e6, 3),
+    }
+    return Sheet.of(
+        "Where a step's time goes, of compressors", [row for row in rows if row.figures], columns
     )
-    columns = (
-        *("gradients sent by", "ranks", "rate", "encode, ms", "exchange, ms", "decode, ms"),
-        *("step, ms", "payload, MB", "frames, MB", "interface, MB"),
-    )
-    return Sheet("Where a step's time goes, of compressors", columns, body)
 
 
 def failure_sheet(rows: Sequence[WireRow]) -> Sheet:
@@ -159,9 +155,10 @@ def overhead_limits(rows: Sequence[WireRow]) -> list[Limit]:
 def overhead_sheet(rows: Sequence[WireRow]) -> Sheet:
     """Tabulate what was measured in turns."""
     plain = next((row.seconds for row in rows if row.way == PLAIN), float("nan"))
-    body = tuple(
-        (row.way, number(1e3 * row.seconds, 1), number(row.seconds / plain, 3), row.error)
-        for row in rows
-    )
-    columns = ("gradients sent by", "ms", "× plain DDP", "error")
-    return Sheet("Unshaped links, in turns: what compression costs at most", columns, body)
+    columns: Columns = {
+        "gradients sent by": lambda row: row.way,
+        "ms": lambda row: number(1e3 * row.seconds, 1),
+        "× plain DDP": lambda row: number(row.seconds / plain, 3),
+        "error": lambda row: row.error,
+    }
+    return Sheet.of("Unshaped links, in turns: what compression costs at most", rows, columns)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any, Protocol
+from typing import Any
 
 PLAIN = "plain DDP"
 NOTHING = "nothing sent"
@@ -25,52 +25,17 @@ FIGURES = (PAYLOAD, FRAMED, *TIMES)
 _ONE_BUCKET_MB = 1 << 10  # torch's PowerSGD hangs on gloo where there are more
 
 
-class Attached(Protocol):
-    """What runs beside a model that sends its gradients in some way."""
-
-    def close(self) -> None:
-        """End it."""
-
-    def figures(self, steps: int) -> dict[str, float]:
-        """Return the means of what is known of this rank's last steps: see `FIGURES`."""
-
-    def choices(self) -> dict[str, int]:
-        """Return how many parameters are sent by which compressor, where that changes."""
+def figures_of(compression: Any, steps: int) -> dict[str, float]:
+    """Return the means of what a compression measured of its last steps; nothing of torch's."""
+    taken = (
+        [step.scalars() for step in compression.metrics][-steps:] if compression is not None else []
+    )
+    return {name: mean(step[name] for step in taken) for name in FIGURES} if taken else {}
 
 
-class Hook:
-    """One of torch's hooks, or none: there is nothing to end, and nothing to tell."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def figures(self, steps: int) -> dict[str, float]:
-        """Return nothing."""
-        return {}
-
-    def choices(self) -> dict[str, int]:
-        """Return nothing."""
-        return {}
-
-
-@dataclass(frozen=True)
-class Compression:
-    """A compressor of tensorcomp beside a model."""
-
-    running: Any
-
-    def close(self) -> None:
-        """End its thread."""
-        self.running.close()
-
-    def figures(self, steps: int) -> dict[str, float]:
-        """Return the means of what the compression measured of its last steps."""
-        taken = [step.scalars() for step in self.running.metrics][-steps:]
-        return {name: mean(step[name] for step in taken) for name in FIGURES} if taken else {}
-
-    def choices(self) -> dict[str, int]:
-        """Return how many parameters are sent by which compressor, where that was agreed on."""
-        return dict(Counter(self.running.choices.values()))
+def choices_of(compression: Any) -> dict[str, int]:
+    """Return how many parameters are sent by which compressor, where that is agreed on."""
+    return dict(Counter(compression.choices.values())) if compression is not None else {}
 
 
 @dataclass(frozen=True)
@@ -80,7 +45,7 @@ class Way:
     Parameters
     ----------
     attach : callable
-        Given a DDP model and its optimizer.
+        Given a DDP model and its optimizer; returns a compression of tensorcomp, or None.
     one_bucket : bool
         Whether all gradients must be in one bucket.
     own_momentum : bool
@@ -95,7 +60,7 @@ class Way:
         Whether it is torch's own.
     """
 
-    attach: Callable[[Any, Any], Attached]
+    attach: Callable[[Any, Any], Any]
     one_bucket: bool = False
     own_momentum: bool = False
     in_step: bool = True
@@ -108,25 +73,23 @@ class Way:
         return {"bucket_cap_mb": _ONE_BUCKET_MB} if self.one_bucket else {}
 
 
-def _plain(model: Any, optimizer: Any) -> Attached:
-    return Hook()
+def _plain(model: Any, optimizer: Any) -> None:
+    """Leave torch's own mean."""
 
 
-def _nothing(model: Any, optimizer: Any) -> Attached:
+def _nothing(model: Any, optimizer: Any) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)
-    return Hook()
 
 
-def _fp16(model: Any, optimizer: Any) -> Attached:
+def _fp16(model: Any, optimizer: Any) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
     model.register_comm_hook(None, fp16_compress_hook)
-    return Hook()
 
 
-def _powersgd(model: Any, optimizer: Any) -> Attached:
+def _powersgd(model: Any, optimizer: Any) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
         PowerSGDState,
         powerSGD_hook,
@@ -134,7 +97,6 @@ def _powersgd(model: Any, optimizer: Any) -> Attached:
 
     state = PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
     model.register_comm_hook(state, powerSGD_hook)
-    return Hook()
 
 
 PEERS: Mapping[str, Way] = {
@@ -148,10 +110,10 @@ PEERS: Mapping[str, Way] = {
 def _ours(text: str, **more: Any) -> Way:
     """Return the way of a compressor."""
 
-    def attach(model: Any, optimizer: Any) -> Attached:
+    def attach(model: Any, optimizer: Any) -> Any:
         from tensorcomp.gradients.ddp.hook import compress_gradients
 
-        return Compression(compress_gradients(model, text, optimizer=optimizer))
+        return compress_gradients(model, text, optimizer=optimizer)
 
     return Way(attach, **more)
 

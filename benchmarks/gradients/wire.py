@@ -1,11 +1,12 @@
 """Seconds of a training step and bytes on the interface, by way of sending, ranks and rate."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Any
 
+from benchmarks.common.reporting import note
 from benchmarks.gradients.links import UNSHAPED, LinkError, Namespaces, Ranks, namespaces, ranks
 from benchmarks.gradients.ways import WAYS
 
@@ -18,8 +19,6 @@ _RUN_SECONDS = 120.0
 _CLOSE_SECONDS = 30.0
 _TURNS = 6  # of each training whose overhead is compared
 _TURN_STEPS = 5
-
-Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _row(world: int, rate: str, way: str, runs: Sequence[Run]) -> WireRow:
 
 
 def wire_rows(
-    world: int, rates: Sequence[str], ways: Sequence[str], steps: int, budget: float, note: Note
+    world: int, rates: Sequence[str], ways: Sequence[str], steps: int, budget: float
 ) -> Iterator[WireRow]:
     """Measure every way at every rate.
 
@@ -148,8 +147,6 @@ def wire_rows(
         To be measured at most; never fewer than `AT_ONCE`.
     budget : float
         Seconds after which no more steps are begun.
-    note : callable
-        Told what is going on.
     """
     with namespaces(world) as where:
         crew = Crew(where)
@@ -177,7 +174,7 @@ def _measured(crew: Crew, world: int, rate: str, way: str, steps: int, budget: f
     return _row(world, rate, way, runs)
 
 
-def overhead_rows(world: int, ways: Sequence[str], note: Note) -> list[WireRow]:
+def overhead_rows(world: int, ways: Sequence[str]) -> list[WireRow]:
     """Measure ways at full speed, in turns, so that what else the machine does hits all alike."""
     with namespaces(world) as where:
         crew = Crew(where)

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.gradients.network import resnet18
-from benchmarks.gradients.ways import WAYS, Attached
+from benchmarks.gradients.ways import WAYS, choices_of, figures_of
 
 BATCH = 2  # images a rank: forward and backward then take about 100 ms
 COLLECTIVE_SECONDS = 90
@@ -47,7 +47,7 @@ class Training:
         )
         momentum = 0.0 if chosen.own_momentum else MOMENTUM
         self.optimizer = torch.optim.SGD(self.model.parameters(), LEARNING_RATE, momentum=momentum)
-        self.attached: Attached = chosen.attach(self.parallel, self.optimizer)
+        self.compression = chosen.attach(self.parallel, self.optimizer)
         self.random = torch.Generator().manual_seed(1 + dist.get_rank())
 
     def step(self) -> float:
@@ -72,8 +72,9 @@ class Training:
         return all(bool(p.isfinite().all()) for p in self.model.parameters())
 
     def close(self) -> None:
-        """Let the way end what it runs beside the model."""
-        self.attached.close()
+        """End what a compression runs beside the model."""
+        if self.compression is not None:
+            self.compression.close()
 
 
 class Rank:
@@ -120,8 +121,8 @@ class Rank:
             "received": received,
             "digest": training.digest(),
             "finite": training.finite(),
-            "figures": training.attached.figures(steps),
-            "choices": training.attached.choices(),
+            "figures": figures_of(training.compression, steps),
+            "choices": choices_of(training.compression),
         }
 
     def round_trip(self) -> float:

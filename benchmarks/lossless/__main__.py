@@ -5,14 +5,11 @@ Run it as `python -m benchmarks.lossless` after `pip install -e '.[bench]'`. Eve
 Each codec has a process of its own, so that none gains from another's allocator settings.
 """
 
-import json
-import platform
-import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchmarks.common.checkpoints import (
     CHECKPOINT_NAMES,
@@ -21,31 +18,25 @@ from benchmarks.common.checkpoints import (
     Input,
     load,
 )
-from benchmarks.common.machine import machine
 from benchmarks.common.peers import PEERS, Peer
-from benchmarks.common.reporting import WIDTH_WITHOUT_TERMINAL, JsonPath, Markdown
-from benchmarks.lossless import tables
-from benchmarks.lossless.targets import Inputs, Results
+from benchmarks.common.reporting import Found, JsonPath, Markdown, Sheet, note, report
+from benchmarks.lossless.tables import ratio_cell, result_sheet, speeds_cell, summary_sheet
+from benchmarks.lossless.targets import Inputs, Results, limits
 from benchmarks.lossless.timing import Measurement, measure
 
 SLOW_ROUNDS = 3
 QUICK_ROUNDS = 3
 
 
-def described(peers: Sequence[Peer], rounds: int, threads: int) -> dict[str, str]:
-    """Tell what the figures were taken on and with."""
-    packages = {peer.package: peer.version() for peer in peers}
-    slow = ", ".join(peer.name for peer in peers if peer.slow)
-    fewer = f" ({min(rounds, SLOW_ROUNDS)} of {slow})" if slow else ""
-    return {
-        "machine": machine(),
-        "python": platform.python_version(),
-        "packages": ", ".join(f"{name} {found}" for name, found in packages.items()),
-        "threads": f"{threads} for each codec",
-        "processes": "one for each codec, so that none gains from another's allocator settings",
-        "rounds": f"median of {rounds}{fewer}, interleaved",
-        "notes": "; ".join(f"{peer.name}: {peer.note}" for peer in peers if peer.note),
-    }
+@dataclass(frozen=True)
+class MeasurementRow:
+    """What one codec did with one input."""
+
+    input: str
+    nbytes: int
+    tensors: int
+    codec: str
+    measurement: Measurement
 
 
 def chosen(names: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
@@ -57,43 +48,44 @@ def chosen(names: Sequence[str] | None, known: Sequence[str], what: str) -> list
     return [name for name in known if not names or name in names]
 
 
-def available(peers: Iterable[Peer], notes: Console) -> list[Peer]:
-    """Return the peers that can run, and tell why the others cannot."""
+def available(peers: Iterable[Peer]) -> list[Peer]:
+    """Return the peers that can run, and say why the others cannot."""
     running = []
     for peer in peers:
         reason = peer.unavailable()
         if reason is None:
             running.append(peer)
         else:
-            notes.print(f"{peer.name} is left out: {reason}", markup=False)
+            note(f"{peer.name} is left out: {reason}")
     return running
 
 
-def load_available(names: Iterable[str], notes: Console) -> Iterable[Input]:
-    """Build the inputs one by one, and tell which package those that cannot be built need."""
+def load_available(names: Iterable[str]) -> Iterable[Input]:
+    """Build the inputs one by one, and say which package those that cannot be built need."""
     for name in names:
         try:
             yield load(name)
         except (FileNotFoundError, ImportError) as error:
-            notes.print(f"{name} is left out: {error}", markup=False)
+            note(f"{name} is left out: {error}")
 
 
-def tell_failures(data: Input, results: dict[str, Measurement], notes: Console) -> None:
-    """Print the whole error of each peer that failed, for which a table has no room."""
-    for name, result in results.items():
-        if result.error is not None:
-            notes.print(f"{name} fails on {data.name}: {result.error}", markup=False)
-
-
-def summaries(inputs: Inputs, results: Results) -> list[tables.Sheet]:
-    """Return the tables that the README shows."""
+def summaries(inputs: Inputs, results: Results) -> list[Sheet]:
+    """Return a table of all real checkpoints, and one of all structured inputs."""
     speeds = "Real checkpoints: size as a fraction of the input (encode / decode in MB/s)"
     ratios = "Structured inputs: input size over encoded size"
-    sheets = [
-        tables.summary_sheet(speeds, CHECKPOINT_NAMES, inputs, results, tables.speeds_cell),
-        tables.summary_sheet(ratios, STRUCTURED_NAMES, inputs, results, tables.ratio_cell),
+    return [
+        summary_sheet(speeds, CHECKPOINT_NAMES, inputs, results, speeds_cell),
+        summary_sheet(ratios, STRUCTURED_NAMES, inputs, results, ratio_cell),
     ]
-    return [sheet for sheet in sheets if sheet.rows]
+
+
+def measurement_rows(inputs: Inputs, results: Results) -> list[MeasurementRow]:
+    """Return everything measured, times by round included."""
+    return [
+        MeasurementRow(name, data.nbytes, len(data.tensors), codec, result)
+        for name, data in inputs.items()
+        for codec, result in results[name].items()
+    ]
 
 
 def main(
@@ -112,33 +104,32 @@ def main(
     markdown: Markdown = False,
 ) -> None:
     """Measure tensorcomp and its peers on real checkpoints, interleaved round by round."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
-    notes = Console(stderr=True, soft_wrap=True)
     names = chosen(codecs, [peer.name for peer in PEERS], "codec")
-    wanted = [peer for peer in PEERS if peer.name in names and not (quick and peer.slow)]
-    running = available(wanted, notes)
+    running = available(peer for peer in PEERS if peer.name in names and not (quick and peer.slow))
     rounds = min(rounds, QUICK_ROUNDS) if quick else rounds
     plan = {peer.name: min(rounds, SLOW_ROUNDS) if peer.slow else rounds for peer in running}
     loaded: dict[str, Input] = {}
     results: dict[str, dict[str, Measurement]] = {}
-    for data in load_available(chosen(inputs, INPUT_NAMES, "input"), notes):
+    for data in load_available(chosen(inputs, INPUT_NAMES, "input")):
         loaded[data.name] = data
         results[data.name] = measure(running, data.name, plan, threads)
-        tell_failures(data, results[data.name], notes)
-        if not markdown:
-            console.print(tables.result_sheet(data, results[data.name]).rich())
-    targets = tables.target_sheet(loaded, results)
-    about = described(running, rounds, threads)
-    if markdown:
-        for sheet in (*summaries(loaded, results), targets):
-            print(sheet.markdown())
-        print("\n".join(f"- {key}: {value}" for key, value in about.items()))
-    else:
-        console.print(targets.rich())
-        for key, value in about.items():
-            console.print(f"{key}: {value}", markup=False, highlight=False)
-    if json_path is not None:
-        json_path.write_text(json.dumps(tables.as_json(about, loaded, results), indent=1))
+        for name, result in results[data.name].items():
+            if result.error is not None:
+                note(f"{name} fails on {data.name}: {result.error}")
+    sheets = summaries(loaded, results)
+    if not markdown:
+        sheets = [result_sheet(data, results[name]) for name, data in loaded.items()]
+    found = Found(sheets, limits(loaded, results), {"codecs": measurement_rows(loaded, results)})
+    slow = ", ".join(peer.name for peer in running if peer.slow)
+    fewer = f" ({min(rounds, SLOW_ROUNDS)} of {slow})" if slow else ""
+    about = {
+        "threads": f"{threads} for each codec",
+        "processes": "one for each codec, so that none gains from another's allocator settings",
+        "rounds": f"median of {rounds}{fewer}, interleaved",
+        "notes": "; ".join(f"{peer.name}: {peer.note}" for peer in running if peer.note),
+    }
+    packages = dict.fromkeys(peer.package for peer in running)
+    report(found, packages, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import ml_dtypes
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.common.machine import anonymous_bytes
+from benchmarks.common.reporting import Columns, Found, JsonPath, Markdown, Sheet, report
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 
@@ -78,47 +79,63 @@ def run(*arguments: str) -> tuple[float, int]:
     return time.perf_counter() - start, peak
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Return the anonymous resident bytes of a process; 0 once it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
 def digest(path: Path) -> str:
     """Return a file's SHA-256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@dataclass(frozen=True)
+class LargeRow:
+    """A file's size in GB, ratio, seconds and highest memory in bytes, and whether it is equal."""
+
+    size: float
+    ratio: float
+    packing: float
+    packing_peak: int
+    unpacking: float
+    unpacking_peak: int
+    equal: bool
+
+
+def measured(size: float, folder: Path | None) -> LargeRow:
+    """Compress and restore a file of so many GB."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch, "model.safetensors")
+        packed, restored = Path(scratch, "m.tc.safetensors"), Path(scratch, "r.safetensors")
+        write_checkpoint(source, int(size * 1e9))
+        packing = run("compress", str(source), "-o", str(packed))
+        unpacking = run("decompress", str(packed), "-o", str(restored))
+        ratio = source.stat().st_size / packed.stat().st_size
+        return LargeRow(size, ratio, *packing, *unpacking, digest(source) == digest(restored))
+
+
+def large_sheet(rows: Iterable[LargeRow]) -> Sheet:
+    """Tabulate time and memory by size."""
+    columns: Columns = {
+        "GB": lambda row: f"{row.size:g}",
+        "ratio": lambda row: f"{row.ratio:.3f}",
+        "compress s/GB": lambda row: f"{row.packing / row.size:.2f}",
+        "compress, peak MB": lambda row: f"{row.packing_peak / 1e6:.0f}",
+        "decompress s/GB": lambda row: f"{row.unpacking / row.size:.2f}",
+        "decompress, peak MB": lambda row: f"{row.unpacking_peak / 1e6:.0f}",
+        "equal SHA-256": lambda row: "yes" if row.equal else "NO",
+    }
+    return Sheet.of("File to file, bf16, one tensor of half the file's size", rows, columns)
+
+
 def main(
     sizes: Annotated[str, typer.Option(help="GB, separated by commas.")] = "0.1,1,4",
     folder: Annotated[Path | None, typer.Option(help="Where the files go for a while.")] = None,
+    json_path: JsonPath = None,
+    markdown: Markdown = False,
 ) -> None:
     """Print a table with a row for each size."""
-    columns = ("GB", "ratio", "compress s/GB", "MB", "decompress s/GB", "MB", "equal SHA-256")
-    table = Table(*columns)
-    for size in map(float, sizes.split(",")):
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            source = Path(scratch, "model.safetensors")
-            packed, restored = Path(scratch, "m.tc.safetensors"), Path(scratch, "r.safetensors")
-            write_checkpoint(source, int(size * 1e9))
-            packing, packing_peak = run("compress", str(source), "-o", str(packed))
-            unpacking, unpacking_peak = run("decompress", str(packed), "-o", str(restored))
-            table.add_row(
-                f"{size:g}",
-                f"{source.stat().st_size / packed.stat().st_size:.3f}",
-                f"{packing / size:.2f}",
-                f"{packing_peak / 1e6:.0f}",
-                f"{unpacking / size:.2f}",
-                f"{unpacking_peak / 1e6:.0f}",
-                "yes" if digest(source) == digest(restored) else "NO",
-            )
-    Console().print(table)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = [measured(size, folder) for size in map(float, sizes.split(","))]
+    found = Found([large_sheet(rows)], rows={"large": rows})
+    report(found, ("tensorcomp",), markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

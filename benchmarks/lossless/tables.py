@@ -1,13 +1,11 @@
-"""Tables of lossless codecs beside each other, and of what tensorcomp has to reach."""
+"""Tables of lossless codecs beside each other."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from benchmarks.common.checkpoints import Input
 from benchmarks.common.peers import REFERENCE
 from benchmarks.common.reporting import ABSENT, Sheet
-from benchmarks.lossless.targets import TARGETS, Inputs, Results, Target, measured
+from benchmarks.lossless.targets import Inputs, Results
 from benchmarks.lossless.timing import Measurement, speed, times_faster
 
 Cell = Callable[[Input, Measurement], str]
@@ -80,55 +78,3 @@ def ratio_cell(data: Input, result: Measurement) -> str:
     """Write the input's size over the encoding's; near 1 the fifth figure matters."""
     ratio = data.nbytes / result.size
     return f"{ratio:.2f}" if ratio > 1.1 else f"{ratio:.4f}"
-
-
-def verdict(target: Target, value: float | None) -> str:
-    """Write whether a target is met."""
-    if value is None:
-        return "not measured"
-    return "yes" if target.met(value) else "NO"
-
-
-def target_sheet(inputs: Inputs, results: Results) -> Sheet:
-    """Tabulate the targets of the inputs that were run."""
-    rows = []
-    for target in TARGETS:
-        if target.input not in inputs:
-            continue
-        value = measured(target, inputs, results)
-        limit = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
-        shown = ABSENT if value is None or math.isnan(value) else f"{value:.4g}"
-        outcome = verdict(target, value)
-        rows.append((target.input, target.effort, target.quantity, limit, shown, outcome))
-    title = (
-        "Targets (growth: bytes added to the input, over an allowance of 4 KiB and 64 a tensor;"
-        " for bf16-twice, bytes added to the single copy's encoding)"
-    )
-    columns = ("input", "effort", "quantity", "target", "measured", "met")
-    return Sheet(title, columns, tuple(rows))
-
-
-def as_json(about: Mapping[str, str], inputs: Inputs, results: Results) -> dict[str, Any]:
-    """Return everything measured, times by round included."""
-    judged = [
-        (target, measured(target, inputs, results)) for target in TARGETS if target.input in inputs
-    ]
-    return {
-        "about": dict(about),
-        "inputs": {
-            name: {
-                "bytes": data.nbytes,
-                "tensors": len(data.tensors),
-                "codecs": {codec: vars(result) for codec, result in results[name].items()},
-            }
-            for name, data in inputs.items()
-        },
-        "targets": [
-            vars(target)
-            | {
-                "measured": None if value is None or math.isnan(value) else value,
-                "met": None if value is None else target.met(value),
-            }
-            for target, value in judged
-        ],
-    }

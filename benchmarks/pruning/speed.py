@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common.reporting import Limit, Sheet
-from benchmarks.lossless.large import anonymous_bytes
+from benchmarks.common.machine import anonymous_bytes
+from benchmarks.common.reporting import Columns, Limit, Sheet
 from tensorcomp.pruning import StreamingScores, parse_score, select
 
 WEIGHTS = 100_000_000
@@ -155,23 +155,21 @@ def _work_once(connection: Connection, name: str, count: int) -> None:
 def speed_sheet(rows: list[SpeedRow]) -> Sheet:
     """Tabulate seconds and memory."""
     reference = next((row for row in rows if row.name == TOPK), None)
-    body = tuple(
-        (
-            row.name if row.name == TOPK else f"tensorcomp, {row.name}",
-            "-" if row.name == TOPK else f"{row.choosing:.2f}",
-            f"{row.seconds:.2f}",
-            "-" if reference is None else f"{row.seconds / reference.seconds:.2f}",
-            f"{row.extra_bytes / 1e6:.0f}",
-        )
-        for row in rows
-    )
     count = rows[0].weights if rows else 0
     title = (
         f"Pruning {SPARSITY:.0%} of {count / 1e6:.0f} M fp32 weights by magnitude, globally "
         f"({4 * count / 1e6:.0f} MB), {THREADS} threads"
     )
-    columns = ("what", "choosing, s", "with masks, s", "times topk", "memory beside, MB")
-    return Sheet(title, columns, body)
+    columns: Columns = {
+        "what": lambda row: row.name if row.name == TOPK else f"tensorcomp, {row.name}",
+        "choosing, s": lambda row: "-" if row.name == TOPK else f"{row.choosing:.2f}",
+        "with masks, s": lambda row: f"{row.seconds:.2f}",
+        "times topk": lambda row: (
+            "-" if reference is None else f"{row.seconds / reference.seconds:.2f}"
+        ),
+        "memory beside, MB": lambda row: f"{row.extra_bytes / 1e6:.0f}",
+    }
+    return Sheet.of(title, rows, columns)
 
 
 def speed_limits(rows: list[SpeedRow]) -> list[Limit]:

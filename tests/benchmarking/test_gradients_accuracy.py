@@ -177,11 +177,10 @@ def test_shares_of_the_steps_become_a_warm_up(bench):
 
 
 def test_rows_are_compared_with_dense_ones_of_their_optimizer(bench):
-    row_type = bench("gradients.accuracy_rows").AccuracyRow
-    tables = bench("gradients.accuracy_tables")
+    tables = bench("gradients.accuracy_rows")
 
     def row(method, *accuracies, within=None):
-        return row_type("digits", method, accuracies, 1000.0, 10.0, 400.0, 20, within)
+        return tables.AccuracyRow("digits", method, accuracies, 1000.0, 10.0, 400.0, 20, within)
 
     rows = [
         row("dense", 97.0, 98.0),
