@@ -32,19 +32,21 @@ def adaptive(*texts: str, **options) -> Adaptive:
 
 def test_plans_are_one_for_each_candidate_after_dense() -> None:
     dense = {"a": "dense", "b": "dense"}
-    assert adaptive().plans(SPECS, {}) == [dense, {**dense, "a": TOPK}, {**dense, "a": INT8}]
-    assert adaptive("dense", INT8).plans(SPECS, {}) == [dense, {**dense, "a": INT8}]
-    assert adaptive().plans([B], {}) == [{"b": "dense"}]
+    assert adaptive().plans(SPECS, [{}]) == [dense, {**dense, "a": TOPK}, {**dense, "a": INT8}]
+    assert adaptive("dense", INT8).plans(SPECS, [{}]) == [dense, {**dense, "a": INT8}]
+    assert adaptive().plans([B], [{}]) == [{"b": "dense"}]
 
 
 def test_plans_keep_the_bound_of_every_tensor() -> None:
     bounded = adaptive(max_rel_l2=0.1)
     specs = [A, GradientSpec("c", (5000,))]
     errors = {TOPK: {"a": 0.9, "c": 0.05}, INT8: {"a": 0.01, "c": 0.2}}
-    found = bounded.plans(specs, errors)
+    found = bounded.plans(specs, [errors])
+    better = {TOPK: {"a": 0.01, "c": 0.01}, INT8: {"a": 0.01, "c": 0.01}}
+    assert bounded.plans(specs, [better, errors]) == found
     assert found[1:] == [{"a": INT8, "c": TOPK}, {"a": INT8, "c": "dense"}]
     for unknown in ({}, {TOPK: {"a": math.nan}}):
-        assert bounded.plans([A], unknown) == [{"a": "dense"}]
+        assert bounded.plans([A], [unknown]) == [{"a": "dense"}]
 
 
 def test_adaptive_uses_what_was_chosen() -> None:

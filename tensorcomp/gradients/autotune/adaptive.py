@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
@@ -103,7 +103,9 @@ class Adaptive(Scheduler):
         return step >= _FIRST and (step - _FIRST) % self.every == 0
 
     def plans(
-        self, specs: Collection[GradientSpec], errors: Mapping[str, Mapping[str, float]]
+        self,
+        specs: Collection[GradientSpec],
+        errors: Sequence[Mapping[str, Mapping[str, float]]],
     ) -> list[dict[str, str]]:
         """Return the choices whose steps are to be timed, those of dense gradients first.
 
@@ -113,14 +115,16 @@ class Adaptive(Scheduler):
         Parameters
         ----------
         specs : collection of GradientSpec
-        errors : mapping of str to mapping of str to float
-            By candidate, then by tensor; only looked at where there is a bound.
+        errors : sequence of mapping of str to mapping of str to float
+            Of each rank by candidate, then by tensor; only looked at where there is a bound.
         """
         texts = [text for text in self.candidates if text != DENSE]
         bound = self.max_rel_l2
 
         def keeps(text: str, spec: GradientSpec) -> bool:
-            return bound is None or errors.get(text, {}).get(spec.name, bound + 1) <= bound
+            return bound is None or all(
+                one.get(text, {}).get(spec.name, bound + 1) <= bound for one in errors
+            )
 
         large = {spec.name: spec for spec in specs if spec.size >= MIN_ELEMENTS}
         names = [spec.name for spec in specs]

@@ -12,14 +12,13 @@ from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
 from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
 from tensorcomp.gradients.base import Compressor, GradientSpec, chain
 from tensorcomp.gradients.cost_model.coding_speeds import code_once
-from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice
+from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.observers import Observer, Step
 
 _PROBE_BYTES = 1 << 20  # takes longer than what a line lets through at once
 _PROBES = 4
 _CHANGED = 2.0  # times as long or as short as before: the link is another one
-_SAMPLE = 1 << 16  # elements of a tensor that are coded to measure the error
 
 
 class Autotuner(Observer):
@@ -77,14 +76,12 @@ class Autotuner(Observer):
         if not self._due or self._test is not None or self._adaptive.max_rel_l2 is None:
             return
         for one in (one for group in layout.groups for one in group.slices):
-            sample = _sample(one, values)
-            if one.size < MIN_ELEMENTS or not np.isfinite(sample).all():
-                continue
-            known = self._specs[one.name]
-            spec = GradientSpec(known.name, sample.shape, known.dtype, known.role, known.worker)
-            for text, compressor in self._adaptive.candidates.items():
-                error = code_once(compressor, sample, compressor.init(spec)).error
-                self._errors.setdefault(text, {})[one.name] = error
+            gradient = values[one.start : one.stop].reshape(one.shape)
+            if one.size >= MIN_ELEMENTS and np.isfinite(gradient).all():
+                for text, compressor in self._adaptive.candidates.items():
+                    state = compressor.init(self._specs[one.name])
+                    error = code_once(compressor, gradient, state).error
+                    self._errors.setdefault(text, {})[one.name] = error
 
     def ended(self, step: Step) -> None:
         """Begin a test if the link has changed, or choose by one that is done."""
@@ -97,7 +94,9 @@ class Autotuner(Observer):
         if self._probed / _CHANGED <= probe <= self._probed * _CHANGED:
             return
         self._probed, self._before = probe, self.choices
-        plans = self._adaptive.plans(self._specs.values(), self._all_errors())
+        rows = self._comm.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
+        errors = [json.loads(row.tobytes()) for row in rows]
+        plans = self._adaptive.plans(self._specs.values(), errors)
         self._test = SpeedupTest(plans) if len(plans) > 1 else None
         self.choices = plans[0]
 
@@ -114,30 +113,7 @@ class Autotuner(Observer):
         rows = self._comm.all_gather_bytes(np.float64(own).tobytes(), "probe")
         return float(min(row.view(np.float64)[0] for row in rows))
 
-    def _all_errors(self) -> dict[str, dict[str, float]]:
-        """Return the largest error on any rank of each candidate and tensor."""
-        rows = self._comm.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
-        found: dict[str, dict[str, float]] = {}
-        for row in rows:
-            for text, errors in json.loads(row.tobytes()).items():
-                worst = found.setdefault(text, {})
-                for name, error in errors.items():
-                    worst[name] = max(error, worst.get(name, 0.0))
-        return found
-
 
 def adaptive_in(compressor: Compressor) -> Adaptive | None:
     """Return what chooses in a compressor, if anything does."""
     return next((one for one in chain(compressor) if isinstance(one, Adaptive)), None)
-
-
-def _sample(one: ParameterSlice, values: np.ndarray) -> np.ndarray:
-    """Return the first elements of a gradient: whole rows where a row is not too long."""
-    flat = values[one.start : one.stop]
-    if flat.size <= _SAMPLE:
-        return flat.reshape(one.shape)
-    row = flat.size // one.shape[0]
-    if row > _SAMPLE:
-        return flat[:_SAMPLE]
-    rows = _SAMPLE // row
-    return flat[: rows * row].reshape(rows, *one.shape[1:])

@@ -53,12 +53,12 @@ class Communicator:
     ----------
     group : torch.distributed.ProcessGroup
     device : torch.device
-        Where the group's backend takes its tensors: the CPU for gloo, a GPU for NCCL.
+        Where gradients are; NCCL takes tensors there, all other backends on the CPU.
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device | str = "cpu") -> None:
         self.group = group
-        self.device = torch.device(device)
+        self.device = torch.device(device if dist.get_backend(group) == "nccl" else "cpu")
         self.rank: int = dist.get_rank(group)
         self.world: int = dist.get_world_size(group)
         self.exchanges: list[Exchange] = []

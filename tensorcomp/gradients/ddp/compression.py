@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.autotuner import Autotuner, adaptive_in
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.engine import Engine, Job
-from tensorcomp.gradients.ddp.failure_broadcast import FailureBroadcast
 from tensorcomp.gradients.ddp.observers import Observer, RankCheck, Recorder
 from tensorcomp.gradients.ddp.parameters import parameters_of
 from tensorcomp.gradients.ddp.reducer import Reducer
@@ -28,8 +26,6 @@ from tensorcomp.gradients.ddp.state_store import SavedState
 from tensorcomp.gradients.monitoring.metrics import History
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
-
-_PATIENCE = 1.0  # seconds after an error, which may be another rank's
 
 
 class GradientCompression:
@@ -79,10 +75,7 @@ class GradientCompression:
             self._autotuner = Autotuner(adaptive, specs, comm)
             observers.append(self._autotuner)
         self._reducer.observers = tuple(observers)
-        self._engine = Engine(self._reducer.run)
-        self._engine.failures = self._failures = FailureBroadcast(
-            comm.group, comm.rank, lambda: self._engine.waiting, self._heard
-        )
+        self._engine = Engine(self._reducer.run, comm)
         self._inline = comm.device.type != "cpu"
         self._passing = False  # whether gradients are averaged as they are in this step
         self._closed = False
@@ -238,21 +231,15 @@ class GradientCompression:
         if not self._closed:
             self._closed = True
             self._engine.close()
-            self._failures.close()
 
     def __enter__(self) -> GradientCompression:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
             return
-        failure = self._engine.failure or self._failures.message(_PATIENCE)
+        failure = self._engine.failure or self._engine.heard()
         if failure is None:
             self._engine.fail(f"{type(error).__name__}: {error}")
         self.close()
@@ -304,9 +291,6 @@ class GradientCompression:
 
         future: torch.futures.Future[torch.Tensor] = work.get_future().then(averaged)
         return future
-
-    def _heard(self, message: str) -> None:
-        self._engine.fail(message, broadcast=False)
 
     def _check_idle(self) -> None:
         self._engine.raise_failure()

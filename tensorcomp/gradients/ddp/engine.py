@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.failure_broadcast import FailureBroadcast
 
 _PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
@@ -49,20 +50,29 @@ class Engine:
     ----------
     run : callable
         Does a job; it may raise.
+    comm : Communicator
+        Of a group that nobody else uses.
+
+    Attributes
+    ----------
+    failure : str or None
+        What ended this engine.
     """
 
-    def __init__(self, run: Callable[[Job], None]) -> None:
+    def __init__(self, run: Callable[[Job], None], comm: Communicator) -> None:
         self._run = run
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._pending: set[Job] = set()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.failures: FailureBroadcast | None = None
         self.failure: str | None = None
+        self._failures = FailureBroadcast(
+            comm.group, comm.rank, lambda: self.waiting, lambda text: self.fail(text, heard=True)
+        )
 
     @property
     def waiting(self) -> bool:
-        """Whether jobs are not done."""
+        """Return whether jobs are not done."""
         return bool(self._pending)
 
     def submit(self, job: Job) -> None:
@@ -97,30 +107,35 @@ class Engine:
         if self.failure is not None:
             raise GradientError(self.failure)
 
-    def fail(self, message: str, *, broadcast: bool = True) -> None:
+    def fail(self, message: str, *, heard: bool = False) -> None:
         """End all that is pending.
 
         Parameters
         ----------
         message : str
-        broadcast : bool
-            Whether to tell the other ranks.
+        heard : bool
+            Whether another rank has failed; otherwise all ranks are told.
         """
         with self._lock:
             if self.failure is None:
                 self.failure = message
             pending, self._pending = self._pending, set()
-        if broadcast and self.failures is not None:
-            self.failures.post(message)
+        if not heard:
+            self._failures.post(message)
         for job in pending:
             job.future.set_exception(GradientError(self.failure))  # type: ignore[arg-type]
 
+    def heard(self) -> str | None:
+        """Return what failed on another rank, or None; wait a little for it."""
+        return self._failures.message(_PATIENCE)
+
     def close(self) -> None:
-        """Do what is pending, and end the thread."""
+        """Do what is pending, and end the threads."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(timeout=None if self.failure is None else _PATIENCE)
             self._thread = None
+        self._failures.close()
 
     def _work(self) -> None:
         while True:
@@ -142,5 +157,4 @@ class Engine:
         if isinstance(error, GradientError):
             return str(error)
         # a lost connection is what another rank's failure looks like from here
-        heard = self.failures.message(_PATIENCE) if self.failures is not None else None
-        return heard or f"{type(error).__name__}: {error}"
+        return self.heard() or f"{type(error).__name__}: {error}"

@@ -100,7 +100,8 @@ def compress_gradients(
     ready = prepared(compressor, feedback=feedback, residual_dtype=residual_dtype, world=world)
     check_training(ready, optimizer)
     seconds = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
-    comm = Communicator(_private_group(ddp_model, seconds), _device(ddp_model))
+    device = next(ddp_model.module.parameters()).device
+    comm = Communicator(_private_group(ddp_model, seconds), device)
     compression = GradientCompression(
         ddp_model,
         ready,
@@ -170,10 +171,3 @@ def _private_group(model: DistributedDataParallel, timeout: timedelta | None) ->
         use_local_synchronization=len(ranks) != dist.get_world_size(),
     )
     return group
-
-
-def _device(model: DistributedDataParallel) -> torch.device:
-    if dist.get_backend(model.process_group) == "nccl":
-        device: torch.device = next(model.module.parameters()).device
-        return device
-    return torch.device("cpu")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
@@ -57,10 +56,11 @@ def in_lockstep(
     Parameters
     ----------
     phases : sequence of generator
-        As `Compressor.phases` makes them; of the same compressors, in the same order, on all ranks.
+        As `Compressor.phases` makes them; of the same compressors, in the same order, on all ranks,
+        and of one dtype.
     average : callable
         Given a flat array, which it may overwrite, returns its mean over all ranks. It is called
-        once for each phase and dtype.
+        once for each phase.
     nonfinite : bool
         Whether this rank has such a value; its tensors must have been replaced by finite ones.
 
@@ -98,26 +98,17 @@ def in_lockstep(
 def _averages(
     arrays: Sequence[np.ndarray], average: Average, *, flag: bool | None = None
 ) -> tuple[list[np.ndarray], bool]:
-    """Return arrays' means, averaged as one array for each dtype, and whether a flag is up."""
-    means: dict[int, np.ndarray] = {}
-    up = False
-    order = sorted(range(len(arrays)), key=lambda index: arrays[index].dtype.str)
-    alike = [list(group) for _, group in groupby(order, lambda index: arrays[index].dtype.str)]
-    for number, indices in enumerate(alike or [[]]):
-        flagged = flag is not None and number == 0
-        dtype = arrays[indices[0]].dtype if indices else np.dtype(np.float32)
-        parts = [arrays[index].reshape(-1) for index in indices]
-        joined = np.concatenate([*parts, np.array([bool(flag)] * flagged, dtype)])
-        if joined.size:
-            joined = average(joined)
-        if flagged:
-            up = bool(joined[-1] > 0)
-        start = 0
-        for index in indices:
-            stop = start + arrays[index].size
-            means[index] = joined[start:stop].reshape(arrays[index].shape)
-            start = stop
-    return [means[index] for index in range(len(arrays))], up
+    """Return the means of arrays of one dtype, averaged as one, and whether a flag is up."""
+    dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
+    flags = np.array([] if flag is None else [flag], dtype)
+    joined = np.concatenate([*(array.reshape(-1) for array in arrays), flags])
+    if joined.size:
+        joined = average(joined)
+    means, start = [], 0
+    for array in arrays:
+        means.append(joined[start : start + array.size].reshape(array.shape))
+        start += array.size
+    return means, bool((joined[start:] > 0).any())
 
 
 def _phases(work: GroupWork, *, finite: bool) -> Phases:

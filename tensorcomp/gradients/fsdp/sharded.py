@@ -128,8 +128,7 @@ class FsdpCompression:
             self._settle()  # another backward pass without a forward pass between
         self._seen.add(name)
         if group not in self._comms:
-            nccl = dist.get_backend(group) == "nccl"
-            self._comms[group] = Communicator(group, given.device if nccl else "cpu")
+            self._comms[group] = Communicator(group, given.device)
         comm = self._comms[group]
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         wide = torch.float64 if coded_dtype(given.dtype) == np.float64 else torch.float32

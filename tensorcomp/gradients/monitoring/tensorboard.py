@@ -1,19 +1,20 @@
-"""Writes the metrics of gradient compression where TensorBoard reads them; needs its package."""
+"""Write the metrics of gradient compression for TensorBoard, whose package it needs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.monitoring.metrics import StepMetrics, TensorMetrics
+from tensorcomp.gradients.monitoring.metrics import StepMetrics
+
+_FIGURES = ("payload_bytes", "density", "cosine", "residual_ratio", "achieved")
 
 
 class TensorBoardLog:
-    """A log of steps in a folder, one curve for each figure; one worker should write it.
+    """Log steps in a folder, one curve for each figure; one worker should write it.
 
     Curves are called ``gradients/bytes/payload`` and so on, as in `StepMetrics.scalars`; those of
     a tensor are ``gradients/tensors/NAME/density``, ``…/cosine``, ``…/residual_ratio``,
@@ -47,9 +48,11 @@ class TensorBoardLog:
             self._writer.add_scalar(f"{self._prefix}/{name}", value, metrics.step)
         for tensor in metrics.tensors:
             if tensor.name in self._tensors:
-                for name, value in _figures(tensor).items():
-                    tag = f"{self._prefix}/tensors/{_tag(tensor.name)}/{name}"
-                    self._writer.add_scalar(tag, value, metrics.step)
+                for name in _FIGURES:
+                    value = getattr(tensor, name)
+                    if value is not None:
+                        tag = f"{self._prefix}/tensors/{_tag(tensor.name)}/{name}"
+                        self._writer.add_scalar(tag, float(value), metrics.step)
 
     def close(self) -> None:
         """Write out what is still in memory, and close the log."""
@@ -58,12 +61,7 @@ class TensorBoardLog:
     def __enter__(self) -> TensorBoardLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -81,14 +79,3 @@ def _writer(folder: Path | str) -> Any:
 def _tag(name: str) -> str:
     """Return a name without what viewers take for a path or refuse."""
     return re.sub(r"[^\w.\-]", "_", name)
-
-
-def _figures(tensor: TensorMetrics) -> dict[str, float]:
-    figures = {
-        "payload_bytes": tensor.payload_bytes,
-        "density": tensor.density,
-        "cosine": tensor.cosine,
-        "residual_ratio": tensor.residual_ratio,
-        "achieved": tensor.achieved,
-    }
-    return {name: float(value) for name, value in figures.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -178,7 +179,7 @@ class WorkerCompression:
                     "step": one.info.step,
                     "phase": one.info.phase,
                     "choice": one.info.choices.get(name, ""),
-                    "state": _copied(flatten(one.state)),
+                    "state": copy.deepcopy(flatten(one.state)),
                 }
                 for name, one in self._held.items()
             },
@@ -259,10 +260,3 @@ def _with_residual(state: State, sent: DecodedGradient) -> State:
             "error feedback"
         )
     return replace(state, inner=_with_residual(inner, sent))  # type: ignore[call-arg]
-
-
-def _copied(flat: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.copy() if isinstance(value, np.ndarray) else value
-        for name, value in flat.items()
-    }

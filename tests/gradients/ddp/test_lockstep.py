@@ -78,18 +78,6 @@ def test_each_phase_of_all_tensors_is_averaged_at_once() -> None:
         assert [float(mean[0]) for mean, _, _ in ended] == [46.0, 40.0, 0.0]
 
 
-def test_dtypes_are_averaged_each_on_its_own() -> None:
-    wide = 1 + 2.0**-40
-
-    def work(rank: int, average: Callable[[np.ndarray], np.ndarray]) -> list[Ended] | None:
-        return in_lockstep([phases(np.ones(2, np.float32)), phases(np.full(3, wide))], average)
-
-    results, sizes = on_ranks(2, work)
-    assert sorted(sizes) == [3, 3]
-    assert results[0] is not None
-    assert float(results[0][1][0][0]) == 3 * wide
-
-
 def test_one_rank_that_is_not_finite_stops_all() -> None:
     def work(rank: int, average: Callable[[np.ndarray], np.ndarray]) -> list[Ended] | None:
         array = np.ones(5, np.float32)
