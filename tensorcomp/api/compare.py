@@ -136,7 +136,7 @@ class _Side:
                 continue
             checkpoint.close()
             opened = stack.enter_context(CompressedFile(file))
-            name = restored_name(file.name, opened.manifest.recipe.kind)
+            name = restored_name(file.name, opened.manifest.template.kind)
             self.nbytes += opened.nbytes
             self.entries += _of_compressed(opened, PurePosixPath(relative).with_name(name))
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from tensorcomp._threads import Workers, available_threads
-from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
     COMPRESSED,
@@ -78,7 +78,7 @@ def decompress(
 def _restored_file(source: Path, file: CompressedFile) -> Path:
     if not source.name.endswith(COMPRESSED):
         raise CheckpointError(f"its name does not end in {COMPRESSED}; say -o", path=source)
-    return source.with_name(restored_name(source.name, file.manifest.recipe.kind))
+    return source.with_name(restored_name(source.name, file.manifest.template.kind))
 
 
 def _restored_folder(source: Path) -> Path:
@@ -97,14 +97,14 @@ def _restore_file(
     with Workers(threads) as workers, atomic_file(target, force=force) as out:
         partial = Path(out.name)
         with located(path=file.where):
-            restore(file.manifest.recipe, _Decoder(file, workers, progress), partial)
+            restore(file.manifest.template, _Decoder(file, workers, progress), partial)
 
 
-class _Decoder:
+class _Decoder(Checkpoint):
     """A compressed file as the source of a restored one: chunks are decoded ahead on threads."""
 
     def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
-        self.tensors: tuple[TensorInfo, ...] = file.tensors
+        self.tensors = file.tensors
         self._file = file
         self._progress = progress
         self._due = iter(file.tensors)
@@ -114,6 +114,14 @@ class _Decoder:
         for info in self.tensors:
             tensor = self._file.open_tensor(info.name)
             yield from ((tensor, index) for index in range(tensor.grid.count))
+
+    def template(self) -> SourceTemplate:
+        """Return what rebuilds the original file."""
+        return self._file.template()
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a tensor's bytes."""
+        return np.concatenate(list(self.iter_bytes(name)))
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes; quickest if tensors are asked for in their order."""

@@ -208,7 +208,7 @@ class safe_open:
 
     def metadata(self) -> dict[str, str] | None:
         """Return the source file's metadata, as it was."""
-        found = self._file.manifest.recipe.structure.get("metadata")
+        found = self._file.manifest.template.structure.get("metadata")
         return dict(found) if isinstance(found, dict) else None
 
     def get_tensor(self, name: str) -> Any:

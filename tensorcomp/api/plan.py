@@ -19,7 +19,7 @@ from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, plan_to_json
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,6 @@ def _pruned(shards: Sequence[Shard]) -> dict[str, PruningRecord]:
     found = {}
     for shard in shards:
         with shard.open() as source:
-            if isinstance(source, PrunedSource):
+            if isinstance(source, PrunedCheckpoint):
                 found.update({shard.keys[n]: record for n, record in source.planned().items()})
     return found

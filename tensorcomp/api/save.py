@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tensorcomp.api.compress import CompressResult
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.io.atomic import atomic_file
 from tensorcomp.io.memory_file import MemoryFile
 from tensorcomp.pipeline.job import compress_source
@@ -51,7 +51,7 @@ def save(
     >>> load(data)["weight"].shape
     (2, 3)
     """
-    options, source = CompressOptions(**keywords), MemorySource(tensors, metadata)
+    options, source = CompressOptions(**keywords), MemoryCheckpoint(tensors, metadata)
     file = MemoryFile(source.nbytes)
     compress_source(source, file, options)
     return file.to_bytes()
@@ -89,7 +89,7 @@ def save_file(
         If the budget cannot be kept.
     """
     begun, path = time.perf_counter(), Path(filename)
-    options, source = CompressOptions(**keywords), MemorySource(tensors, metadata)
+    options, source = CompressOptions(**keywords), MemoryCheckpoint(tensors, metadata)
     with atomic_file(path, force=True) as file:
         result = compress_source(source, file, options)
     return CompressResult(path, {Path(path.name): result}, time.perf_counter() - begun)

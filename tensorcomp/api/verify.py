@@ -121,7 +121,7 @@ def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) ->
         odd = set(original.tensors) ^ set(file.tensors)
         what = shown(sorted(info.name for info in odd)[0]) if odd else "their order"
         return [Check(path, "", f"{path}: the original's tensors differ, first {what}")]
-    if original.recipe() != file.manifest.recipe:
+    if original.template() != file.manifest.template:
         return [Check(path, "", f"{path}: the original differs in what is not tensors")]
     return []
 

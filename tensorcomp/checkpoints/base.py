@@ -1,4 +1,4 @@
-"""What every source of tensors offers, whatever its file format."""
+"""Define what every checkpoint offers, whatever its format."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, type and size of one stored tensor.
+    """Name, dtype and size of a stored tensor.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What rebuilds a checkpoint file once its tensors are decoded.
+class SourceTemplate:
+    """Everything of a checkpoint file but its tensors: rebuilds it once they are decoded.
 
     Parameters
     ----------
@@ -53,43 +53,19 @@ class Recipe:
     attachments: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Source(Protocol):
-    """What is compressed: an open checkpoint, or tensors in memory."""
-
-    tensors: tuple[TensorInfo, ...]
-    aliases: Mapping[str, str]
-    nbytes: int
-
-    def read(self, name: str) -> np.ndarray:
-        """Return a tensor's bytes, flat uint8."""
-        ...
-
-    def recipe(self) -> Recipe:
-        """Return what rebuilds the file."""
-        ...
-
-
-class TensorSource(Protocol):
-    """Where a restored file takes its tensors from: a compressed checkpoint, decoded on demand."""
-
-    tensors: tuple[TensorInfo, ...]
-
-    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield the tensor's bytes in order, as flat uint8 arrays of bounded size."""
-        ...
-
-
 class Checkpoint(ABC):
-    """An open source checkpoint: its tensors in storage order, read one by one.
+    """Tensors read one by one: of a file of any format, compressed or not, or in memory.
 
-    Used as a context manager; `close` unmaps the file.
+    Used as a context manager; `close` releases the file.
 
     Attributes
     ----------
+    kind : str
+        The file format.
     path : Path
-        The file.
+        The file; empty where there is none.
     nbytes : int
-        The file's size in bytes.
+        The file's size in bytes, or that of the safetensors file with these tensors.
     tensors : tuple of TensorInfo
         Every tensor that must be stored, in the file's order.
     aliases : mapping of str to str
@@ -98,26 +74,29 @@ class Checkpoint(ABC):
         What a safetensors file says about itself.
     """
 
-    kind: ClassVar[str]
-    path: Path
+    kind: ClassVar[str] = "safetensors"
+    path: Path = Path()
     nbytes: int
     tensors: tuple[TensorInfo, ...]
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, str] = MappingProxyType({})
     metadata: Mapping[str, str] | None = None
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
-        """Return the tensor's bytes, C order and little-endian, as a flat read-only uint8 array.
+        """Return the tensor's bytes, C order and little-endian, as flat uint8, not to be changed.
 
         A view of the mapped file where the format allows; nothing is copied then.
         """
 
-    @abstractmethod
-    def recipe(self) -> Recipe:
-        """Return what rebuilds the file from its tensors."""
+    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
+        """Yield the tensor's bytes in order, as flat uint8 arrays."""
+        yield self.read(name)
 
     @abstractmethod
-    def close(self) -> None:
+    def template(self) -> SourceTemplate:
+        """Return what rebuilds the file from its tensors."""
+
+    def close(self) -> None:  # noqa: B027 - most hold no file
         """Release the file."""
 
     def __enter__(self) -> Self:

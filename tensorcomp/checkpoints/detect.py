@@ -46,7 +46,7 @@ _TEXTS: tuple[tuple[bytes, str], ...] = (
 )
 
 
-def sniff(path: Path) -> Kind:
+def detect_format(path: Path) -> Kind:
     """Return the format of a checkpoint file.
 
     Parameters

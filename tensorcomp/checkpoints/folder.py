@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
-from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.detect import detect_format
 from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.os_errors import file_size, reading, writing
@@ -128,7 +128,7 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
     present = set(names)
     weights = {name for name in names if name.endswith(SAFETENSORS_SUFFIX)}
     for name in weights:
-        sniff(folder / name)
+        detect_format(folder / name)
     indexes = [index for name in names if (index := read_index(folder / name)) is not None]
     for index in indexes:
         check_shards(index, present)
@@ -152,7 +152,7 @@ def _loads(path: Path) -> bool:
     from tensorcomp.checkpoints.layouts.torch_file import TorchFile
 
     try:
-        if sniff(path) != "torch":
+        if detect_format(path) != "torch":
             return False
         with TorchFile(path) as checkpoint:
             return bool(checkpoint.tensors)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp.checkpoints.base import Recipe, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.dtypes import dtype_name
 
 
-class MemorySource:
+class MemoryCheckpoint(Checkpoint):
     """Arrays by name, in the order in which safetensors would store them.
 
     Parameters
@@ -39,17 +39,17 @@ class MemorySource:
         infos.sort(key=lambda info: (-arrays[info.name].itemsize, info.name))
         self._bytes = {name: _as_bytes(array) for name, array in arrays.items()}
         self.tensors = tuple(infos)
-        self.aliases: Mapping[str, str] = {}
-        self._metadata = None if metadata is None else dict(metadata)
+        self.metadata = None if metadata is None else dict(metadata)
         self.nbytes = len(build_header(infos, metadata)) + sum(info.nbytes for info in infos)
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes, flat uint8; a view where it is contiguous."""
         return self._bytes[name]
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return what a safetensors file of these tensors needs besides them."""
-        return Recipe("safetensors", {} if self._metadata is None else {"metadata": self._metadata})
+        structure = {} if self.metadata is None else {"metadata": self.metadata}
+        return SourceTemplate(self.kind, structure)
 
 
 def _as_bytes(array: np.ndarray) -> np.ndarray:

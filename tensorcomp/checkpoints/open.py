@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from pkgutil import resolve_name
 
-from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorSource
-from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
+from tensorcomp.checkpoints.detect import detect_format
 from tensorcomp.errors import FormatError
 
 # By name: what a format needs is imported when such a file is met.
@@ -44,21 +44,21 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     ...         data = checkpoint.read(info.name)
     """
     path = Path(path)
-    checkpoint: Checkpoint = resolve_name(_OPENERS[sniff(path)])(path)
+    checkpoint: Checkpoint = resolve_name(_OPENERS[detect_format(path)])(path)
     return checkpoint
 
 
-def restore(recipe: Recipe, source: TensorSource, out_path: str | os.PathLike[str]) -> None:
-    """Write the checkpoint file that a recipe describes, from its decoded tensors.
+def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.PathLike[str]) -> None:
+    """Write the checkpoint file that a template describes, from its decoded tensors.
 
     A safetensors file is equal to the original in every byte; a torch file loads as an equal
     object, an ``.npz`` archive as equal arrays.
 
     Parameters
     ----------
-    recipe : Recipe
-        From `Checkpoint.recipe`.
-    source : TensorSource
+    template : SourceTemplate
+        From `Checkpoint.template`.
+    source : Checkpoint
         Its tensors are those of `Checkpoint.tensors`, in the same order.
     out_path : str or path-like
         Created, or overwritten; give a temporary name and rename it when this returns.
@@ -68,10 +68,10 @@ def restore(recipe: Recipe, source: TensorSource, out_path: str | os.PathLike[st
     CheckpointError
         If the file cannot be written.
     FormatError
-        If the recipe is damaged or does not fit the tensors.
+        If the template is damaged or does not fit the tensors.
     """
-    if recipe.kind not in _RESTORERS:
+    if template.kind not in _RESTORERS:
         raise FormatError(
-            f"cannot write a checkpoint of kind {recipe.kind!r}; known are {', '.join(_RESTORERS)}"
+            f"cannot write a checkpoint of kind {template.kind!r}; known: {', '.join(_RESTORERS)}"
         )
-    resolve_name(_RESTORERS[recipe.kind])(recipe, source, Path(out_path))
+    resolve_name(_RESTORERS[template.kind])(template, source, Path(out_path))

@@ -1,4 +1,4 @@
-"""Small compressed texts for the attachments of a recipe."""
+"""Small compressed texts for the attachments of a template."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.errors import FormatError
 
 MAX_UNPACKED_BYTES = 1 << 30  # no structure comes near it; a damaged claim may
@@ -32,33 +32,33 @@ def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
     try:
         return decompress(packed, limit, like=like)
     except ZstdError as error:
-        raise FormatError(f"a recipe's attachment is damaged: {error}") from error
+        raise FormatError(f"a template's attachment is damaged: {error}") from error
 
 
-def pack_recipe(
+def pack_template(
     kind: str, structure: Mapping[str, Any], attachments: Mapping[str, bytes] | None = None
-) -> Recipe:
-    """Make a recipe whose structure is an attachment of its own where that saves space."""
+) -> SourceTemplate:
+    """Make a template whose structure is an attachment of its own where that saves space."""
     text = json.dumps(structure, separators=(",", ":"))
     if len(text) <= _INLINE_CHARACTERS:
-        return Recipe(kind, structure, attachments or {})
-    return Recipe(kind, {}, {_FRAME: pack(text.encode()), **(attachments or {})})
+        return SourceTemplate(kind, structure, attachments or {})
+    return SourceTemplate(kind, {}, {_FRAME: pack(text.encode()), **(attachments or {})})
 
 
-def unpack_structure(recipe: Recipe) -> Mapping[str, Any]:
-    """Return a recipe's structure, unpacked if it is an attachment.
+def unpack_structure(template: SourceTemplate) -> Mapping[str, Any]:
+    """Return a template's structure, unpacked if it is an attachment.
 
     Raises
     ------
     FormatError
         If the attachment that holds it is damaged.
     """
-    if _FRAME not in recipe.attachments:
-        return recipe.structure
+    if _FRAME not in template.attachments:
+        return template.structure
     try:
-        structure = json.loads(unpack(recipe.attachments[_FRAME], limit=MAX_UNPACKED_BYTES))
+        structure = json.loads(unpack(template.attachments[_FRAME], limit=MAX_UNPACKED_BYTES))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"a recipe's structure is not valid JSON: {error}") from error
+        raise FormatError(f"a template's structure is not valid JSON: {error}") from error
     if not isinstance(structure, dict):
-        raise FormatError("a recipe's structure is not a JSON object")
+        raise FormatError("a template's structure is not a JSON object")
     return structure

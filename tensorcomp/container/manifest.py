@@ -47,7 +47,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
-from tensorcomp.checkpoints.base import Recipe, TensorInfo
+from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.records import (
@@ -81,7 +81,7 @@ class Manifest:
         In the source's order.
     aliases : mapping of str to str
         Further names of tensors: tied weights of a torch file.
-    recipe : Recipe
+    template : SourceTemplate
         What rebuilds the source file.
     source_bytes : int
         Size of the source file.
@@ -94,7 +94,7 @@ class Manifest:
     chunk_elements: int
     trees: tuple[PlannedTree, ...]
     tensors: Mapping[str, TensorRecord]
-    recipe: Recipe
+    template: SourceTemplate
     source_bytes: int
     aliases: Mapping[str, str] = field(default_factory=dict)
     version: int = FORMAT_VERSION
@@ -150,7 +150,7 @@ def manifest_to_text(manifest: Manifest) -> str:
 
 def _plain(manifest: Manifest) -> bytes:
     """Return the JSON of a manifest."""
-    recipe = manifest.recipe
+    template = manifest.template
     members = {
         "chunk_elements": str(manifest.chunk_elements),
         "trees": json_text([{"tree": tree.tree, "why": tree.why} for tree in manifest.trees]),
@@ -159,12 +159,12 @@ def _plain(manifest: Manifest) -> bytes:
         "aliases": json_text(dict(manifest.aliases)),
         "source": json_text(
             {
-                "kind": recipe.kind,
+                "kind": template.kind,
                 "nbytes": manifest.source_bytes,
-                "structure": dict(recipe.structure),
+                "structure": dict(template.structure),
                 "attachments": {
                     name: base64.b64encode(data).decode("ascii")
-                    for name, data in recipe.attachments.items()
+                    for name, data in template.attachments.items()
                 },
             }
         ),
@@ -227,7 +227,7 @@ def _from_json(value: Any, version: int) -> Manifest:
         trees=tuple(PlannedTree(text_of(i["tree"]), text_of(i["why"])) for i in value["trees"]),
         tensors=tensors,
         aliases={text_of(name): text_of(target) for name, target in value["aliases"].items()},
-        recipe=Recipe(
+        template=SourceTemplate(
             text_of(source["kind"]),
             dict(source["structure"]),
             {

@@ -149,7 +149,7 @@ def restored_name(name: str, kind: str) -> str:
 def restored_path(file: Path) -> Path:
     """Return where a compressed file is restored if it is restored beside itself."""
     with CompressedFile(file) as opened:
-        return file.with_name(restored_name(file.name, opened.manifest.recipe.kind))
+        return file.with_name(restored_name(file.name, opened.manifest.template.kind))
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 
 from tensorcomp._names import shown
-from tensorcomp.checkpoints.base import Checkpoint, Recipe
-from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
+from tensorcomp.checkpoints.detect import detect_format
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
@@ -103,9 +103,9 @@ class CompressedFile(Checkpoint):
         parts = list(self.iter_bytes(name))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return what rebuilds the original file."""
-        return self.manifest.recipe
+        return self.manifest.template
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to be far more than it is, before anything is decoded.
@@ -253,7 +253,7 @@ def _size(decoded: np.ndarray | TensorcompError) -> int:
 
 
 def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:
-    kind = sniff(path)  # which says what the file is, if it is no checkpoint at all
+    kind = detect_format(path)  # which says what the file is, if it is no checkpoint at all
     if kind != "safetensors":
         raise FormatError(f"is a checkpoint of kind {kind!r}, not a compressed one", path=path)
     with reading(path), path.open("rb") as file:

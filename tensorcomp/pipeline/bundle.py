@@ -9,11 +9,11 @@ from typing import TypeVar
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
@@ -27,7 +27,7 @@ class BundledSource:
 
     Parameters
     ----------
-    original : Source
+    original : Checkpoint
         Must stay open.
     plan : CheckpointPlan or None
         Of the original's tensors.
@@ -41,7 +41,7 @@ class BundledSource:
         Small tensors that equal an earlier one bit for bit, and which.
     """
 
-    original: Source
+    original: Checkpoint
     plan: CheckpointPlan | None
     chunk_elements: int
     tensors: tuple[TensorInfo, ...]
@@ -70,17 +70,17 @@ class BundledSource:
 
     def prune(self, name: str) -> PrunedTensor | None:
         """Return a tensor after pruning; None if it is not selected for that."""
-        if name in self.bundles or not isinstance(self.original, PrunedSource):
+        if name in self.bundles or not isinstance(self.original, PrunedCheckpoint):
             return None
         return self.original.prune(name)
 
 
-def bundled(source: Source, plan: CheckpointPlan | None, chunk_elements: int) -> BundledSource:
+def bundled(source: Checkpoint, plan: CheckpointPlan | None, chunk_elements: int) -> BundledSource:
     """Return a source whose small tensors, if they are lossless and many, are in bundles.
 
     Parameters
     ----------
-    source : Source
+    source : Checkpoint
     plan : CheckpointPlan or None
         None for the lossless planner's choice everywhere.
     chunk_elements : int
@@ -110,17 +110,17 @@ def bundled(source: Source, plan: CheckpointPlan | None, chunk_elements: int) ->
     return BundledSource(source, plan, chunk_elements, (*together, *alone), bundles, same_as)
 
 
-def _may_be_bundled(source: Source, plan: CheckpointPlan | None, info: TensorInfo) -> bool:
+def _may_be_bundled(source: Checkpoint, plan: CheckpointPlan | None, info: TensorInfo) -> bool:
     dtype = numpy_dtype(info.dtype)
     if dtype is None or not 0 < info.nbytes <= _SMALL * dtype.itemsize:
         return False
     if plan is not None and plan.tensors[info.name].tree is not None:
         return False
-    return not (isinstance(source, PrunedSource) and source.is_selected(info.name))
+    return not (isinstance(source, PrunedCheckpoint) and source.is_selected(info.name))
 
 
 def _distinct(
-    source: Source, infos: Sequence[TensorInfo]
+    source: Checkpoint, infos: Sequence[TensorInfo]
 ) -> tuple[list[TensorInfo], dict[str, str]]:
     """Return those that equal no earlier one, and which one each of the others equals."""
     first_with: dict[tuple[int, int], str] = {}

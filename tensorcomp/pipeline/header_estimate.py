@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import xxhash
 
-from tensorcomp.checkpoints.base import Source
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.manifest import Manifest
@@ -19,22 +19,24 @@ from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecor
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.planning.checkpoint_plan import CheckpointPlan, bound_to_json
 from tensorcomp.planning.roles.classify import roles_of
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
-def tensor_records(source: Source, work: BundledSource | None = None) -> dict[str, TensorRecord]:
+def tensor_records(
+    source: Checkpoint, work: BundledSource | None = None
+) -> dict[str, TensorRecord]:
     """Return the records of all tensors, as far as they are known beforehand.
 
     Parameters
     ----------
-    source : Source
+    source : Checkpoint
     work : BundledSource, optional
         The same tensors as they are encoded.
     """
     roles = roles_of(source.tensors)
-    pruned = {} if not isinstance(source, PrunedSource) else source.planned()
+    pruned = {} if not isinstance(source, PrunedCheckpoint) else source.planned()
     bundle_of = {} if work is None else work.bundle_of
     same_as = {} if work is None else work.same_as
     records = {}
@@ -72,19 +74,19 @@ def bundle_records(work: BundledSource) -> dict[str, TensorRecord]:
 
 
 def draft_manifest(
-    source: Source,
+    source: Checkpoint,
     records: Mapping[str, TensorRecord],
     chunk_elements: int,
     bundles: Mapping[str, TensorRecord] = MappingProxyType({}),
 ) -> Manifest:
     """Return the manifest of a source before anything is encoded; tensors may yet prove equal."""
-    looked_at = source.original if isinstance(source, PrunedSource) else source
+    looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
     expected = {name: _with_placeholders(record) for name, record in records.items()}
     return Manifest(
         chunk_elements=chunk_elements,
         trees=(),
         tensors=_with_likely_duplicates(looked_at, expected),
-        recipe=source.recipe(),
+        template=source.template(),
         source_bytes=source.nbytes,
         aliases=source.aliases,
         bundles=bundles,
@@ -114,7 +116,7 @@ def _as_incompressible_as_an_error(record: TensorRecord) -> float:
 
 
 def _with_likely_duplicates(
-    source: Source, records: Mapping[str, TensorRecord]
+    source: Checkpoint, records: Mapping[str, TensorRecord]
 ) -> dict[str, TensorRecord]:
     """Return the records with tensors that begin and end like an earlier one marked as its equals.
 

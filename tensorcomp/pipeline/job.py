@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tensorcomp._names import shown
 from tensorcomp._threads import Workers
-from tensorcomp.checkpoints.base import Source
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
@@ -43,23 +43,23 @@ class Shard:
         What a plan calls its tensors: each key occurs once in the model.
     """
 
-    open: Callable[[], AbstractContextManager[Source]]
+    open: Callable[[], AbstractContextManager[Checkpoint]]
     create: Callable[[], AbstractContextManager[Output]]
     keys: Mapping[str, str]
 
     @classmethod
-    def of(cls, source: Source, file: Output) -> Shard:
+    def of(cls, source: Checkpoint, file: Output) -> Shard:
         """Return the only shard of a model whose source and output are open."""
         keys = {info.name: info.name for info in source.tensors}
         return cls(_opened(source), lambda: nullcontext(file), keys)
 
 
-def _opened(source: Source) -> Callable[[], AbstractContextManager[Source]]:
+def _opened(source: Checkpoint) -> Callable[[], AbstractContextManager[Checkpoint]]:
     return lambda: nullcontext(source)
 
 
 def compress_source(
-    source: Source,
+    source: Checkpoint,
     file: Output,
     options: CompressOptions | None = None,
     progress: Progress | None = None,
@@ -155,7 +155,7 @@ def pruned_shards(
 
     alone = replace(options, prune=None)
 
-    def file_size(sources: Sequence[Source]) -> int:
+    def file_size(sources: Sequence[Checkpoint]) -> int:
         return sum(compress_source(s, SizeOnly(), alone).output_bytes for s in sources)
 
     with contextlib.ExitStack() as stack:

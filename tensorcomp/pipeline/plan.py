@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tensorcomp._threads import Workers
-from tensorcomp.checkpoints.base import Source
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.writer import header_bytes
 from tensorcomp.pipeline.bundle import bundled
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from tensorcomp.planning.planner import Planner, Tensor
 
 
-def draft_source(source: Source, planner: Planner, options: CompressOptions) -> AllocationProblem:
+def draft_source(
+    source: Checkpoint, planner: Planner, options: CompressOptions
+) -> AllocationProblem:
     """Plan a source as far as it does not depend on a size.
 
     Parameters
     ----------
-    source : Source
+    source : Checkpoint
         After pruning.
     planner : Planner
     options : CompressOptions

@@ -14,14 +14,14 @@ import numpy as np
 import xxhash
 
 from tensorcomp._threads import Workers
-from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
 from tensorcomp.pipeline.bundle import BundledSource, runs
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, compared, planned_encoder
 from tensorcomp.planning.checkpoint_plan import TensorPlan
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 _SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them
 # Of tensors this small, most time goes to Python, whose lock threads would hand to and fro.
@@ -161,23 +161,23 @@ def _memory(source: BundledSource, info: TensorInfo) -> int:
     return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)
 
 
-def copied_bytes(source: Source, info: TensorInfo) -> int:
+def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:
     """Return the bytes of memory that reading a tensor takes: none for a view of its file."""
-    pruned = isinstance(source, PrunedSource) and source.is_selected(info.name)
+    pruned = isinstance(source, PrunedCheckpoint) and source.is_selected(info.name)
     return info.nbytes if pruned else 0
 
 
-def are_equal(source: Source, first: str, name: str, data: np.ndarray) -> bool:
+def are_equal(source: Checkpoint, first: str, name: str, data: np.ndarray) -> bool:
     """Return whether two tensors are equal in every bit, before they were pruned as well as after.
 
     Parameters
     ----------
-    source : Source
+    source : Checkpoint
     first, name : str
     data : numpy.ndarray
         The bytes of the second.
     """
-    if isinstance(source, PrunedSource):
+    if isinstance(source, PrunedCheckpoint):
         if source.is_selected(first) != source.is_selected(name):
             return False
         before = source.original.read

@@ -126,7 +126,7 @@ class Statistics:
             If it is no statistics file, or damaged.
         """
         checkpoint = open_checkpoint(Path(path))
-        metadata = checkpoint.recipe().structure.get("metadata")
+        metadata = checkpoint.template().structure.get("metadata")
         about = _about(metadata, path)
         arrays: dict[str, dict[str, np.ndarray]] = {}
         for info in checkpoint.tensors:

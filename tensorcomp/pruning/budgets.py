@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tensorcomp.api.save import save
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.weights import ModelWeights
@@ -136,7 +136,9 @@ class _Found:
     def among(cls, tensors: Tensors, where: Any) -> _Found:
         if isinstance(tensors, Mapping):
             selectors = (where,) if isinstance(where, str) else where
-            chosen = choose([MemorySource(tensors)], [{name: name for name in tensors}], selectors)
+            chosen = choose(
+                [MemoryCheckpoint(tensors)], [{name: name for name in tensors}], selectors
+            )
             copies = duplicates(chosen)
             weights = ChosenWeights([item for item in chosen if item.key not in copies])
             return cls(tensors, weights, {**{name: name for name in weights}, **copies})

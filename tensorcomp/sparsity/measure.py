@@ -12,8 +12,8 @@ import numpy as np
 
 from tensorcomp._names import shown
 from tensorcomp._threads import Workers, available_threads
-from tensorcomp.checkpoints.base import Source, TensorInfo
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.container.model import open_model
@@ -34,7 +34,7 @@ _ROOM = 1 << 26  # bytes of tensors that a thread holds
 class _Entry:
     """A tensor of a checkpoint."""
 
-    source: Source
+    source: Checkpoint
     info: TensorInfo
     file: str | None
 
@@ -48,7 +48,7 @@ class _Entry:
         """Bytes that it takes in its file; None in memory."""
         if isinstance(self.source, CompressedFile):
             return self.source.blob_bytes(self.info.name)
-        return None if isinstance(self.source, MemorySource) else self.info.nbytes
+        return None if isinstance(self.source, MemoryCheckpoint) else self.info.nbytes
 
     def read(self) -> np.ndarray:
         """Return its elements."""
@@ -179,9 +179,9 @@ def _entries(
     tensors: Mapping[str, Any] | str | os.PathLike[str], stack: contextlib.ExitStack
 ) -> Iterator[_Entry]:
     """Yield the tensors of NumPy dtypes; further names of tied ones are left out."""
-    sources: list[tuple[str | None, Source]]
+    sources: list[tuple[str | None, Checkpoint]]
     if isinstance(tensors, Mapping):
-        sources = [(None, MemorySource(tensors))]
+        sources = [(None, MemoryCheckpoint(tensors))]
     else:
         model = open_model(tensors)
         sources = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorcomp.checkpoints.base import Checkpoint, Recipe
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
 
 
@@ -25,9 +25,11 @@ class DecodedTensors:
             yield data[start : start + self.chunk]
 
 
-def through_json(recipe: Recipe) -> Recipe:
-    """Return the recipe as a manifest would bring it back."""
-    return Recipe(recipe.kind, json.loads(json.dumps(recipe.structure)), recipe.attachments)
+def through_json(template: SourceTemplate) -> SourceTemplate:
+    """Return the template as a manifest would bring it back."""
+    return SourceTemplate(
+        template.kind, json.loads(json.dumps(template.structure)), template.attachments
+    )
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def decoded() -> type[DecodedTensors]:
 
 @pytest.fixture
 def round_trip(tmp_path: Path) -> Callable[[Path], Path]:
-    """Return a function that restores a file elsewhere from its tensors and recipe alone."""
+    """Return a function that restores a file elsewhere from its tensors and template alone."""
 
     def run(path: Path) -> Path:
         out = tmp_path / "restored"
@@ -53,8 +55,8 @@ def round_trip(tmp_path: Path) -> Callable[[Path], Path]:
             assert len(stored) == len(checkpoint.tensors)
             assert stored.issuperset(checkpoint.aliases.values())
             assert stored.isdisjoint(checkpoint.aliases)
-            source, recipe = DecodedTensors(checkpoint), through_json(checkpoint.recipe())
-        restore(recipe, source, out)
+            source, template = DecodedTensors(checkpoint), through_json(checkpoint.template())
+        restore(template, source, out)
         return out
 
     return run

@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from tensorcomp.checkpoints.detect import sniff
+from tensorcomp.checkpoints.detect import detect_format
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.errors import CheckpointError
 
@@ -82,17 +82,17 @@ def test_other_files_are_named_whatever_their_suffix(
 def test_checkpoints_are_known_whatever_their_suffix(tmp_path: Path) -> None:
     path = tmp_path / "model.txt"
     safetensors.numpy.save_file({"a": np.zeros(2)}, path)
-    assert sniff(path) == "safetensors"
+    assert detect_format(path) == "safetensors"
     torch.save({"a": torch.zeros(2)}, path)
-    assert sniff(path) == "torch"
+    assert detect_format(path) == "torch"
     torch.save({"a": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
-    assert sniff(path) == "torch"
+    assert detect_format(path) == "torch"
     with path.open("wb") as file:
         np.savez(file, a=np.zeros(2))
-    assert sniff(path) == "npz"
+    assert detect_format(path) == "npz"
     with path.open("wb") as file:
         np.savez(file)
-    assert sniff(path) == "npz"
+    assert detect_format(path) == "npz"
 
 
 @pytest.mark.parametrize("length", [0x0280, 0x8B1F, 0x685A42, 0x7B, 0x5B, 0x2020])

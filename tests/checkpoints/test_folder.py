@@ -46,7 +46,7 @@ def test_shards_index_and_other_files(folder: Path, tmp_path: Path) -> None:
     for weights in found.weights:
         with open_checkpoint(folder / weights) as checkpoint:
             assert checkpoint.tensors
-    copy_others(found, tmp_path / "out")
+    copy_others(found.path, found.others, tmp_path / "out")
     for file in found.others:
         assert (tmp_path / "out" / file).read_bytes() == (folder / file).read_bytes()
 
@@ -90,7 +90,7 @@ def test_links_of_a_download_cache(tmp_path: Path) -> None:
     (snapshot / "config.json").symlink_to("../../blobs/4567")
     found = scan_folder(snapshot)
     assert found.weights == (Path("model.safetensors"),)
-    copy_others(found, tmp_path / "out")
+    copy_others(found.path, found.others, tmp_path / "out")
     assert not (tmp_path / "out" / "config.json").is_symlink()
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to("../../blobs/absent")
@@ -114,7 +114,7 @@ def test_copies_never_follow_a_link_out_of_the_output(folder: Path, tmp_path: Pa
     victim.write_text("precious")
     out.mkdir()
     (out / "config.json").symlink_to(victim)
-    copy_others(scan_folder(folder), out)
+    copy_others(folder, scan_folder(folder).others, out)
     assert victim.read_text() == "precious"
     assert (out / "config.json").read_text() == "{}"
 

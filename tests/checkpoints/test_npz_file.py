@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
@@ -275,10 +275,10 @@ def test_damaged_data_are_noticed(tmp_path: Path) -> None:
         checkpoint.read("a")
 
 
-def test_damaged_recipes_are_format_errors(tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> None:
     np.savez(tmp_path / "m.npz", a=np.arange(6.0).reshape(2, 3).T)
     with open_checkpoint(tmp_path / "m.npz") as checkpoint:
-        source, good = decoded(checkpoint), checkpoint.recipe().structure["members"][0]
+        source, good = decoded(checkpoint), checkpoint.template().structure["members"][0]
     for members in (
         None,
         5,
@@ -297,7 +297,7 @@ def test_damaged_recipes_are_format_errors(tmp_path: Path, decoded: Any) -> None
         [good, good],
     ):
         with pytest.raises(FormatError):
-            restore(Recipe("npz", {"members": members}), source, tmp_path / "out")
+            restore(SourceTemplate("npz", {"members": members}), source, tmp_path / "out")
 
 
 def test_many_members_are_described_in_few_bytes(tmp_path: Path, round_trip: RoundTrip) -> None:
@@ -305,8 +305,8 @@ def test_many_members_are_described_in_few_bytes(tmp_path: Path, round_trip: Rou
     arrays = {f"layers.{i}.weight": np.full((2, 2), i, ">f4") for i in range(300)}
     np.savez(path, **arrays)
     with open_checkpoint(path) as checkpoint:
-        recipe = checkpoint.recipe()
-    assert math.fsum(map(len, recipe.attachments.values())) < 3000
+        template = checkpoint.template()
+    assert math.fsum(map(len, template.attachments.values())) < 3000
     with np.load(round_trip(path)) as archive:
         for name, array in arrays.items():
             assert_same(archive[name], array)

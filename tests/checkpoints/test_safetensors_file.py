@@ -14,7 +14,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
@@ -54,8 +54,8 @@ def test_library_files_are_restored_without_a_stored_header(
 ) -> None:
     assert round_trip(file).read_bytes() == file.read_bytes()
     with open_checkpoint(file) as checkpoint:
-        recipe = checkpoint.recipe()
-    assert recipe == Recipe("safetensors", {"metadata": {"format": "pt", "note": "ü"}})
+        template = checkpoint.template()
+    assert template == SourceTemplate("safetensors", {"metadata": {"format": "pt", "note": "ü"}})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_odd_header_costs_little(tmp_path: Path) -> None:
     text = json.dumps(header, sort_keys=True).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(500))
     with open_checkpoint(path) as checkpoint:
-        attachment = checkpoint.recipe().attachments["header"]
+        attachment = checkpoint.template().attachments["header"]
     assert len(attachment) < len(text) / 10
 
 
@@ -157,28 +157,28 @@ def test_unknown_names_and_kinds(file: Path, tmp_path: Path, decoded: Any) -> No
         with pytest.raises(CheckpointError, match="has no tensor 'absent'"):
             checkpoint.read("absent")
     with pytest.raises(FormatError, match="kind 'gguf'"):
-        restore(Recipe("gguf"), source, tmp_path / "out")
+        restore(SourceTemplate("gguf"), source, tmp_path / "out")
     with pytest.raises(CheckpointError, match="cannot be written: there is no such"):
-        restore(Recipe("safetensors"), source, tmp_path / "absent" / "out")
+        restore(SourceTemplate("safetensors"), source, tmp_path / "absent" / "out")
     with pytest.raises(CheckpointError, match="cannot be written: Is a directory"):
-        restore(Recipe("safetensors"), source, tmp_path)
+        restore(SourceTemplate("safetensors"), source, tmp_path)
 
 
-def test_damaged_recipes_are_format_errors(file: Path, tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(file: Path, tmp_path: Path, decoded: Any) -> None:
     with open_checkpoint(file) as checkpoint:
         source = decoded(checkpoint)
     out = tmp_path / "out"
-    for recipe in (
-        Recipe("safetensors", {"metadata": [1]}),
-        Recipe("safetensors", {"metadata": {"k": 1}}),
-        Recipe("safetensors", {}, {"header": b"junk"}),
-        Recipe("safetensors", {}, {"header": b""}),
+    for template in (
+        SourceTemplate("safetensors", {"metadata": [1]}),
+        SourceTemplate("safetensors", {"metadata": {"k": 1}}),
+        SourceTemplate("safetensors", {}, {"header": b"junk"}),
+        SourceTemplate("safetensors", {}, {"header": b""}),
     ):
         with pytest.raises(FormatError):
-            restore(recipe, source, out)
+            restore(template, source, out)
     source.data["norm"] = source.data["norm"][:-1]
     with pytest.raises(FormatError, match="'norm': decodes to 15"):
-        restore(Recipe("safetensors"), source, out)
+        restore(SourceTemplate("safetensors"), source, out)
     source.data["norm"] = np.zeros(100, np.uint8)
     with pytest.raises(FormatError, match="'norm': decodes to 100"):
-        restore(Recipe("safetensors"), source, out)
+        restore(SourceTemplate("safetensors"), source, out)

@@ -19,7 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
@@ -357,9 +357,9 @@ def test_large_storages_pass_through_unnamed_files(
 def test_restored_files_do_not_depend_on_their_name(tmp_path: Path, decoded: Any) -> None:
     torch.save({"a": torch.ones(3), "set": {"x", "y", "z"}}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
-        source, recipe = decoded(checkpoint), checkpoint.recipe()
-    restore(recipe, source, tmp_path / "one")
-    restore(recipe, source, tmp_path / ".two.tmp")
+        source, template = decoded(checkpoint), checkpoint.template()
+    restore(template, source, tmp_path / "one")
+    restore(template, source, tmp_path / ".two.tmp")
     assert (tmp_path / "one").read_bytes() == (tmp_path / ".two.tmp").read_bytes()
 
 
@@ -525,14 +525,14 @@ def test_flipped_bits(zipped: bool, tmp_path: Path) -> None:
     assert not any("\n" in message for message in messages)
 
 
-def test_damaged_recipes_are_format_errors(tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> None:
     base = torch.arange(12.0)
     torch.save({"a": base, "b": base[2:5], "c": torch.ones(2, 3).t()}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
-        source, good = decoded(checkpoint), checkpoint.recipe().structure
+        source, good = decoded(checkpoint), checkpoint.template().structure
     pool = {"pool": 0, "offset": 0, "shape": [12], "stride": [1]}
     leaf = {"tree": {"tensor": 0}, "leaves": [pool], "pools": good["pools"]}
-    restore(Recipe("torch", leaf), source, tmp_path / "out")
+    restore(SourceTemplate("torch", leaf), source, tmp_path / "out")
     for damage in (
         {"tree": {"tensor": 1}},
         {"tree": {"tensor": "a"}},
@@ -560,10 +560,10 @@ def test_damaged_recipes_are_format_errors(tmp_path: Path, decoded: Any) -> None
         {"pools": [{}]},
     ):
         with pytest.raises(FormatError):
-            restore(Recipe("torch", leaf | damage), source, tmp_path / "out")
-    for recipe in (Recipe("torch"), Recipe("torch", {}, {"structure": b"junk"})):
+            restore(SourceTemplate("torch", leaf | damage), source, tmp_path / "out")
+    for template in (SourceTemplate("torch"), SourceTemplate("torch", {}, {"structure": b"junk"})):
         with pytest.raises(FormatError):
-            restore(recipe, source, tmp_path / "out")
+            restore(template, source, tmp_path / "out")
 
 
 def test_unwritable_output(tmp_path: Path, decoded: Any) -> None:
@@ -572,7 +572,7 @@ def test_unwritable_output(tmp_path: Path, decoded: Any) -> None:
         with pytest.raises(CheckpointError, match="has no tensor 'absent'"):
             checkpoint.read("absent")
         with pytest.raises(CheckpointError, match="cannot be written"):
-            restore(checkpoint.recipe(), decoded(checkpoint), tmp_path / "absent" / "out")
+            restore(checkpoint.template(), decoded(checkpoint), tmp_path / "absent" / "out")
 
 
 def test_missing_torch_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

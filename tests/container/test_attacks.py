@@ -29,7 +29,7 @@ from tampering import (
 
 import tensorcomp
 from tensorcomp._zstd_frames import compress
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
@@ -265,7 +265,7 @@ def in_chunks() -> bytes:
     """Return a file with a tensor, ``weights``, of two chunks."""
     file = io.BytesIO()
     weights = np.random.default_rng(5).standard_normal((40, 50)).astype(np.float32)
-    source = MemorySource({"weights": weights})
+    source = MemoryCheckpoint({"weights": weights})
     compress_source(source, file, CompressOptions(chunk_elements=1000))
     return file.getvalue()
 

@@ -16,7 +16,7 @@ from tampering import with_blob, with_manifest
 
 import tensorcomp
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.container.bundles import ROW
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.reader import CompressedFile
@@ -97,7 +97,7 @@ def test_any_tensors_come_back_and_their_shares_add_up(
     }
     out = MemoryFile(1)
     options = CompressOptions(threads=threads, chunk_elements=chunk_elements)
-    report = compress_source(MemorySource(tensors), out, options)
+    report = compress_source(MemoryCheckpoint(tensors), out, options)
     data = out.to_bytes()
     assert_same(tensorcomp.load(data, threads=threads), tensors)
     with CompressedFile(data) as file:
@@ -300,7 +300,7 @@ def test_progress_counts_the_tensors_and_not_the_bundles() -> None:
     tensors = vectors(20) | {"big": noise((90, 80), np.float32, 1)}
     tensors["equal"] = tensors["v.4"].copy()
     counting = Counting()
-    compress_source(MemorySource(tensors), MemoryFile(1), CompressOptions(threads=2), counting)
+    compress_source(MemoryCheckpoint(tensors), MemoryFile(1), CompressOptions(threads=2), counting)
     assert counting.told == {name: array.nbytes for name, array in tensors.items()}
 
 
@@ -322,7 +322,7 @@ def test_torch_takes_bundled_tensors() -> None:
 
 
 def test_infos_of_a_source_are_not_touched() -> None:
-    source = MemorySource(vectors(20))
+    source = MemoryCheckpoint(vectors(20))
     before = source.tensors
     compress_source(source, MemoryFile(1))
     assert source.tensors == before

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tensorcomp
-from tensorcomp.checkpoints.base import Recipe, TensorInfo
+from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
 from tensorcomp.errors import FormatError
 from tensorcomp.pipeline.job import compress_source
 
@@ -21,8 +21,8 @@ class Zeros:
     def read(self, name):
         return np.zeros(self.nbytes, np.uint8)
 
-    def recipe(self):
-        return Recipe("safetensors")
+    def template(self):
+        return SourceTemplate("safetensors")
 
 
 @pytest.fixture(scope="module")

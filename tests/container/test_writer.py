@@ -19,7 +19,7 @@ import pytest
 from tampering import sample_tensors
 
 import tensorcomp
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.container import writer
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io import atomic
@@ -105,11 +105,11 @@ def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(writer, "_MARGIN", margin)
         monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
         whole = io.BytesIO()
-        compress_source(MemorySource(tensors), whole)
+        compress_source(MemoryCheckpoint(tensors), whole)
         for room in range(0, size + 600, 331):
             file = FullFile(room)
             try:
-                compress_source(MemorySource(tensors), file)
+                compress_source(MemoryCheckpoint(tensors), file)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
@@ -258,14 +258,14 @@ def test_short_reads_and_writes_are_gone_on_with(
     tensors = sample_tensors()
     path = tmp_path / "out"
     with Halting(path, "w+b") as file:
-        compress_source(MemorySource(tensors), file)  # type: ignore[arg-type]
+        compress_source(MemoryCheckpoint(tensors), file)  # type: ignore[arg-type]
     loaded = tensorcomp.load_file(path)
     assert all(loaded[name].tobytes() == array.tobytes() for name, array in tensors.items())
 
 
 def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
     tensors = {f"layers.{i}.{'long_' * 20}weight": np.arange(i, i + 2100) for i in range(500)}
-    source = MemorySource(tensors, {"text": "x" * 5000, "é": "ü"})
+    source = MemoryCheckpoint(tensors, {"text": "x" * 5000, "é": "ü"})
     file = io.BytesIO()
     moved = []
     move, writer._move = writer._move, lambda *args: moved.append(args)

@@ -79,7 +79,7 @@ except tensorcomp.TensorcompError as error:
 def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
     import xxhash
 
-    from tensorcomp.checkpoints.base import Recipe, TensorInfo
+    from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
     from tensorcomp.checkpoints.safetensors.header import build_header
     from tensorcomp.container.blob import blob_index
     from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
@@ -90,8 +90,8 @@ def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
     nbytes = count * MAX_CHUNK_ELEMENTS
     record = TensorRecord("x", "U8", (nbytes,), "integer", nbytes, tree=0, digest="0" * 16)
     trees = (PlannedTree("constant", "a test"),)
-    recipe = Recipe("safetensors", {})
-    manifest = Manifest(MAX_CHUNK_ELEMENTS, trees, {"x": record}, recipe, nbytes)
+    template = SourceTemplate("safetensors", {})
+    manifest = Manifest(MAX_CHUNK_ELEMENTS, trees, {"x": record}, template, nbytes)
     payload = b"\1\0"
     blob = payload * count + blob_index(b"", [(2, xxhash.xxh3_64_intdigest(payload))] * count)
     header = build_header(

@@ -11,13 +11,13 @@ from lossy_cases import weights
 from pruned_cases import HALF
 
 from tensorcomp._threads import Workers
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.container.writer import SizeOnly
 from tensorcomp.pipeline import prepare as jobs
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource, PrunedTensor
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 COUNT, BYTES = 40, 1 << 18
 
@@ -35,9 +35,9 @@ def test_copies_of_pruned_tensors_do_not_pile_up(
 ) -> None:
     alive: list[weakref.ref[np.ndarray]] = []
     counts = []
-    prune = PrunedSource.prune
+    prune = PrunedCheckpoint.prune
 
-    def counted(source: PrunedSource, name: str) -> PrunedTensor | None:
+    def counted(source: PrunedCheckpoint, name: str) -> PrunedTensor | None:
         found = prune(source, name)
         assert found is not None
         alive.append(weakref.ref(found.data))
@@ -47,8 +47,8 @@ def test_copies_of_pruned_tensors_do_not_pile_up(
     monkeypatch.setattr(jobs, "ROOM", room)
     tensors = {f"layers.{i}.mlp.weight": weights(256, 256, seed=i) for i in range(COUNT)}
     options = CompressOptions(effort="fast", threads=2, prune=HALF)
-    monkeypatch.setattr(PrunedSource, "prune", counted)
-    compress_source(MemorySource(tensors), SizeOnly(), options, Late())
+    monkeypatch.setattr(PrunedCheckpoint, "prune", counted)
+    compress_source(MemoryCheckpoint(tensors), SizeOnly(), options, Late())
     assert len(counts) == COUNT  # each once
     assert least <= max(counts) <= most
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tensorcomp
 from tensorcomp.api.load import load
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
@@ -66,7 +66,7 @@ def test_tensors_in_memory_come_back(
 ) -> None:
     file = io.BytesIO()
     options = CompressOptions(effort=effort, chunk_elements=chunk)
-    report = compress_source(MemorySource(tensors, metadata), file, options)
+    report = compress_source(MemoryCheckpoint(tensors, metadata), file, options)
     data = file.getvalue()
     assert report.output_bytes == len(data)
     loaded = load(data, threads=1)
@@ -129,7 +129,7 @@ def test_threads_and_runs_give_the_same_bytes(effort: str, tmp_path: Path) -> No
         for chunk in (1000, 1 << 20):
             file = io.BytesIO()
             options = CompressOptions(effort=effort, threads=threads, chunk_elements=chunk)
-            compress_source(MemorySource(tensors), file, options)
+            compress_source(MemoryCheckpoint(tensors), file, options)
             written.add(file.getvalue())
     assert len(written) == 2  # one a chunk size
     for data in written:
@@ -150,7 +150,7 @@ def test_chunks_end_anywhere(elements: int) -> None:
     }
     file = io.BytesIO()
     options = CompressOptions(chunk_elements=elements, threads=2)
-    compress_source(MemorySource(tensors), file, options)
+    compress_source(MemoryCheckpoint(tensors), file, options)
     loaded = load(file.getvalue(), threads=2)
     for name, array in tensors.items():
         assert_equal(loaded[name], array)
@@ -167,7 +167,7 @@ def test_chunks_with_and_without_a_grid_share_a_tensor() -> None:
     array = (np.rint(random.standard_normal((400, 50)) * 20) / 64).astype(np.float32)
     array[250:] = random.standard_normal((150, 50)) / 3
     file = io.BytesIO()
-    compress_source(MemorySource({"x": array}), file, CompressOptions(chunk_elements=1000))
+    compress_source(MemoryCheckpoint({"x": array}), file, CompressOptions(chunk_elements=1000))
     assert_equal(load(file.getvalue())["x"], array)
 
 
@@ -223,7 +223,7 @@ def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.Mon
     monkeypatch.setattr(jobs, "xxhash", Same)
     tensors = {"a": np.arange(40), "b": np.arange(40)[::-1]}
     file = io.BytesIO()
-    report = compress_source(MemorySource(tensors), file)
+    report = compress_source(MemoryCheckpoint(tensors), file)
     assert [found.same_as for found in report.summary().tensors] == [None, None]
 
 
@@ -238,7 +238,7 @@ def test_progress_counts_every_byte_once(threads: int) -> None:
 
     tensors = {"a": np.arange(5000), "b": np.arange(5000), "c": np.ones(3), "none": np.empty(0)}
     options = CompressOptions(threads=threads, chunk_elements=1999)
-    compress_source(MemorySource(tensors), io.BytesIO(), options, progress := Counted())
+    compress_source(MemoryCheckpoint(tensors), io.BytesIO(), options, progress := Counted())
     assert progress.bytes_of == {name: array.nbytes for name, array in tensors.items()}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tensorcomp
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.container.tensor_blob import TensorBlob
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline.job import compress_source
@@ -30,7 +30,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     paths = {}
     for chunk in CHUNKS:
         file = io.BytesIO()
-        compress_source(MemorySource(tensors()), file, CompressOptions(chunk_elements=chunk))
+        compress_source(MemoryCheckpoint(tensors()), file, CompressOptions(chunk_elements=chunk))
         paths[chunk] = folder / f"{chunk}.tc.safetensors"
         paths[chunk].write_bytes(file.getvalue())
     return paths

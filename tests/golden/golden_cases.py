@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import xxhash
 
-from tensorcomp.checkpoints.base import Recipe, TensorInfo
+from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
@@ -324,7 +324,7 @@ def file_of(case: Case) -> bytes:
         chunk_elements=case.chunk_elements,
         trees=tuple(PlannedTree(text, "a test") for text in texts),
         tensors=records,
-        recipe=Recipe("safetensors", {}),
+        template=SourceTemplate("safetensors", {}),
         source_bytes=0,
     )
     file = io.BytesIO()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorcomp.checkpoints.base import Recipe
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.codecs import parse_tree
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import TensorRecord
@@ -83,7 +83,7 @@ class Writer:
                 refused.add(name)
         self.totals.append(HEADER + sum(sizes.values()))
         source_bytes = 4 * WEIGHTS * len(records)
-        manifest = Manifest(1, (), records, Recipe("safetensors"), source_bytes)
+        manifest = Manifest(1, (), records, SourceTemplate("safetensors"), source_bytes)
         return [FileResult(manifest, sizes, self.totals[-1], refused)]
 
 

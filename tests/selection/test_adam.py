@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning import Pruning
@@ -214,7 +214,7 @@ def flat_state(step: float | None) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("step", [None, 2.0])
 def test_flat_names_of_a_safetensors_checkpoint(step: float | None) -> None:
     tensors = flat_state(step)
-    (pruned,) = pruned_sources([MemorySource(tensors)], OBD, threads=1)
+    (pruned,) = pruned_sources([MemoryCheckpoint(tensors)], OBD, threads=1)
     scores = {}
     for name, array in tensors.items():
         if name.startswith("model."):
@@ -322,21 +322,21 @@ def test_two_parts_that_may_be_the_model_ask_which(tmp_path: Path) -> None:
 
 def test_a_step_of_zero_is_refused() -> None:
     with pytest.raises(PruningError, match="step is 0"):
-        pruned_sources([MemorySource(flat_state(0.0))], OBD)
+        pruned_sources([MemoryCheckpoint(flat_state(0.0))], OBD)
 
 
 def test_a_moment_of_another_shape_is_refused() -> None:
     tensors = flat_state(1.0)
     tensors["optimizer.layers.1.mlp.up_proj.weight.exp_avg_sq"] = np.ones((2, 2), np.float32)
     with pytest.raises(PruningError, match=r"'model\.layers\.1.*of another model"):
-        pruned_sources([MemorySource(tensors)], OBD)
+        pruned_sources([MemoryCheckpoint(tensors)], OBD)
 
 
 def test_moments_stay_views_of_the_file(tmp_path: Path) -> None:
     from tensorcomp.selection.stored.adam import second_moments
     from tensorcomp.selection.stored.tensors import choose
 
-    source = MemorySource(flat_state(1.0))
+    source = MemoryCheckpoint(flat_state(1.0))
     keys = [{info.name: info.name for info in source.tensors}]
     _, statistics = second_moments([source], choose([source], keys, None), all_of_them=False)
     for name, array in statistics.arrays["fisher"].items():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.pruning import NM, Pruning, Statistics
 from tensorcomp.selection.stored.select import pruned_sources
@@ -50,10 +50,10 @@ PRUNED = {
 
 def prune(tensors: dict[str, np.ndarray], pruning: Pruning, **asked) -> dict[str, np.ndarray]:
     """Return the tensors as they are read after pruning."""
-    source = MemorySource(tensors)
+    source = MemoryCheckpoint(tensors)
     (pruned,) = pruned_sources([source], pruning, threads=1, **asked)
     assert (pruned.tensors, pruned.nbytes) == (source.tensors, source.nbytes)
-    assert pruned.recipe() == source.recipe()
+    assert pruned.template() == source.template()
     return {
         name: pruned.read(name).view(array.dtype).reshape(array.shape)
         for name, array in tensors.items()
@@ -108,7 +108,7 @@ def test_ties_grids_and_signs_in_every_float_type(dtype, data) -> None:
 
 
 def test_what_is_not_selected_is_passed_on_without_a_copy() -> None:
-    source = MemorySource(model())
+    source = MemoryCheckpoint(model())
     (pruned,) = pruned_sources([source], Pruning(sparsity=0.5))
     for info in source.tensors:
         same = np.shares_memory(pruned.read(info.name), source.read(info.name))
@@ -118,7 +118,7 @@ def test_what_is_not_selected_is_passed_on_without_a_copy() -> None:
 
 def test_the_record_tells_count_and_cost() -> None:
     tensors = {"a.weight": np.array([[3.0, 0.0, -1.0, 2.0]], np.float32)}
-    (pruned,) = pruned_sources([MemorySource(tensors)], Pruning("magnitude", 0.5))
+    (pruned,) = pruned_sources([MemoryCheckpoint(tensors)], Pruning("magnitude", 0.5))
     done = pruned.prune("a.weight")
     assert done is not None
     assert (done.record.score, done.record.granularity, done.record.count) == (
@@ -144,7 +144,7 @@ def test_the_record_tells_count_and_cost() -> None:
     ],
 )
 def test_where_selects_by_role_name_and_pattern(where, names: set[str]) -> None:
-    source = MemorySource(model())
+    source = MemoryCheckpoint(model())
     (pruned,) = pruned_sources([source], Pruning(sparsity=0.5, where=where))
     assert {info.name for info in source.tensors if pruned.is_selected(info.name)} == names
 
@@ -314,7 +314,7 @@ def test_several_files_are_pruned_as_one() -> None:
     whole = prune(tensors, Pruning(sparsity=0.7))
     names = sorted(tensors)
     parts = [{name: tensors[name] for name in names[start::3]} for start in range(3)]
-    sources = [MemorySource(part) for part in parts]
+    sources = [MemoryCheckpoint(part) for part in parts]
     pruned = pruned_sources(sources, Pruning(sparsity=0.7))
     for part, source in zip(parts, pruned, strict=True):
         for name, array in part.items():
@@ -325,7 +325,7 @@ def test_several_files_are_pruned_as_one() -> None:
 def test_files_that_share_names_are_told_apart_by_keys() -> None:
     first, second = {"a.weight": weights(4, 4, seed=1)}, {"a.weight": weights(4, 4, seed=2)}
     keys = [{"a.weight": "x:a.weight"}, {"a.weight": "y:a.weight"}]
-    sources = [MemorySource(first), MemorySource(second)]
+    sources = [MemoryCheckpoint(first), MemoryCheckpoint(second)]
     one, two = pruned_sources(sources, Pruning(sparsity=0.5, where="a.*"), keys)
     both = {"x:a.weight": first["a.weight"], "y:a.weight": second["a.weight"]}
     wanted = lowest(both, set(both), 16)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.api.load import load
-from tensorcomp.checkpoints.in_memory import MemorySource
+from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.codecs import parse_tree
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -52,7 +52,7 @@ def write(
     """Compress tensors in memory."""
     asked = {"profile": UNIFORM, "threads": threads, "chunk_elements": chunk_elements, **asked}
     file = io.BytesIO()
-    report = compress_source(MemorySource(tensors), file, CompressOptions(**asked))
+    report = compress_source(MemoryCheckpoint(tensors), file, CompressOptions(**asked))
     assert report.output_bytes == len(file.getvalue())
     return file.getvalue(), report
 

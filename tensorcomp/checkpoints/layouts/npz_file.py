@@ -20,10 +20,10 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from tensorcomp._names import shown, unique_name
-from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, open_zip
 from tensorcomp.checkpoints.layouts.npy_header import NpyHeader, read_npy_header, usual_npy_header
-from tensorcomp.checkpoints.packing import pack_recipe, unpack_structure
+from tensorcomp.checkpoints.packing import pack_template, unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
 from tensorcomp.errors import CheckpointError, FormatError, located
@@ -68,7 +68,6 @@ class NpzFile(Checkpoint):
         self.nbytes = file_size(path)
         self._archive = open_zip(path)
         self._members: dict[str, _Member] = {}
-        self.aliases = {}
         try:
             self._scan()
         except BaseException:
@@ -90,7 +89,7 @@ class NpzFile(Checkpoint):
         data.flags.writeable = False
         return data
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return the members' names, compression methods and unusual headers."""
         members = []
         for info in self.tensors:
@@ -105,7 +104,7 @@ class NpzFile(Checkpoint):
             elif member.header.raw != usual_npy_header(info):
                 node["header"] = member.header.raw.decode("latin-1")
             members.append(node)
-        return pack_recipe(self.kind, {"members": members})
+        return pack_template(self.kind, {"members": members})
 
     def close(self) -> None:
         """Close the archive."""
@@ -167,14 +166,14 @@ class NpzFile(Checkpoint):
         return CheckpointError(message, path=self.path, tensor=entry.filename)
 
 
-def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
+def restore_npz(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
     """Write an ``.npz`` archive with equal arrays, in their byte and axis order.
 
     Parameters
     ----------
-    recipe : Recipe
-        From `NpzFile.recipe`.
-    source : TensorSource
+    template : SourceTemplate
+        From `NpzFile.template`.
+    source : Checkpoint
         Gives the arrays' bytes.
     out_path : Path
         Created, or overwritten.
@@ -184,20 +183,20 @@ def restore_npz(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
     CheckpointError
         If the file cannot be written.
     FormatError
-        If the recipe is damaged, or does not fit the tensors.
+        If the template is damaged, or does not fit the tensors.
     """
-    members = unpack_structure(recipe).get("members")
+    members = unpack_structure(template).get("members")
     infos = {info.name: info for info in source.tensors}
     if not isinstance(members, list):
-        raise FormatError("the recipe of the .npz archive lacks its members")
+        raise FormatError("the template of the .npz archive lacks its members")
     with writing(out_path), zipfile.ZipFile(out_path, "w") as archive:
         for node in members:
             try:
                 info, entry, raw = infos[node["name"]], _entry(node), _raw_header(node)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise FormatError(f"the recipe of the .npz is damaged: {error!r}") from error
+                raise FormatError(f"the template of the .npz is damaged: {error!r}") from error
             if entry.compress_type not in _METHODS or entry.filename in archive.NameToInfo:
-                raise FormatError("the recipe of the .npz has an impossible member")
+                raise FormatError("the template of the .npz has an impossible member")
             if raw is None:
                 raw = usual_npy_header(info)
             with archive.open(entry, "w", force_zip64=True) as file:
@@ -220,7 +219,7 @@ def _raw_header(node: dict[str, Any]) -> bytes | None:
     return b"" if node["header"] is None else bytes(node["header"].encode("latin-1"))
 
 
-def _file_order(raw: bytes, source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:
+def _file_order(raw: bytes, source: Checkpoint, info: TensorInfo) -> Iterator[memoryview]:
     """Yield an array's bytes as its header says that they lie in the file."""
     header = None
     if raw:
@@ -228,7 +227,7 @@ def _file_order(raw: bytes, source: TensorSource, info: TensorInfo) -> Iterator[
             header = read_npy_header(io.BytesIO(raw))
         except CheckpointError as error:
             raise FormatError(
-                f"the recipe of the .npz archive is damaged: {error}", tensor=info.name
+                f"the template of the .npz archive is damaged: {error}", tensor=info.name
             ) from error
         if header.nbytes != info.nbytes:
             raise FormatError("does not fit its header", tensor=info.name)

@@ -16,12 +16,12 @@ import numpy as np
 from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
 from tensorcomp._torch_arrays import byte_view
-from tensorcomp.checkpoints.base import Checkpoint, Recipe
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.layouts.torch_layout import lay_out
 from tensorcomp.checkpoints.layouts.torch_tensors import require_torch, tensor_info
 from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
-from tensorcomp.checkpoints.packing import pack_recipe
+from tensorcomp.checkpoints.packing import pack_template
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.os_errors import file_size, reading
 
@@ -33,7 +33,7 @@ class TorchFile(Checkpoint):
     """An open torch file: tensors, and the nested objects that hold them.
 
     Tensors are mapped where the file allows. Numbers, texts, lists, dicts and the like are part of
-    the recipe.
+    the template.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ class TorchFile(Checkpoint):
         data.flags.writeable = False
         return data
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return the nested objects, and how to rebuild each tensor."""
-        return pack_recipe(self.kind, self._structure)
+        return pack_template(self.kind, self._structure)
 
     def close(self) -> None:
         """Let go of the tensors; the file is unmapped when no array views it."""

@@ -1,4 +1,4 @@
-"""Writes a torch file back from its recipe and its decoded tensors."""
+"""Writes a torch file back from its template and its decoded tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorcomp._names import shown
 from tensorcomp._torch_arrays import byte_view
-from tensorcomp.checkpoints.base import Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.layouts.torch_tensors import is_dense, require_torch
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _SCRATCH_BYTES = 64 << 20
 
 
-def restore_torch(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
+def restore_torch(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
     """Write a torch file that loads as an equal object.
 
     Parameters
     ----------
-    recipe : Recipe
-        From `TorchFile.recipe`.
-    source : TensorSource
+    template : SourceTemplate
+        From `TorchFile.template`.
+    source : Checkpoint
         Gives the stored tensors' bytes.
     out_path : Path
         Created, or overwritten. Large tensors pass through unnamed files beside it.
@@ -45,14 +45,14 @@ def restore_torch(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
     CheckpointError
         If torch is not installed or the file cannot be written.
     FormatError
-        If the recipe is damaged, or does not fit the tensors.
+        If the template is damaged, or does not fit the tensors.
     """
     require_torch(out_path)
-    structure = unpack_structure(recipe)
+    structure = unpack_structure(template)
     try:
         tree, leaves, pools = (structure[key] for key in ("tree", "leaves", "pools"))
     except KeyError as error:
-        raise FormatError(f"the recipe of the torch file lacks its {error}") from error
+        raise FormatError(f"the template of the torch file lacks its {error}") from error
     rebuilder = _Rebuilder(source, leaves, pools, out_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of dtypes that torch calls experimental
@@ -76,7 +76,7 @@ class _Rebuilder:
 
     def __init__(
         self,
-        source: TensorSource,
+        source: Checkpoint,
         leaves: Sequence[dict[str, Any]],
         pools: Sequence[dict[str, Any]],
         out_path: Path,

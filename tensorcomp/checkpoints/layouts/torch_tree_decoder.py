@@ -52,7 +52,7 @@ class TreeDecoder:
             binascii.Error,
             struct.error,
         ) as error:
-            raise FormatError(f"the recipe of the torch file is damaged: {error!r}") from error
+            raise FormatError(f"the template of the torch file is damaged: {error!r}") from error
 
     def _decode(self, node: Any) -> Any:
         if isinstance(node, list):

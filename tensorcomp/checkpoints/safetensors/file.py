@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp._log import LOGGER
 from tensorcomp._names import shown
-from tensorcomp.checkpoints.base import Checkpoint, Recipe, TensorInfo, TensorSource
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.packing import pack, unpack
 from tensorcomp.checkpoints.safetensors.header import (
     MAX_HEADER_BYTES,
@@ -55,7 +55,6 @@ class SafetensorsFile(Checkpoint):
             self._map = _mapped(file)
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
-        self.aliases = {}
 
     def read(self, name: str) -> np.ndarray:
         """Return the tensor's bytes: a view of the mapped file, or read afresh."""
@@ -73,14 +72,14 @@ class SafetensorsFile(Checkpoint):
         data.flags.writeable = False
         return data
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return the metadata, and the header where the library writes another."""
         metadata = self.header.metadata
         structure = {} if metadata is None else {_METADATA: dict(metadata)}
         usual = build_header(self.tensors, metadata)
         if usual == self.header.raw:
-            return Recipe(self.kind, structure)
-        return Recipe(self.kind, structure, {_HEADER: pack(self.header.raw, like=usual)})
+            return SourceTemplate(self.kind, structure)
+        return SourceTemplate(self.kind, structure, {_HEADER: pack(self.header.raw, like=usual)})
 
     def close(self) -> None:
         """Unmap the file when no array views it."""
@@ -92,14 +91,14 @@ class SafetensorsFile(Checkpoint):
                 return
 
 
-def restore_safetensors(recipe: Recipe, source: TensorSource, out_path: Path) -> None:
-    """Write the safetensors file that `recipe` came from, byte for byte.
+def restore_safetensors(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
+    """Write the safetensors file that `template` came from, byte for byte.
 
     Parameters
     ----------
-    recipe : Recipe
-        From `SafetensorsFile.recipe`.
-    source : TensorSource
+    template : SourceTemplate
+        From `SafetensorsFile.template`.
+    source : Checkpoint
         Its tensors stand in the order that `SafetensorsFile.tensors` gave.
     out_path : Path
         Created, or overwritten.
@@ -109,13 +108,13 @@ def restore_safetensors(recipe: Recipe, source: TensorSource, out_path: Path) ->
     CheckpointError
         If the file cannot be written.
     FormatError
-        If the recipe is damaged, or a tensor has not the size that it should have.
+        If the template is damaged, or a tensor has not the size that it should have.
     """
-    usual = build_header(source.tensors, _metadata(recipe))
+    usual = build_header(source.tensors, _metadata(template))
     header = usual
-    if _HEADER in recipe.attachments:
+    if _HEADER in template.attachments:
         limit = PREFIX_BYTES + MAX_HEADER_BYTES
-        header = unpack(recipe.attachments[_HEADER], limit=limit, like=usual)
+        header = unpack(template.attachments[_HEADER], limit=limit, like=usual)
     with writing(out_path), out_path.open("wb") as file:
         file.write(header)
         for info in source.tensors:
@@ -123,7 +122,7 @@ def restore_safetensors(recipe: Recipe, source: TensorSource, out_path: Path) ->
                 file.write(chunk)
 
 
-def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview]:
+def checked_bytes(source: Checkpoint, info: TensorInfo) -> Iterator[memoryview]:
     """Yield a tensor's bytes, and require that they are as many as `info` says."""
     count = 0
     for chunk in source.iter_bytes(info.name):
@@ -137,12 +136,12 @@ def checked_bytes(source: TensorSource, info: TensorInfo) -> Iterator[memoryview
         )
 
 
-def _metadata(recipe: Recipe) -> dict[str, str] | None:
-    metadata = recipe.structure.get(_METADATA)
+def _metadata(template: SourceTemplate) -> dict[str, str] | None:
+    metadata = template.structure.get(_METADATA)
     if metadata is None:
         return None
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise FormatError("the recipe's metadata do not map strings to strings")
+        raise FormatError("the template's metadata do not map strings to strings")
     return metadata
 
 

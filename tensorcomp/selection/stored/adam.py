@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensorcomp.checkpoints.base import Source
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
@@ -50,13 +50,13 @@ class StoredDamage(OptimalBrainDamage):
 
 
 def second_moments(
-    sources: Sequence[Source], chosen: Sequence[Chosen], *, all_of_them: bool
+    sources: Sequence[Checkpoint], chosen: Sequence[Chosen], *, all_of_them: bool
 ) -> tuple[StoredDamage, Statistics]:
     """Return score and statistics from the optimizer that is stored with tensors.
 
     Parameters
     ----------
-    sources : sequence of Source
+    sources : sequence of Checkpoint
         All files of the checkpoint.
     chosen : sequence of Chosen
     all_of_them : bool

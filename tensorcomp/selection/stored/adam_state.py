@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp.checkpoints.base import Recipe, Source, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.codecs.rounding import is_real
@@ -43,7 +43,7 @@ class Moment:
         The parameter's, if it is stored.
     group : int
         Equal for parameters of one group, which are in their order.
-    source : Source
+    source : Checkpoint
         The file that holds it.
     info : TensorInfo
     step : float or None
@@ -54,7 +54,7 @@ class Moment:
 
     name: str | None
     group: int
-    source: Source
+    source: Checkpoint
     info: TensorInfo
     step: float | None
     beta: float
@@ -64,7 +64,7 @@ class Moment:
 class _Tensor:
     """A tensor outside all optimizers, by its path in the file."""
 
-    source: Source
+    source: Checkpoint
     path: tuple[str, ...]
     info: TensorInfo
     ordered: bool
@@ -73,7 +73,7 @@ class _Tensor:
         return (id(self.source), self.info.name) in chosen
 
 
-def moments_of(sources: Sequence[Source], chosen: Sequence[Chosen]) -> dict[str, Moment]:
+def moments_of(sources: Sequence[Checkpoint], chosen: Sequence[Chosen]) -> dict[str, Moment]:
     """Find the second moments of chosen tensors, by key.
 
     Raises
@@ -184,9 +184,9 @@ class _PlaceDecoder(TreeDecoder):
         return self.tensor_at(node["tensor"])
 
 
-def _object_of(recipe: Recipe) -> Any:
+def _object_of(template: SourceTemplate) -> Any:
     """Return the object of a torch file, with a `_Place` for each tensor."""
-    structure = unpack_structure(recipe)
+    structure = unpack_structure(template)
     leaves = structure["leaves"]
     return _PlaceDecoder(lambda leaf: _Place(leaves[leaf].get("name"))).decode(structure["tree"])
 
@@ -195,17 +195,17 @@ def _object_of(recipe: Recipe) -> Any:
 class _File:
     """One file: its optimizers with moments, and its other tensors."""
 
-    source: Source
+    source: Checkpoint
     infos: Mapping[str | None, TensorInfo]
     optimizers: list[tuple[tuple[str, ...], Mapping[Any, Any]]] = field(default_factory=list)
     tensors: list[_Tensor] = field(default_factory=list)
 
     @classmethod
-    def of(cls, source: Source) -> _File:
+    def of(cls, source: Checkpoint) -> _File:
         file = cls(source, {info.name: info for info in source.tensors})
-        recipe = source.recipe()
-        if recipe.kind == "torch":
-            file._walk(_object_of(recipe), ())
+        template = source.template()
+        if template.kind == "torch":
+            file._walk(_object_of(template), ())
         else:
             for info in source.tensors:
                 file.tensors.append(_Tensor(source, (info.name,), info, ordered=False))

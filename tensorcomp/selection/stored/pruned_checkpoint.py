@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorcomp._names import shown
-from tensorcomp.checkpoints.base import Recipe, Source
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
@@ -47,12 +47,12 @@ class PrunedTensor:
     cost: ErrorSums
 
 
-class PrunedSource:
+class PrunedCheckpoint(Checkpoint):
     """A source whose selected tensors are read as they are after pruning.
 
     Parameters
     ----------
-    original : Source
+    original : Checkpoint
         Must stay open.
     selection : Selection
     score : str
@@ -67,7 +67,7 @@ class PrunedSource:
     """
 
     def __init__(
-        self, original: Source, selection: Selection, score: str, keys: Mapping[str, str]
+        self, original: Checkpoint, selection: Selection, score: str, keys: Mapping[str, str]
     ) -> None:
         self.original = original
         self.tensors = original.tensors
@@ -78,9 +78,9 @@ class PrunedSource:
         self._keys = dict(keys)
         self._infos = {info.name: info for info in self.tensors if info.name in keys}
 
-    def recipe(self) -> Recipe:
+    def template(self) -> SourceTemplate:
         """Return what rebuilds the file, as of the original."""
-        return self.original.recipe()
+        return self.original.template()
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes after pruning, flat uint8."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tensorcomp._names import listed
-from tensorcomp.checkpoints.base import Source
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.adaptive import select_within_error, select_within_size
@@ -18,24 +18,24 @@ from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
 from tensorcomp.selection.stored.matching import match_names
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedSource
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 from tensorcomp.selection.stored.tensors import Chosen, ChosenWeights, choose, duplicates
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 
 def pruned_sources(
-    sources: Sequence[Source],
+    sources: Sequence[Checkpoint],
     pruning: Pruning,
     keys: Sequence[Mapping[str, str]] | None = None,
     *,
-    file_size: Callable[[list[PrunedSource]], int] | None = None,
+    file_size: Callable[[list[PrunedCheckpoint]], int] | None = None,
     threads: int | None = None,
-) -> list[PrunedSource]:
+) -> list[PrunedCheckpoint]:
     """Select the weights of one model, and return its sources pruned.
 
     Parameters
     ----------
-    sources : sequence of Source
+    sources : sequence of Checkpoint
         All files of the model; they must stay open.
     pruning : Pruning
     keys : sequence of mapping of str to str, optional
@@ -64,9 +64,9 @@ def pruned_sources(
         for source in sources
     ]
 
-    def pruned(selection: Selection) -> list[PrunedSource]:
+    def pruned(selection: Selection) -> list[PrunedCheckpoint]:
         return [
-            PrunedSource(source, selection, str(score), names)
+            PrunedCheckpoint(source, selection, str(score), names)
             for source, names in zip(sources, own, strict=True)
         ]
 
@@ -75,7 +75,7 @@ def pruned_sources(
 
 
 def _with_statistics(
-    sources: Sequence[Source], chosen: list[Chosen], score: Score, pruning: Pruning
+    sources: Sequence[Checkpoint], chosen: list[Chosen], score: Score, pruning: Pruning
 ) -> tuple[list[Chosen], Score, Statistics | None]:
     """Return what a score needs beside the weights, by the tensors' keys."""
     if score.statistic is None and pruning.stats is not None:

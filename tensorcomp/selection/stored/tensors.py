@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp._names import listed, shown
-from tensorcomp.checkpoints.base import Source, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
@@ -30,7 +30,7 @@ class Chosen:
     ----------
     key : str
         Its name among the tensors of all files.
-    source : Source
+    source : Checkpoint
         The file that holds it.
     info : TensorInfo
     names : tuple of str
@@ -38,7 +38,7 @@ class Chosen:
     """
 
     key: str
-    source: Source
+    source: Checkpoint
     info: TensorInfo
     names: tuple[str, ...]
 
@@ -69,7 +69,7 @@ class ChosenWeights(Mapping[str, np.ndarray]):
 
 
 def choose(
-    sources: Sequence[Source],
+    sources: Sequence[Checkpoint],
     keys: Sequence[Mapping[str, str]],
     where: Sequence[str] | None,
 ) -> list[Chosen]:
@@ -77,7 +77,7 @@ def choose(
 
     Parameters
     ----------
-    sources : sequence of Source
+    sources : sequence of Checkpoint
     keys : sequence of mapping of str to str
         For each source, what its tensors are called among those of all.
     where : sequence of str, optional
