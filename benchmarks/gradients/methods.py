@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.gradients.tasks import TASKS, Rule
 from tensorcomp.gradients import Compressor, parse_compressor
-from tensorcomp.gradients.wrappers.warmup import RATIOS, Warmup
+from tensorcomp.gradients.wrappers.schedules import RATIOS, Warmup
 
 # The smallest rates that come within TOLERANCE of the best one for dense gradients, on validation
 # digits, in the mean of both sets of digits: `--choose` prints them.
@@ -33,7 +33,7 @@ class Method:
     rule : Rule
     dense, falling : float
         The shares of the steps that are sent dense at first, and with falling ratios then
-        (`tensorcomp.gradients.wrappers.warmup.RATIOS`).
+        (`tensorcomp.gradients.wrappers.schedules.RATIOS`).
     within : float or None
         Points below dense gradients that are claimed at most; None where nothing is.
     tasks : tuple of str

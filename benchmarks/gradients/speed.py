@@ -17,7 +17,7 @@ from benchmarks.common.reporting import Columns, Limit, Sheet, number
 from benchmarks.gradients.network import resnet18
 from benchmarks.gradients.ways import TOP_K, TOP_K_SHARE
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 TORCH = "torch.topk of 1 %, no coding"
 COMPRESSORS = (

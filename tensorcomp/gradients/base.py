@@ -10,13 +10,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
+if TYPE_CHECKING:
+    from tensorcomp._expressions import Call
+
+Feedback: TypeAlias = 'bool | Literal["auto"]'
 Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
 # What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
 # and at last returns the mean gradient, what this rank has sent, and its next state.
@@ -124,6 +128,14 @@ class Compressor(ABC):
 
     Attributes
     ----------
+    id : str
+        The name in a compressor's text (see `registry`).
+    argument_names : mapping of str to str
+        What the text calls a field, where that is another name.
+    argument_aliases : mapping of str to str
+        Further names of arguments in the text.
+    trees : mapping of str to bool
+        Fields that are texts of codec trees, and whether they code elements, not places.
     reduction : str
         How workers' payloads become a mean: ``"gather"``, all workers receive all payloads;
         ``"reduce_scatter"``, each sends shards of its gradient to their owners, who send the mean
@@ -135,9 +147,53 @@ class Compressor(ABC):
         a wrapper says so of itself alone.
     """
 
+    id: ClassVar[str] = ""
+    argument_names: ClassVar[Mapping[str, str]] = {}
+    argument_aliases: ClassVar[Mapping[str, str]] = {}
+    trees: ClassVar[Mapping[str, bool]] = {}
     reduction: ClassVar[Reduction] = "gather"
     unbiased: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the compressor of a text, by default one whose arguments are the fields.
+
+        Parameters
+        ----------
+        call : Call
+        feedback : bool or "auto"
+            Whether to wrap error feedback around it.
+        """
+        from tensorcomp.gradients.text import parse_fields, with_feedback
+
+        return with_feedback(parse_fields(cls, call, feedback), feedback)
+
+    @property
+    def needs_feedback(self) -> bool:
+        """Whether so much is left out in one direction that it must be sent later."""
+        return not self.unbiased
+
+    @property
+    def keep(self) -> int | float | None:
+        """Which part of the elements is sent, or how many; None if it has no such argument."""
+        return None
+
+    def kept_part(self, size: int) -> float | None:
+        """Return which part of a tensor of so many elements is sent; None as of `keep`."""
+        return min(1.0, self.keep / max(size, 1)) if isinstance(self.keep, int) else self.keep
+
+    def with_keep(self, keep: float) -> Compressor:
+        """Return the compressor that sends another part of the elements.
+
+        Raises
+        ------
+        GradientError
+            If there is no such part.
+        """
+        raise GradientError(
+            f"{self.text()} has no ratio that could change; give a tree such as topk(0.01)"
+        )
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         """Return the compressor for this tensor at this step: no wrapper that decides is left."""
@@ -201,6 +257,13 @@ class Wrapper(Compressor):
     """A compressor around another: it says what the inner one is given, and what is left of it."""
 
     inner: Compressor
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the wrapper of a text; error feedback is around what is inside."""
+        from tensorcomp.gradients.text import parse_fields
+
+        return parse_fields(cls, call, feedback)
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
@@ -275,23 +338,3 @@ def leaf_of(compressor: Compressor) -> Compressor:
     """Return the innermost compressor."""
     *_, leaf = chain(compressor)
     return leaf
-
-
-def with_keep(compressor: Compressor, keep: float) -> Compressor:
-    """Return a compressor whose innermost one keeps another part of the elements.
-
-    Raises
-    ------
-    GradientError
-        If that one has no such part.
-    """
-
-    def change(leaf: Compressor) -> Compressor:
-        if not hasattr(leaf, "with_keep"):
-            raise GradientError(
-                f"{leaf.text()} has no ratio that could change; give a tree such as topk(0.01)"
-            )
-        changed: Compressor = leaf.with_keep(keep)
-        return changed
-
-    return map_leaf(compressor, change)

@@ -18,7 +18,7 @@ import torch.nn.parallel  # noqa: F401
 import tensorcomp.gradients.ddp.hook  # noqa: F401
 from tensorcomp.gradients import GradientSpec
 from tensorcomp.gradients.ddp.buckets import is_finite
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 _COMPRESSORS = (
     "topk(0.02, values=affine(8), indices=gaps)",

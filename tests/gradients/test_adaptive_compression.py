@@ -17,7 +17,7 @@ from tensorcomp.gradients.ddp.autotuner import Autotuner
 from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
 from tensorcomp.gradients.ddp.communicator import Exchange
 from tensorcomp.gradients.ddp.observers import Step
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 TOPK, INT8 = "topk(0.01, values=affine(8))", "int8"

@@ -9,7 +9,7 @@ import pytest
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.cost_model.coding_speeds import measure_samples
 from tensorcomp.gradients.cost_model.estimate import Estimate, EstimateRow, estimate
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.reports import estimate_tables as tables
 
 SHAPE = (128, 256)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, TreeCompressor
-from tensorcomp.gradients.base import leaf_of, map_leaf, with_keep
+from tensorcomp.gradients.base import leaf_of, map_leaf
 from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
 
 SPEC = GradientSpec("layer.weight", (30, 20))
@@ -123,9 +123,9 @@ def test_residuals_are_carried_to_another_compressor():
 
 def test_the_innermost_compressor_is_changed():
     compressor = ErrorFeedback(TreeCompressor.of("topk(0.1, values=affine(8))"), decay=0.5)
-    less = with_keep(compressor, 0.01)
+    less = map_leaf(compressor, lambda leaf: leaf.with_keep(0.01))
     assert less.decay == 0.5
     assert leaf_of(less).keep == 0.01
     assert map_leaf(compressor, lambda leaf: Dense()) == ErrorFeedback(Dense(), decay=0.5)
     with pytest.raises(GradientError, match="no ratio"):
-        with_keep(TreeCompressor.of("sign"), 0.1)
+        TreeCompressor.of("sign").with_keep(0.1)

@@ -15,7 +15,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.compressors.draws import shared_key
 from tensorcomp.gradients.payload.blobs import grid_of
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 TREES = [
     "raw",

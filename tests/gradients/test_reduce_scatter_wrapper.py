@@ -4,7 +4,7 @@ import pytest
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
 SPEC = GradientSpec("w", (300, 7))

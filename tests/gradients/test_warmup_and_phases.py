@@ -13,12 +13,12 @@ from tensorcomp.gradients.compressors.randomk import RandomK
 from tensorcomp.gradients.compressors.thresholds import SampledThreshold
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.payload.states import carry
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 from tensorcomp.gradients.wrappers.per_role import PerRole, gradient_roles
-from tensorcomp.gradients.wrappers.phases import PhaseTolerance, PhaseTracker
-from tensorcomp.gradients.wrappers.warmup import Warmup
+from tensorcomp.gradients.wrappers.phases import PhaseTracker
+from tensorcomp.gradients.wrappers.schedules import PhaseTolerance, Warmup
 
 SPEC = GradientSpec("layer.weight", (100, 100))
 TOPK = ErrorFeedback(TreeCompressor.of("topk(0.001, values=raw)"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
+from tensorcomp._expressions import Call
+from tensorcomp.gradients.base import Compressor, Feedback, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.wrappers.scheduler import Scheduler
+from tensorcomp.gradients.wrappers.schedules import Scheduler
 
 DENSE = "dense"
 MIN_ELEMENTS = 4096  # of a tensor that is worth compression
@@ -53,6 +55,7 @@ class Adaptive(Scheduler):
         If a parameter is out of range, or a candidate cannot be one.
     """
 
+    id: ClassVar[str] = "adaptive"
     candidates: Mapping[str, Compressor] = field(default_factory=default_candidates)
     max_rel_l2: float | None = None
     every: int = 20
@@ -71,10 +74,32 @@ class Adaptive(Scheduler):
             if getattr(compressor, "scale", False):
                 raise ValueError(f"{text} scales up, which diverges with feedback; set scale=false")
 
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the compressor of a text: arguments without a name are the candidates."""
+        from tensorcomp.gradients.text import parse_argument, with_feedback
+
+        named = tuple(argument for argument in call.arguments if argument.name)
+        arguments = replace(call, arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
+        settings = {name: argument.plain for name, argument in arguments.items()}
+        candidates = {
+            argument.expression: parse_argument(argument, feedback=False)
+            for argument in call.arguments
+            if not argument.name
+        }
+        if candidates:
+            settings["candidates"] = candidates
+        return with_feedback(call.made(cls, **settings), feedback)
+
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
         """Return that of dense gradients, which are sent before anything is chosen."""
         return _PLAIN.reduction
+
+    @property
+    def needs_feedback(self) -> bool:
+        """Return that candidates may leave much out."""
+        return True
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]

@@ -20,6 +20,7 @@ class Dense(Compressor):
     each of W workers, whatever W is.
     """
 
+    id: ClassVar[str] = "dense"
     reduction: ClassVar[Reduction] = "sum"
     unbiased: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ import numpy as np
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError, PlanError
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
+from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -22,6 +23,7 @@ from tensorcomp.planning.steps import has_free_step, rounded, scale_steps
 from tensorcomp.planning.trials import fit_steps
 
 _HEAD = struct.Struct("<d")
+SMALL_ERROR = 0.15  # ‖error‖ / ‖gradient‖ up to which training does without feedback: four bits
 _LOSSLESS = "floats"
 _TREE = "uniform(1, codes=huffman)"
 _SAMPLE = 1 << 15
@@ -98,7 +100,8 @@ class ErrorBounded(Compressor):
     Di & Cappello 2016, "Fast error-bounded lossy HPC data compression with SZ".
     """
 
-    reduction: ClassVar[Reduction] = "gather"
+    id: ClassVar[str] = "error_bounded"
+    trees: ClassVar[Mapping[str, bool]] = {"tree": True}
     max_rel_l2: float | None = None
     max_abs: float | None = None
     tree: str = _TREE
@@ -115,6 +118,17 @@ class ErrorBounded(Compressor):
             parse_tree(self.tree)
         except PlanError as error:
             raise ValueError(str(error)) from error
+
+    @property
+    def needs_feedback(self) -> bool:
+        """Whether the bound is not a small relative one."""
+        return self.max_rel_l2 is None or self.max_rel_l2 > SMALL_ERROR
+
+    def with_bound(self, bound: float) -> ErrorBounded:
+        """Return the compressor of another bound, of the kind that it has."""
+        if self.max_abs is None:
+            return replace(self, max_rel_l2=bound)
+        return replace(self, max_abs=bound)
 
     @property
     def bound(self) -> Bound:

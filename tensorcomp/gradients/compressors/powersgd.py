@@ -90,6 +90,7 @@ class PowerSgd(Compressor):
     distributed optimization".
     """
 
+    id: ClassVar[str] = "powersgd"
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
     rank: int = 4

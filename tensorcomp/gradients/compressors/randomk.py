@@ -9,11 +9,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp._expressions import Call
 from tensorcomp.codecs.sparse.selection import check_keep, kept_count
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import ChunkCoder
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Phases, Reduction, State
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import (
+    Compressor,
+    Feedback,
+    GradientSpec,
+    Payload,
+    Phases,
+    Reduction,
+    State,
+)
 from tensorcomp.gradients.compressors.draws import check_seed, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
 from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
@@ -79,6 +89,7 @@ class RandomK(Compressor):
     optimization".
     """
 
+    id: ClassVar[str] = "randomk"
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
     keep: int | float = 0.01
@@ -92,6 +103,18 @@ class RandomK(Compressor):
             raise ValueError(f"keep is more than 0; got {self.keep!r}")
         if type(self.scale) is not bool:
             raise ValueError(f"scale is true or false; got {self.scale!r}")
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the selection of a text: scaled up, or with error feedback, never both."""
+        from tensorcomp.gradients.text import parse_fields, with_feedback
+
+        found = parse_fields(cls, call, feedback, scale=feedback is not True)
+        if found.scale and feedback is True:
+            raise GradientError(
+                "randomk: values that are scaled up diverge with error feedback; set scale=false"
+            )
+        return with_feedback(found, feedback)
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]

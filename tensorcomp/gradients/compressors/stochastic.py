@@ -76,6 +76,7 @@ class Qsgd(Compressor):
     encoding"; scales by the greatest magnitude: Wen et al. 2017, "TernGrad".
     """
 
+    id: ClassVar[str] = "qsgd"
     reduction: ClassVar[Reduction] = "reduce_scatter"
     unbiased: ClassVar[bool] = True
     bits: int = 4

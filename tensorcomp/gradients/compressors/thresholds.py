@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,9 @@ def _children(mask: str, values: str) -> tuple[tuple[str, Node], ...]:
 @dataclass(frozen=True)
 class _Sparsifier(Compressor):
     """What compressors that send elements above a threshold share: the subtrees of both parts."""
+
+    argument_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
+    trees: ClassVar[Mapping[str, bool]] = {"values": True, "mask": False}
 
     def _check_parts(self) -> None:
         try:
@@ -90,6 +94,7 @@ class Threshold(_Sparsifier):
     Strom 2015, "Scalable distributed DNN training using commodity GPU cloud computing".
     """
 
+    id: ClassVar[str] = "threshold"
     value: float
     values: str = "floats"
     mask: str = "gaps"
@@ -178,6 +183,7 @@ class AdaptiveThreshold(_ByDensity, _Sparsifier):
     networks"; Hill 1975, "A simple general approach to inference about the tail of a distribution".
     """
 
+    id: ClassVar[str] = "adaptive_threshold"
     density: float = 0.01
     values: str = "floats"
     mask: str = "gaps"
@@ -243,6 +249,7 @@ class SampledThreshold(_ByDensity, _Sparsifier):
     Lin et al. 2018, "Deep gradient compression", section 5.
     """
 
+    id: ClassVar[str] = "sampled_threshold"
     density: float = 0.01
     sample: float = 0.005
     values: str = "floats"

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tensorcomp.codecs.floats.cast import Cast
+from tensorcomp.codecs.quantize.affine import Affine
+from tensorcomp.codecs.quantize.nf4 import Nf4
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import GradientError
+from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
 from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
+
+_MIN_BITS = 4  # of steps so small that training does without feedback
+# Codecs that cannot stand on the wire, and why.
+_OFF_WIRE = {
+    "pq": "it learns a codebook for each tensor, in tenths of a second",
+    "kmeans": "it learns a codebook for each tensor; take affine(4)",
+    "svd": "it decomposes each tensor; take powersgd(4)",
+    "rotate": "it decomposes each tensor to learn its rotation",
+    "gaps": "it codes positions, not floats; it codes the mask of topk",
+    "constant": "it codes arrays of equal elements only",
+    "grid": "it looks for stored weights' grids, which gradients have not",
+    "palette": "it is for arrays of few distinct values, which gradients have not",
+}
 
 
 @dataclass(frozen=True)
@@ -55,24 +72,20 @@ class TreeCompressor(Compressor):
         return computes_root(self.tree)
 
     @property
+    def needs_feedback(self) -> bool:
+        """Whether a tree leaves so much of a gradient out that it must be sent later."""
+        codec = self.tree.codec
+        fine = isinstance(codec, Affine) and codec.bits >= _MIN_BITS
+        return not (self.tree.lossless or fine or isinstance(codec, Cast | Nf4))
+
+    @property
     def keep(self) -> int | float | None:
         """Which part of the elements the root keeps; None if it keeps all, or says it otherwise."""
         return getattr(self.tree.codec, "keep", None)
 
-    def with_keep(self, keep: float) -> TreeCompressor:
-        """Return the compressor that keeps another part.
-
-        Raises
-        ------
-        GradientError
-            If the tree's root does not say which part it keeps.
-        """
-        if self.keep is None:
-            raise GradientError(
-                f"{self.text()} has no ratio that could change; give a tree such as topk(0.01)"
-            )
-        codec: Any = self.tree.codec
-        return TreeCompressor(Node(replace(codec, keep=keep), self.tree.children))
+    def with_keep(self, keep: float) -> Compressor:
+        """Return the compressor that keeps another part; see `Compressor.with_keep`."""
+        return super().with_keep(keep) if self.keep is None else _with_keep(self, keep)
 
     def text(self) -> str:
         """Return the tree's text."""
@@ -85,3 +98,35 @@ class TreeCompressor(Compressor):
     def receive(self, payload: Payload) -> DecodedGradient:
         """Return what a payload decodes to."""
         return receive_blob(self.tree, payload)
+
+
+@functools.lru_cache(maxsize=1024)
+def _with_keep(compressor: TreeCompressor, keep: float) -> TreeCompressor:
+    codec: Any = compressor.tree.codec
+    return TreeCompressor(Node(replace(codec, keep=keep), compressor.tree.children))
+
+
+def wire_tree(text: str) -> Node:
+    """Return the tree of a text that can go on the wire.
+
+    Raises
+    ------
+    GradientError
+        If the text describes no tree, or one of its codecs is not fit for gradients.
+    """
+    try:
+        tree = parse_tree(text)
+    except UnknownCodecError as error:
+        from tensorcomp.gradients.registry import compressor_ids
+
+        others = ", ".join(compressor_ids())
+        raise GradientError(f"{error}; compressors that are no trees: {others}") from error
+    except PlanError as error:
+        raise GradientError(str(error)) from error
+    for codec in tree.walk():
+        # A sparse tree's mask is coded by what codes positions.
+        if codec.id in _OFF_WIRE and not (codec.id == "gaps" and tree.codec is not codec):
+            raise GradientError(f"{codec.id} cannot go on the wire: {_OFF_WIRE[codec.id]}")
+    if getattr(tree.codec, "keep", None) == 0:
+        raise GradientError(f"{tree.codec.id} that keeps no element would never send anything")
+    return tree

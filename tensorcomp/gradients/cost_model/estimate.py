@@ -20,7 +20,7 @@ from tensorcomp.gradients.cost_model.model import (
     bucket_count,
     step_seconds,
 )
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 RECIPES = (
     "fp16",

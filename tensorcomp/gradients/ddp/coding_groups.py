@@ -20,7 +20,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, Wrapp
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
-from tensorcomp.gradients.labels import label
+from tensorcomp.gradients.text import label
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 

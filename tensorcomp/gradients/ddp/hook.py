@@ -15,7 +15,7 @@ from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.compression import GradientCompression
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import for_workers
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss

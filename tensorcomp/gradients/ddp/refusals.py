@@ -12,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, chain, leaf_of
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_optimizer
-from tensorcomp.gradients.wrappers.ratios import ratio_of
 
 _STRONG = 0.01  # the part of a gradient below which Adam's second moments are told too little
 _LARGE = 1 << 20
@@ -80,7 +79,7 @@ def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | No
         return
     if any(isinstance(one, MomentumCorrection) for one in chain(compressor)):
         check_optimizer(optimizer)
-    ratio = ratio_of(leaf_of(compressor), _LARGE)
+    ratio = leaf_of(compressor).kept_part(_LARGE)
     divides = any("betas" in group for group in optimizer.param_groups)
     if divides and ratio is not None and ratio < _STRONG:
         warnings.warn(

@@ -16,8 +16,8 @@ from tensorcomp.gradients.base import Compressor, State
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.shards import MEAN_OF, partition
 from tensorcomp.gradients.ddp.state_store import SavedState
-from tensorcomp.gradients.labels import label, short
 from tensorcomp.gradients.payload.states import flatten
+from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.phases import PHASES
 
 VERSION = 1

@@ -40,7 +40,7 @@ from tensorcomp.errors import (
 )
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload
 from tensorcomp.gradients.payload.decoded import DecodedGradient
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 MAX_GRADIENT_BYTES = 1 << 32  # that a message may decode to, unless its reader says otherwise
 _KEY = "tensorcomp.gradients"

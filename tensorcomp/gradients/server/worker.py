@@ -16,8 +16,8 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry, flatten, unflatten
-from tensorcomp.gradients.recipes import parse_compressor
 from tensorcomp.gradients.server.message import Message
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import FeedbackState
 from tensorcomp.planning.roles.classify import classify
 

@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped, Wrapper
+from tensorcomp._expressions import Call
+from tensorcomp.gradients.base import (
+    Compressor,
+    Feedback,
+    GradientSpec,
+    State,
+    Wrapped,
+    Wrapper,
+)
 from tensorcomp.gradients.payload.arrays import accumulate, converted, share_memory, zeros_like
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 
@@ -59,6 +67,7 @@ class ErrorFeedback(Wrapper):
     fixes SignSGD and other gradient compression schemes".
     """
 
+    id: ClassVar[str] = "feedback"
     takes_tensors: ClassVar[bool] = True
     inner: Compressor
     dtype: str = "float32"
@@ -69,6 +78,14 @@ class ErrorFeedback(Wrapper):
             raise ValueError(f"dtype of residuals is one of {sorted(_DTYPES)}; got {self.dtype!r}")
         if not 0 <= self.decay <= 1:
             raise ValueError(f"decay is a number from 0 to 1; got {self.decay!r}")
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the feedback of a text; without it what is inside."""
+        from tensorcomp.gradients.text import parse_fields
+
+        found = parse_fields(cls, call, feedback=False)
+        return found.inner if feedback is False else found
 
     def text(self) -> str:
         """Return the inner compressor's text: payloads know nothing of residuals."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp._expressions import Call, format_call
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
+    Feedback,
     GradientSpec,
     State,
     Wrapped,
@@ -18,6 +20,7 @@ from tensorcomp.gradients.base import (
     chain,
     with_inner,
 )
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor, wire_tree
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
@@ -85,6 +88,7 @@ class MomentumCorrection(Wrapper):
     distributed training", sections 3.1 to 3.3.
     """
 
+    id: ClassVar[str] = "dgc"
     takes_tensors: ClassVar[bool] = True
     inner: Compressor
     momentum: float = 0.9
@@ -105,6 +109,20 @@ class MomentumCorrection(Wrapper):
                 f"{self.inner.text()} has no error feedback; momentum is corrected around one: "
                 "MomentumCorrection(ErrorFeedback(…))"
             )
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the correction of a text, around error feedback of `topk` of its arguments."""
+        if feedback is False:
+            raise GradientError(
+                "dgc is momentum correction around error feedback; it needs feedback"
+            )
+        own = [field.name for field in fields(cls)][1:]
+        arguments = call.bind(["keep", "values", "mask", *own], aliases={"indices": "mask"})
+        settings = {name: arguments.pop(name).plain for name in own if name in arguments}
+        parts = {"keep": "0.001"} | {name: found.text for name, found in arguments.items()}
+        tree = wire_tree(format_call("topk", (f"{name}={text}" for name, text in parts.items())))
+        return call.made(cls, inner=ErrorFeedback(TreeCompressor(tree)), **settings)
 
     def text(self) -> str:
         """Return the inner compressor's text: payloads know nothing of momentum."""

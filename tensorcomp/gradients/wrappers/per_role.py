@@ -7,10 +7,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.wrappers.scheduler import Scheduler
+from tensorcomp.gradients.wrappers.schedules import Scheduler
 
 DENSE_ROLES = ("norm", "bias", "scale", "router")
 
@@ -39,6 +40,7 @@ class PerRole(Scheduler):
         If there is no such role.
     """
 
+    id: ClassVar[str] = "per_role"
     inner: Compressor
     small: int = 4096
     dense_roles: tuple[str, ...] = DENSE_ROLES

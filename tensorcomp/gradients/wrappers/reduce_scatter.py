@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class ReduceScatter(Wrapper):
     compensated compression".
     """
 
+    id: ClassVar[str] = "owners"
     inner: Compressor
 
     @property

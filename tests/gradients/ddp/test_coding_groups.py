@@ -7,7 +7,7 @@ import numpy as np
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice, is_plain, lay_out
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 

@@ -12,7 +12,7 @@ from tensorcomp.gradients.base import Payload, State
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.ddp import reduce_scatter
 from tensorcomp.gradients.ddp.shards import MEAN_OF, compressor_of_means, partition
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter

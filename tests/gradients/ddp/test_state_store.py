@@ -7,7 +7,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
 from tensorcomp.gradients.ddp.state_store import SavedState, StateStore
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback, FeedbackState
 
 SIZES = {"a": 300, "b": 200, "c": 400}  # much fewer are sent as they are: that takes less

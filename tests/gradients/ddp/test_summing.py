@@ -8,7 +8,7 @@ from ranks import run
 from reductions import Bench, Shapes, draw
 
 from tensorcomp.gradients.ddp import summing
-from tensorcomp.gradients.recipes import parse_compressor
+from tensorcomp.gradients.text import parse_compressor
 
 SHAPES: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (12, 5, 11), "f": (0,)}
 BUCKETS = [["e", "d"], ["c"], ["b", "a", "f"]]

@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from tensorcomp.codecs import format_tree, parse_tree
+from tensorcomp.codecs.text import short_tree
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients import (
     AdaptiveThreshold,
@@ -26,8 +28,8 @@ from tensorcomp.gradients import (
     parse_compressor,
 )
 from tensorcomp.gradients.base import leaf_of
-from tensorcomp.gradients.recipe_text import Call, value_of
-from tensorcomp.gradients.recipes import RECIPES
+from tensorcomp.gradients.registry import compressor_ids
+from tensorcomp.gradients.text import label, short
 
 TREE = TreeCompressor.of
 PLAIN = {
@@ -175,25 +177,28 @@ def test_adaptive():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "a name with arguments"),
-        ("topk(0.1", "a name with arguments"),
-        ("qsgd(4))", "a name with arguments"),
-        ("qsgd(4,,5)", "a name with arguments"),
+        ("", "expected a compressor's name, got the end"),
+        ("topk(0.1", "expected ',' or '\\)', got the end"),
+        ("qsgd(4))", "expected the end, got '\\)'"),
+        ("qsgd(4,,5)", "expected an argument, got ','"),
         ("x" * 20_000, "at most 16384 characters"),
         ("int9", "no codec is called 'int9'; known: .*; compressors that are no trees: adaptive"),
-        ("int8(4)", "int8 takes the arguments none"),
-        ("dense(4)", "dense takes the arguments none"),
+        ("int8(4)", "int8: expected at most 0 arguments"),
+        ("dense(4)", "dense: expected at most 0 arguments"),
         ("topk(0.1, nothing=3)", "topk"),
         ("topk(2.5)", "topk: keep"),
-        ("qsgd(4, bits=4)", "given 'bits' twice"),
-        ("qsgd(bits=4, 5)", "'5' has no name"),
-        ("qsgd(levels=4)", "qsgd has no argument 'levels', but bits, group, seed"),
-        ("qsgd(1, 2, 3, 4)", "qsgd takes the arguments bits, group, seed"),
+        ("qsgd(4, bits=4)", "qsgd: got 'bits' twice"),
+        ("qsgd(bits=4, 5)", "qsgd: got 'bits' twice"),
+        ("qsgd(levels=4)", "qsgd: expected arguments among bits, group, seed, got 'levels'"),
+        ("qsgd(1, 2, 3, 4)", "qsgd: expected at most 3 arguments .bits, group, seed., got 4"),
         ("qsgd(1)", "qsgd: bits is a number from 2 to 8; got 1"),
-        ("qsgd(four)", "expected a number, true, false or a quoted text; got 'four'"),
+        ("qsgd(four)", "expected a number, true, false, null or a quoted string, got 'four'"),
         ("powersgd(0)", "powersgd: rank is an integer"),
         ("randomk(2.0)", "randomk: keep"),
-        ("randomk(0.1, values=raw)", "randomk has no argument 'values'"),
+        (
+            "randomk(0.1, values=raw)",
+            "randomk: expected .*keep, seed, scale, got 'values'",
+        ),
         ("threshold", "threshold: .*'value'"),
         ("threshold(1, values=nothing)", "no codec is called 'nothing'"),
         ("error_bounded()", "give max_rel_l2, max_abs or both"),
@@ -207,13 +212,13 @@ def test_adaptive():
         ("zstd", "zstd filters bytes"),
         ("warmup(steps=4)", "warmup is wrapped around another compressor; give its text"),
         ("warmup(topk(0.1), steps=-1)", "warmup"),
-        ("warmup(topk(0.1), stops=1)", "warmup has no argument 'stops'"),
+        ("warmup(topk(0.1), stops=1)", "warmup: expected .* got 'stops'; did you mean 'steps'"),
         ("warmup(nothing, steps=1)", "no codec is called 'nothing'"),
         ("phases(topk(0.1))", "phases"),
         ("phases(topk(0.1), beginning=7)", "phases"),
         ("feedback(int8, decay=2)", "feedback: decay"),
         ("feedback(dgc)", "dgc .*needs feedback"),
-        ("adaptive(int8, often=3)", "adaptive has no argument 'often'"),
+        ("adaptive(int8, often=3)", "adaptive: expected .* got 'often'"),
         ("adaptive(nothing)", "no codec is called 'nothing'"),
     ],
 )
@@ -233,25 +238,7 @@ def test_feedback_is_one_of_three():
 def test_every_recipe_is_parsed_somewhere_above():
     used = " ".join([*PLAIN, *FED_BACK])
     others = {"dgc", "warmup", "phases", "per_role", "owners", "adaptive", "feedback"}
-    assert {name for name in RECIPES if name not in used} <= others
-
-
-def test_taking_texts_apart():
-    call = Call.of('warmup( topk(0.1, values=affine(8)), a="x, (y", b = (1, 2.5) )')
-    assert call.name == "warmup"
-    assert call.positional == ("topk(0.1, values=affine(8))",)
-    assert dict(call.named) == {"a": '"x, (y"', "b": "(1, 2.5)"}
-    assert Call.of("int8").positional == Call.of("int8()").positional == ()
-    assert value_of('"a\\"b"') == 'a"b'
-    assert value_of("(1, 2.5)") == (1, 2.5)
-    assert value_of("()") == ()
-    assert [value_of(t) for t in ("true", "false", "null", "-3", "1e-3")] == [
-        True,
-        False,
-        None,
-        -3,
-        1e-3,
-    ]
+    assert {name for name in compressor_ids() if name not in used} <= others
 
 
 def test_parsing_imports_no_torch():
@@ -281,3 +268,46 @@ def test_every_bad_text_is_answered_by_one_clear_line(text, feedback):
         parse_compressor(text, feedback=feedback)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+LABELS = [
+    *("dense", "fp16", "bf16", "int8", "int4", "int2", "sign", "ternary", "nf4", "qsgd(4)"),
+    *("topk(0.01)", "topk(100)", "topk(0.01, values=affine(8))", "threshold(0.001)"),
+    *("adaptive_threshold(0.01)", "sampled_threshold(0.02, sample=0.1)", "randomk(0.01)"),
+    *("powersgd(4)", "powersgd(2, warm_start=false)", "qsgd(2, group=64, seed=3)"),
+    *("error_bounded(max_rel_l2=0.1)", "error_bounded(max_abs=0.001, tree=uniform(1))"),
+    *("owners(topk(0.01))", "warmup(topk(0.01), steps=9, ratios=(), each=100)"),
+]
+
+
+@pytest.mark.parametrize("text", LABELS)
+def test_a_label_is_the_recipe_as_users_write_it_and_is_read_as_the_same(text: str) -> None:
+    compressor = parse_compressor(text, feedback=False)
+    assert parse_compressor(label(compressor), feedback=False) == compressor
+    if not text.startswith("warmup"):
+        assert label(compressor) == text
+    assert len(label(compressor)) < 70
+
+
+def test_defaults_and_wrappers_are_left_out() -> None:
+    full = "topk(0.01, values=affine(8, 128), indices=gaps)"
+    assert label(parse_compressor(full)) == "topk(0.01, values=affine(8))"
+    assert label(parse_compressor("dgc(0.02, values=affine(8))")) == "dgc(0.02, values=affine(8))"
+    assert short(format_tree(parse_tree(full))) == "topk(0.01, values=affine(8))"
+    assert short("no such thing") == "no such thing"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "magnitude(0.9, values=kmeans(16, codes=huffman))",
+        "affine(4, 128, codes=bitpack(bytes=zstd))",
+        "svd(0.25, left=affine(8, -1), right=affine(8, -1))",
+        "fields(mantissa_bits=2, exponent=ans(contexts=16), mantissa=bitpack)",
+        'cast("F16", values=raw(bytes=zstd))',
+    ],
+)
+def test_a_short_tree_is_no_longer_and_the_same(text: str) -> None:
+    found = short_tree(parse_tree(text))
+    assert parse_tree(found) == parse_tree(text)
+    assert len(found) <= len(text)

@@ -1,0 +1,225 @@
+"""Compressors that choose another compressor for each tensor and step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NoReturn
+
+import numpy as np
+
+from tensorcomp._expressions import Call
+from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import (
+    Compressor,
+    Feedback,
+    GradientSpec,
+    Payload,
+    Reduction,
+    State,
+    StepInfo,
+    leaf_of,
+    map_leaf,
+)
+from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
+from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.wrappers.phases import PHASES, check_phases
+
+RATIOS = (0.25, 0.0625, 0.015625, 0.004)
+
+
+class Scheduler(Compressor):
+    """Choose the compressor of a tensor at a step; never stepped itself. Subclasses define `at`."""
+
+    inner: Compressor
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the scheduler of a text; error feedback is around what is inside."""
+        from tensorcomp.gradients.text import parse_fields
+
+        return parse_fields(cls, call, feedback)
+
+    @property
+    def reduction(self) -> Reduction:  # type: ignore[override]
+        """Return the inner compressor's reduction."""
+        return self.inner.reduction
+
+    @property
+    def unbiased(self) -> bool:  # type: ignore[override]
+        """Return whether the inner compressor is unbiased."""
+        return self.inner.unbiased
+
+    def init(self, spec: GradientSpec) -> State:
+        """Return the state of the compressor before the first step."""
+        return self.at(StepInfo(), spec).init(spec)
+
+    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
+        """Refuse: what is stepped is what `at` returns."""
+        self._refuse()
+
+    def receive(self, payload: Payload) -> DecodedGradient:
+        """Refuse: what reads a payload is what `at` returns."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise GradientError(
+            f"{self.text()} only decides; step what its at(info, spec) returns for a step"
+        )
+
+
+@dataclass(frozen=True)
+class Warmup(Scheduler):
+    """Send gradients dense, then with falling ratios, then as the inner compressor does.
+
+    Wrappers around the leaf stay as they are, so that residuals and momentum go on. A leaf that
+    keeps no fraction of elements is used as it is once dense steps are over, and no ratio goes
+    below the leaf's own.
+
+    Parameters
+    ----------
+    inner : Compressor
+    dense_steps : int
+        Optimizer steps that are dense.
+    ratios : tuple of float
+        Fractions of elements that are kept next, each for `steps_each` steps.
+    steps_each : int
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    References
+    ----------
+    Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for
+    distributed training", section 3.3.
+    """
+
+    id: ClassVar[str] = "warmup"
+    argument_names: ClassVar[Mapping[str, str]] = {"dense_steps": "steps", "steps_each": "each"}
+    inner: Compressor
+    dense_steps: int = 0
+    ratios: tuple[float, ...] = RATIOS
+    steps_each: int = 1
+
+    def __post_init__(self) -> None:
+        counts = (self.dense_steps, self.steps_each)
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            raise ValueError(
+                f"dense_steps and steps_each are whole numbers from 0; got {self.dense_steps!r} "
+                f"and {self.steps_each!r}"
+            )
+        _check_tolerances(self.ratios, "ratios", 1)
+
+    def text(self) -> str:
+        """Return the inner compressor's text and the schedule."""
+        ratios = ", ".join(map(repr, self.ratios))
+        return (
+            f"warmup({self.inner.text()}, steps={self.dense_steps}, ratios=({ratios}), "
+            f"each={self.steps_each})"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps until the inner compressor is used as it is."""
+        return self.dense_steps + len(self.ratios) * self.steps_each
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return the inner compressor, or it around `Dense` or around a leaf that keeps more."""
+        inner = self.inner.at(info, spec)
+        if info.step < self.dense_steps:
+            return map_leaf(inner, lambda _: Dense())
+        if info.step >= self.steps:
+            return inner
+        ratio = self.ratios[(info.step - self.dense_steps) // self.steps_each]
+
+        def raised(leaf: Compressor) -> Compressor:
+            own = leaf.kept_part(spec.size)
+            return leaf if own is None or own >= ratio else leaf.with_keep(ratio)
+
+        return map_leaf(inner, raised)
+
+
+@dataclass(frozen=True)
+class PhaseTolerance(Scheduler):
+    """Let each phase of training have a ratio or an error bound of its own.
+
+    What training tolerates is large at its beginning and small in its final phase, so ratios are
+    small and bounds are large first.
+
+    Parameters
+    ----------
+    inner : Compressor
+    ratios : mapping of str to float
+        By phase, the fraction of elements that is kept; where a phase has none, `inner` keeps its
+        own.
+    bounds : mapping of str to float
+        By phase, the bound of an `ErrorBounded`, of the kind that it has.
+
+    Raises
+    ------
+    ValueError
+        If there are neither or both, a phase is unknown, a figure is out of range, or `inner` has
+        no ratio or no bound that could be another one.
+    """
+
+    id: ClassVar[str] = "phases"
+    inner: Compressor
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.ratios) == bool(self.bounds):
+            raise ValueError("phases have either ratios or bounds; give one of them")
+        check_phases([*self.ratios, *self.bounds])
+        _check_tolerances(self.ratios.values(), "ratios", 1)
+        _check_tolerances(self.bounds.values(), "bounds", math.inf)
+        leaf = leaf_of(self.inner)
+        if leaf.keep is None if self.ratios else not isinstance(leaf, ErrorBounded):
+            kind, such = ("ratio", "topk(0.01)") if self.ratios else ("bound", _BOUNDED)
+            raise ValueError(
+                f"{leaf.text()} has no {kind} that phases could change; give a compressor such as "
+                f"{such}"
+            )
+
+    @classmethod
+    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+        """Return the compressor of a text, whose figures are what the inner compressor has."""
+        from tensorcomp.gradients.text import parse_wrapped
+
+        inner, arguments = parse_wrapped(call, PHASES, feedback)
+        figures = {phase: argument.plain for phase, argument in arguments.items()}
+        kind = "bounds" if isinstance(leaf_of(inner), ErrorBounded) else "ratios"
+        return call.made(cls, inner=inner, **{kind: figures})
+
+    def text(self) -> str:
+        """Return the inner compressor's text and the figures of the phases."""
+        values = self.ratios or self.bounds
+        figures = ", ".join(f"{phase}={value!r}" for phase, value in values.items())
+        return f"phases({self.inner.text()}, {figures})"
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return the inner compressor with the ratio or the bound of the phase."""
+        inner = self.inner.at(info, spec)
+        value = (self.ratios or self.bounds).get(info.phase)
+        if value is None:
+            return inner
+        return map_leaf(inner, lambda leaf: self._changed(leaf, value))
+
+    def _changed(self, leaf: Compressor, value: float) -> Compressor:
+        if self.ratios:
+            return leaf if leaf.keep is None else leaf.with_keep(value)
+        return leaf.with_bound(value) if isinstance(leaf, ErrorBounded) else leaf
+
+
+_BOUNDED = "error_bounded(max_rel_l2=0.1)"
+
+
+def _check_tolerances(values: Iterable[float], name: str, most: float) -> None:
+    for value in values:
+        if not 0 < value < most:
+            below = f" and below {most:g}" if most < math.inf else ""
+            raise ValueError(f"{name} are above 0{below}; got {value!r}")
