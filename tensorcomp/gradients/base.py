@@ -163,11 +163,12 @@ class Compressor(ABC):
         ----------
         call : Call
         feedback : bool or "auto"
-            Whether to wrap error feedback around it.
+            Whether to wrap error feedback around it, or around its inner compressor.
         """
         from tensorcomp.gradients.text import parse_fields, with_feedback
 
-        return with_feedback(parse_fields(cls, call, feedback), feedback)
+        found = parse_fields(cls, call, feedback)
+        return found if hasattr(found, "inner") else with_feedback(found, feedback)
 
     @property
     def needs_feedback(self) -> bool:
@@ -257,13 +258,6 @@ class Wrapper(Compressor):
     """A compressor around another: it says what the inner one is given, and what is left of it."""
 
     inner: Compressor
-
-    @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the wrapper of a text; error feedback is around what is inside."""
-        from tensorcomp.gradients.text import parse_fields
-
-        return parse_fields(cls, call, feedback)
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]

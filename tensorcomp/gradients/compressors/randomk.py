@@ -142,25 +142,27 @@ class RandomK(Compressor):
 
     def step(self, gradient: Any, state: Any) -> tuple[Payload, RandomKState]:
         """Return the drawn elements, scaled if asked for."""
-        draw, values = self._drawn(gradient, state)
-        decoded = SparseGradient(draw.positions, values)
-        data = _blob(draw.key, host(draw.positions), host(draw.numbers), host(values), state.spec)
-        return Payload(data, state.spec, decoded), replace(state, count=state.count + 1)
+        key, positions, numbers, values = self._drawn(gradient, state)
+        data = _blob(key, host(positions), host(numbers), host(values), state.spec)
+        payload = Payload(data, state.spec, SparseGradient(positions, values))
+        return payload, replace(state, count=state.count + 1)
 
-    def _drawn(self, gradient: Any, state: RandomKState) -> tuple[Draw, Any]:
-        """Return what the step draws, and the elements drawn, scaled if asked for."""
+    def _drawn(self, gradient: Any, state: RandomKState) -> tuple[int, Any, Any, Any]:
+        """Return the key, the places drawn, their numbers, and the elements, scaled if asked."""
         size = state.spec.size
-        key, count = shared_key(state.spec, self.seed, state.count), self.kept(size)
+        key, count = int(shared_key(state.spec, self.seed, state.count)), self.kept(size)
+        positions: Any
+        numbers: Any
         if isinstance(gradient, np.ndarray):
-            draw = Draw.of(key, size, count)
+            positions, numbers = draw(key, size, count)
         else:
             from tensorcomp.gradients.cuda.selection import drawn_positions
 
-            draw = Draw(key, *drawn_positions(int(key), size, count, gradient.device))
-        values = gradient.reshape(-1)[draw.positions]
+            positions, numbers = drawn_positions(key, size, count, gradient.device)
+        values = gradient.reshape(-1)[positions]
         with np.errstate(over="ignore"):
             values *= self._factor(size)
-        return draw, values
+        return key, positions, numbers, values
 
     def receive(self, payload: Payload) -> DecodedGradient:
         """Return the drawn elements."""
@@ -168,53 +170,51 @@ class RandomK(Compressor):
 
     def phases(self, gradient: Any, state: Any) -> Phases:
         """Yield the values of the drawn elements (k,)."""
-        draw, values = self._drawn(gradient, state)
+        _, positions, _, values = self._drawn(gradient, state)
         averaged = yield copied(values)
         mean = zeros_like(gradient)
-        mean.reshape(-1)[draw.positions] = averaged
-        return mean, SparseGradient(draw.positions, values), replace(state, count=state.count + 1)
+        mean.reshape(-1)[positions] = averaged
+        return mean, SparseGradient(positions, values), replace(state, count=state.count + 1)
 
 
-@dataclass(frozen=True)
-class Draw:
-    """The lowest of the numbers that the places of an array draw.
+def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which places of an array draw the lowest numbers, and the numbers.
 
     Parameters
     ----------
-    key : numpy.uint64
-    positions : numpy.ndarray or torch.Tensor
-        (k,) int64, ascending: those that the codec `randomk` keeps for this seed.
-    numbers : numpy.ndarray or torch.Tensor
-        (k,) uint64: what they draw; of a tensor int64 of the same bits.
+    key : int
+        The seed.
+    size : int
+        Elements of the array.
+    count : int
+        Of them to be kept, from 0 to `size`.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        (count,) int64, ascending: those that the codec `randomk` keeps for this seed; (count,)
+        uint64.
     """
-
-    key: np.uint64
-    positions: Any
-    numbers: Any
-
-    @classmethod
-    def of(cls, key: np.uint64, size: int, count: int) -> Draw:
-        """Return the lowest `count` of the numbers for `size` places."""
-        if count == 0:
-            return cls(key, np.empty(0, np.int64), np.empty(0, np.uint64))
-        # So many more than wanted lie below a limit that the limit is hardly ever too low.
-        wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
-        limit = min(int(wanted / size * 2.0**64), _MOST)
-        room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
-        found = find_draws(int(key), 0, size, limit, room)
-        if found is None or found[0].size < count:
-            exact = np.empty(1, np.uint64)
-            native.selection_draw_limit(int(key), 0, size, count, exact)
-            found = find_draws(int(key), 0, size, int(exact[0]), count)
-        if found is None:
-            raise AssertionError("more numbers than were counted are below their own limit")
-        positions, numbers = found
-        lowest = numbers <= np.partition(numbers, count - 1)[count - 1]
-        return cls(key, positions[lowest], numbers[lowest])
+    if count == 0:
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
+    # So many more than wanted lie below a limit that the limit is hardly ever too low.
+    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
+    limit = min(int(wanted / size * 2.0**64), _MOST)
+    room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
+    found = find_draws(key, 0, size, limit, room)
+    if found is None or found[0].size < count:
+        exact = np.empty(1, np.uint64)
+        native.selection_draw_limit(key, 0, size, count, exact)
+        found = find_draws(key, 0, size, int(exact[0]), count)
+    if found is None:
+        raise AssertionError("more numbers than were counted are below their own limit")
+    positions, numbers = found
+    lowest = numbers <= np.partition(numbers, count - 1)[count - 1]
+    return positions[lowest], numbers[lowest]
 
 
 def _blob(
-    key: np.uint64,
+    key: int,
     positions: np.ndarray,
     numbers: np.ndarray,
     values: np.ndarray,

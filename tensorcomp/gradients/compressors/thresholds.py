@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,55 +14,50 @@ from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
-from tensorcomp.gradients.compressors.densities import (
+from tensorcomp.gradients.compressors.draws import check_seed, own_key
+from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
     corrected_threshold,
     sampled_threshold,
     smallest_of_largest,
-    wanted_count,
 )
-from tensorcomp.gradients.compressors.draws import check_seed, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, sparse_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 
-_T = TypeVar("_T", bound="_ByDensity")
-
 
 @functools.lru_cache(maxsize=64)
-def _children(mask: str, values: str) -> tuple[tuple[str, Node], ...]:
-    return parse_tree(f"threshold(0, mask={mask}, values={values})").children
+def _tree(mask: str, values: str) -> Node:
+    return parse_tree(f"threshold(0.0, mask={mask}, values={values})")
 
 
-@dataclass(frozen=True)
 class _Sparsifier(Compressor):
     """What compressors that send elements above a threshold share: the subtrees of both parts."""
+
+    values: str
+    mask: str
 
     argument_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     trees: ClassVar[Mapping[str, bool]] = {"values": True, "mask": False}
 
     def _check_parts(self) -> None:
         try:
-            _children(self.mask, self.values)  # type: ignore[attr-defined]
+            self._tree()
         except PlanError as error:
             raise ValueError(str(error)) from error
 
-    def _tree(self, threshold: float) -> Node:
-        codec = ThresholdCodec(float(threshold))
-        return Node(codec, _children(self.mask, self.values))  # type: ignore[attr-defined]
-
-    def _positions(self, flat: np.ndarray, threshold: float) -> np.ndarray:
-        return ThresholdCodec(threshold).positions(flat)
+    def _tree(self) -> Node:
+        return _tree(self.mask, self.values)
 
     def _payload(self, gradient: np.ndarray, positions: np.ndarray, spec: GradientSpec) -> Payload:
-        return sparse_blob(self._tree(0.0), gradient, positions, spec)
+        return sparse_blob(self._tree(), gradient, positions, spec)
 
     def text(self) -> str:
         """Return the text of the tree for a threshold of 0: a payload is read without it."""
-        return format_tree(self._tree(0.0))
+        return format_tree(self._tree())
 
     def receive(self, payload: Payload) -> DecodedGradient:
         """Return the elements above the threshold."""
-        return receive_blob(self._tree(0.0), payload)
+        return receive_blob(self._tree(), payload)
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ class Threshold(_Sparsifier):
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         """Send what is large enough."""
         threshold = above_zero(self.value, gradient.dtype)
-        positions = self._positions(gradient.reshape(-1), threshold)
+        positions = ThresholdCodec(threshold).positions(gradient.reshape(-1))
         return self._payload(gradient, positions, state.spec), state
 
 
@@ -127,22 +122,60 @@ class ThresholdState(State):
 
 
 class _ByDensity:
-    """What compressors whose threshold is found for a density share."""
+    """What compressors whose threshold is found for a density share.
 
+    Attributes
+    ----------
+    follows : bool
+        Whether a step's threshold is corrected for the next step; else it is sampled anew.
+    excess : float
+        Times as many elements as wanted, from which on the threshold is raised at once.
+    """
+
+    follows: ClassVar[bool] = False
+    excess: ClassVar[float]
     density: float
+    sample: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        _check_part(self.density, "density")
+        if not self.follows:
+            _check_part(self.sample, "sample")
+        check_seed(self.seed)
+        self._check_parts()  # type: ignore[attr-defined]
 
     @property
     def keep(self) -> float:
         """The density."""
         return self.density
 
-    def with_keep(self: _T, keep: float) -> _T:
+    def with_keep(self, keep: float) -> Any:
         """Return the compressor of another density."""
         return replace(self, density=keep)  # type: ignore[type-var]
 
     def init(self, spec: GradientSpec) -> ThresholdState:
         """Return the state before the first step."""
         return ThresholdState(spec)
+
+    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
+        """Send what is above the threshold, and find the next one."""
+        flat = gradient.reshape(-1)
+        wanted = min(max(round(self.density * flat.size), 1), flat.size)
+        threshold = state.threshold if self.follows else 0.0
+        if threshold == 0.0:
+            key = own_key(state.spec, self.seed, state.count)
+            threshold = sampled_threshold(flat, self.density, self.sample, key)
+        threshold = above_zero(threshold, flat.dtype)
+        positions = ThresholdCodec(threshold).positions(flat)
+        kept = np.abs(flat[positions])
+        if kept.size > self.excess * wanted:
+            threshold = smallest_of_largest(kept, wanted)
+            positions = positions[kept >= threshold]
+        elif self.follows:
+            threshold = corrected_threshold(threshold, kept, wanted)
+        payload = self._payload(gradient, positions, state.spec)  # type: ignore[attr-defined]
+        return payload, replace(state, count=state.count + 1, threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -184,34 +217,13 @@ class AdaptiveThreshold(_ByDensity, _Sparsifier):
     """
 
     id: ClassVar[str] = "adaptive_threshold"
+    follows: ClassVar[bool] = True
+    excess: ClassVar[float] = 2.0
+    sample: ClassVar[float] = 0.0  # type: ignore[misc]  # as few as it needs
     density: float = 0.01
     values: str = "floats"
     mask: str = "gaps"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_part(self.density, "density")
-        check_seed(self.seed)
-        self._check_parts()
-
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
-        """Send what is above the threshold, and correct that."""
-        flat = gradient.reshape(-1)
-        wanted = wanted_count(self.density, flat.size)
-        threshold = state.threshold
-        if threshold == 0.0:
-            key = own_key(state.spec, self.seed, state.count)
-            threshold = sampled_threshold(flat, self.density, 0.0, key)
-        threshold = above_zero(threshold, flat.dtype)
-        positions = self._positions(flat, threshold)
-        kept = np.abs(flat[positions])
-        if kept.size > 2 * wanted:
-            following = smallest_of_largest(kept, wanted)
-            positions = positions[kept >= following]
-        else:
-            following = corrected_threshold(threshold, kept, wanted)
-        payload = self._payload(gradient, positions, state.spec)
-        return payload, replace(state, count=state.count + 1, threshold=following)
 
 
 @dataclass(frozen=True)
@@ -250,31 +262,12 @@ class SampledThreshold(_ByDensity, _Sparsifier):
     """
 
     id: ClassVar[str] = "sampled_threshold"
+    excess: ClassVar[float] = 1.5
     density: float = 0.01
     sample: float = 0.005
     values: str = "floats"
     mask: str = "gaps"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_part(self.density, "density")
-        _check_part(self.sample, "sample")
-        check_seed(self.seed)
-        self._check_parts()
-
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
-        """Send what is above the threshold that a sample tells."""
-        flat = gradient.reshape(-1)
-        wanted = wanted_count(self.density, flat.size)
-        key = own_key(state.spec, self.seed, state.count)
-        threshold = above_zero(sampled_threshold(flat, self.density, self.sample, key), flat.dtype)
-        positions = self._positions(flat, threshold)
-        kept = np.abs(flat[positions])
-        if kept.size > 1.5 * wanted:
-            threshold = smallest_of_largest(kept, wanted)
-            positions = positions[kept >= threshold]
-        payload = self._payload(gradient, positions, state.spec)
-        return payload, replace(state, count=state.count + 1, threshold=threshold)
 
 
 def _check_part(value: object, name: str) -> None:

@@ -35,13 +35,6 @@ class Scheduler(Compressor):
 
     inner: Compressor
 
-    @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the scheduler of a text; error feedback is around what is inside."""
-        from tensorcomp.gradients.text import parse_fields
-
-        return parse_fields(cls, call, feedback)
-
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]
         """Return the inner compressor's reduction."""

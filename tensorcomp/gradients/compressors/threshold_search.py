@@ -1,4 +1,4 @@
-"""Thresholds that so many elements are above: from a sample, from those above another threshold."""
+"""Find the threshold that a wanted number of elements reach."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ _STEEPEST = 8.0  # of what a threshold's tail is taken for: a Gaussian's at a de
 _FARTHEST = 4.0  # times that a threshold changes in a step
 _SAMPLED_KEPT = 64  # elements that a sample should hold above a threshold
 _LOST = 8.0  # times too few elements: the threshold is sampled anew
-
-
-def wanted_count(density: float, size: int) -> int:
-    """Return how many of `size` elements are wanted: at least one, if there are any."""
-    return min(max(round(density * size), 1), size)
 
 
 def above_zero(threshold: float, dtype: np.dtype) -> float:
@@ -44,7 +39,7 @@ def sampled_threshold(flat: np.ndarray, density: float, part: float, key: np.uin
     bounds = np.arange(size + 1) * flat.size // size
     drawn = drawn_numbers(int(key), size) % np.diff(bounds).astype(np.uint64)
     sample = np.abs(flat[bounds[:-1] + drawn.astype(np.int64)])
-    return smallest_of_largest(sample, wanted_count(density, size))
+    return smallest_of_largest(sample, min(max(round(density * size), 1), size))
 
 
 def smallest_of_largest(magnitudes: np.ndarray, wanted: int) -> float:
