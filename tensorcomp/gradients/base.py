@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
@@ -154,6 +155,9 @@ class Compressor(ABC):
     reduction: ClassVar[Reduction] = "gather"
     unbiased: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:

@@ -183,10 +183,10 @@ def test_payloads_are_read_without_the_bound():
     ("fields", "message"),
     [
         ({}, "max_rel_l2, max_abs or both"),
-        ({"max_rel_l2": -1}, "bound"),
-        ({"max_abs": float("inf")}, "bound"),
-        ({"max_abs": float("nan")}, "bound"),
-        ({"max_abs": True}, "bound"),
+        ({"max_rel_l2": -1}, "expected max_rel_l2 to be a finite number from 0"),
+        ({"max_abs": float("inf")}, "expected max_abs to be a finite number from 0"),
+        ({"max_abs": float("nan")}, "expected max_abs to be a finite number from 0"),
+        ({"max_abs": True}, "expected max_abs to be a finite number from 0"),
         ({"max_abs": 1, "tree": "nothing"}, "no codec"),
     ],
 )

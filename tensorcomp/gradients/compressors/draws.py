@@ -11,7 +11,7 @@ from tensorcomp.gradients.base import GradientSpec
 
 _KEY = struct.Struct("<QQQ")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ALL = (1 << 64) - 1  # in place of a worker, where all of them draw the same
+MAX_SEED = _ALL = (1 << 64) - 1  # in place of a worker, where all of them draw the same
 
 
 def own_key(spec: GradientSpec, seed: int, step: int) -> np.uint64:
@@ -36,18 +36,6 @@ def _mixed(words: np.ndarray) -> np.ndarray:
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     mixed: np.ndarray = words ^ (words >> np.uint64(31))
     return mixed
-
-
-def check_seed(seed: object) -> None:
-    """Require an integer from 0 to 2**64 - 1.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
-    """
-    if not (type(seed) is int and 0 <= seed <= _ALL):
-        raise ValueError(f"seed is an integer from 0 to 2**64 - 1; got {seed!r}")
 
 
 def _key(name: str, seed: int, step: int, worker: int) -> np.uint64:

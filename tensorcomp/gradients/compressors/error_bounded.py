@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError, PlanError
@@ -102,18 +103,14 @@ class ErrorBounded(Compressor):
 
     id: ClassVar[str] = "error_bounded"
     trees: ClassVar[Mapping[str, bool]] = {"tree": True}
-    max_rel_l2: float | None = None
-    max_abs: float | None = None
+    max_rel_l2: float | None = argument(None, least=0)
+    max_abs: float | None = argument(None, least=0)
     tree: str = _TREE
 
     def __post_init__(self) -> None:
-        given = [limit for limit in (self.max_rel_l2, self.max_abs) if limit is not None]
-        if not given:
+        super().__post_init__()
+        if self.max_rel_l2 is None and self.max_abs is None:
             raise ValueError("give max_rel_l2, max_abs or both")
-        for limit in given:
-            number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-            if not (number and 0 <= limit < math.inf):
-                raise ValueError(f"a bound is a finite number of at least 0; got {limit!r}")
         try:
             parse_tree(self.tree)
         except PlanError as error:

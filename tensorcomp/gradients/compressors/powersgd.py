@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import NotRepresentable
@@ -22,7 +23,7 @@ from tensorcomp.gradients.base import (
     StepInfo,
 )
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.compressors.draws import check_seed, drawn_numbers, shared_key
+from tensorcomp.gradients.compressors.draws import MAX_SEED, drawn_numbers, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, like
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
@@ -93,16 +94,9 @@ class PowerSgd(Compressor):
     id: ClassVar[str] = "powersgd"
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
-    rank: int = 4
+    rank: int = argument(4, least=1)
     warm_start: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if type(self.rank) is not int or self.rank < 1:
-            raise ValueError(f"rank is an integer of at least 1; got {self.rank!r}")
-        if type(self.warm_start) is not bool:
-            raise ValueError(f"warm_start is true or false; got {self.warm_start!r}")
-        check_seed(self.seed)
+    seed: int = argument(0, least=0, most=MAX_SEED)
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         """Return `Dense` for a tensor that factors do not make smaller."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp._expressions import Call
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.sparse.selection import check_keep, kept_count
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
@@ -24,7 +25,7 @@ from tensorcomp.gradients.base import (
     Reduction,
     State,
 )
-from tensorcomp.gradients.compressors.draws import check_seed, shared_key
+from tensorcomp.gradients.compressors.draws import MAX_SEED, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
 from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
@@ -93,16 +94,14 @@ class RandomK(Compressor):
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
     keep: int | float = 0.01
-    seed: int = 0
+    seed: int = argument(0, least=0, most=MAX_SEED)
     scale: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_keep(self.keep)
-        check_seed(self.seed)
         if not self.keep > 0:
-            raise ValueError(f"keep is more than 0; got {self.keep!r}")
-        if type(self.scale) is not bool:
-            raise ValueError(f"scale is true or false; got {self.scale!r}")
+            raise ValueError(f"expected keep to be more than 0, got {self.keep!r}")
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:

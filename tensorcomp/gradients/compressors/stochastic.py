@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
-from tensorcomp.gradients.compressors.draws import check_seed, own_key
+from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
 from tensorcomp.gradients.payload.decoded import DecodedGradient
@@ -81,11 +82,11 @@ class Qsgd(Compressor):
     unbiased: ClassVar[bool] = True
     bits: int = 4
     group: int = 128
-    seed: int = 0
+    seed: int = argument(0, least=0, most=MAX_SEED)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         Affine(self.bits, self.group)
-        check_seed(self.seed)
 
     @property
     def tree(self) -> Node:

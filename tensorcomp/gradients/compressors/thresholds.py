@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.sparse.threshold import Threshold as ThresholdCodec
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
-from tensorcomp.gradients.compressors.draws import check_seed, own_key
+from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
 from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
     corrected_threshold,
@@ -39,7 +40,8 @@ class _Sparsifier(Compressor):
     argument_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     trees: ClassVar[Mapping[str, bool]] = {"values": True, "mask": False}
 
-    def _check_parts(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             self._tree()
         except PlanError as error:
@@ -95,8 +97,8 @@ class Threshold(_Sparsifier):
     mask: str = "gaps"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ThresholdCodec(self.value)
-        self._check_parts()
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         """Send what is large enough."""
@@ -137,13 +139,6 @@ class _ByDensity:
     density: float
     sample: float
     seed: int
-
-    def __post_init__(self) -> None:
-        _check_part(self.density, "density")
-        if not self.follows:
-            _check_part(self.sample, "sample")
-        check_seed(self.seed)
-        self._check_parts()  # type: ignore[attr-defined]
 
     @property
     def keep(self) -> float:
@@ -220,10 +215,10 @@ class AdaptiveThreshold(_ByDensity, _Sparsifier):
     follows: ClassVar[bool] = True
     excess: ClassVar[float] = 2.0
     sample: ClassVar[float] = 0.0  # type: ignore[misc]  # as few as it needs
-    density: float = 0.01
+    density: float = argument(0.01, above=0, most=1)
     values: str = "floats"
     mask: str = "gaps"
-    seed: int = 0
+    seed: int = argument(0, least=0, most=MAX_SEED)
 
 
 @dataclass(frozen=True)
@@ -263,14 +258,8 @@ class SampledThreshold(_ByDensity, _Sparsifier):
 
     id: ClassVar[str] = "sampled_threshold"
     excess: ClassVar[float] = 1.5
-    density: float = 0.01
-    sample: float = 0.005
+    density: float = argument(0.01, above=0, most=1)
+    sample: float = argument(0.005, above=0, most=1)
     values: str = "floats"
     mask: str = "gaps"
-    seed: int = 0
-
-
-def _check_part(value: object, name: str) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and 0 < value <= 1):  # type: ignore[operator]
-        raise ValueError(f"{name} is a number above 0 and up to 1; got {value!r}")
+    seed: int = argument(0, least=0, most=MAX_SEED)

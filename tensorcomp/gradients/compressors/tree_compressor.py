@@ -6,9 +6,6 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorcomp.codecs.floats.cast import Cast
-from tensorcomp.codecs.quantize.affine import Affine
-from tensorcomp.codecs.quantize.nf4 import Nf4
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
@@ -16,19 +13,6 @@ from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
-
-_MIN_BITS = 4  # of steps so small that training does without feedback
-# Codecs that cannot stand on the wire, and why.
-_OFF_WIRE = {
-    "pq": "it learns a codebook for each tensor, in tenths of a second",
-    "kmeans": "it learns a codebook for each tensor; take affine(4)",
-    "svd": "it decomposes each tensor; take powersgd(4)",
-    "rotate": "it decomposes each tensor to learn its rotation",
-    "gaps": "it codes positions, not floats; it codes the mask of topk",
-    "constant": "it codes arrays of equal elements only",
-    "grid": "it looks for stored weights' grids, which gradients have not",
-    "palette": "it is for arrays of few distinct values, which gradients have not",
-}
 
 
 @dataclass(frozen=True)
@@ -74,9 +58,8 @@ class TreeCompressor(Compressor):
     @property
     def needs_feedback(self) -> bool:
         """Whether a tree leaves so much of a gradient out that it must be sent later."""
-        codec = self.tree.codec
-        fine = isinstance(codec, Affine) and codec.bits >= _MIN_BITS
-        return not (self.tree.lossless or fine or isinstance(codec, Cast | Nf4))
+        root = self.tree.codec
+        return not self.tree.lossless and (root.lossless or root.needs_feedback)
 
     @property
     def keep(self) -> int | float | None:
@@ -124,9 +107,8 @@ def wire_tree(text: str) -> Node:
     except PlanError as error:
         raise GradientError(str(error)) from error
     for codec in tree.walk():
-        # A sparse tree's mask is coded by what codes positions.
-        if codec.id in _OFF_WIRE and not (codec.id == "gaps" and tree.codec is not codec):
-            raise GradientError(f"{codec.id} cannot go on the wire: {_OFF_WIRE[codec.id]}")
+        if codec.off_wire and not (codec.codes_positions and codec is not tree.codec):
+            raise GradientError(f"{codec.id} cannot go on the wire: {codec.off_wire}")
     if getattr(tree.codec, "keep", None) == 0:
         raise GradientError(f"{tree.codec.id} that keeps no element would never send anything")
     return tree

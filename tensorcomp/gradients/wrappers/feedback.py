@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from tensorcomp._expressions import Call
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import (
     Compressor,
     Feedback,
@@ -70,14 +71,8 @@ class ErrorFeedback(Wrapper):
     id: ClassVar[str] = "feedback"
     takes_tensors: ClassVar[bool] = True
     inner: Compressor
-    dtype: str = "float32"
-    decay: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"dtype of residuals is one of {sorted(_DTYPES)}; got {self.dtype!r}")
-        if not 0 <= self.decay <= 1:
-            raise ValueError(f"decay is a number from 0 to 1; got {self.decay!r}")
+    dtype: str = argument("float32", choices=_DTYPES)
+    decay: float = argument(1.0, least=0, most=1)
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp._expressions import Call, format_call
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
@@ -91,19 +92,16 @@ class MomentumCorrection(Wrapper):
     id: ClassVar[str] = "dgc"
     takes_tensors: ClassVar[bool] = True
     inner: Compressor
-    momentum: float = 0.9
-    clip: float | None = None
-    workers: int | None = None
+    momentum: float = argument(0.9, least=0, most=1)
+    clip: float | None = argument(None, above=0)
+    workers: int | None = argument(None, least=1)
     nesterov: bool = False
     masking: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is a number from 0 up to but not 1; got {self.momentum!r}")
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ValueError(f"clip is a norm above 0; got {self.clip!r}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers is their number, 1 or more; got {self.workers!r}")
+        super().__post_init__()
+        if self.momentum == 1:
+            raise ValueError("expected momentum to be below 1, got 1")
         if not any(isinstance(one, ErrorFeedback) for one in chain(self.inner)):
             raise ValueError(
                 f"{self.inner.text()} has no error feedback; momentum is corrected around one: "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.wrappers.schedules import Scheduler
@@ -42,14 +43,13 @@ class PerRole(Scheduler):
 
     id: ClassVar[str] = "per_role"
     inner: Compressor
-    small: int = 4096
+    small: int = argument(4096, least=0)
     dense_roles: tuple[str, ...] = DENSE_ROLES
 
     def __post_init__(self) -> None:
         from tensorcomp.planning.roles.classify import check_selector
 
-        if not self.small >= 0:
-            raise ValueError(f"small is a number of elements, 0 or more; got {self.small!r}")
+        super().__post_init__()
         for role in self.dense_roles:
             check_selector(role)
 

@@ -10,6 +10,7 @@ from typing import ClassVar, NoReturn
 import numpy as np
 
 from tensorcomp._expressions import Call
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
@@ -94,17 +95,12 @@ class Warmup(Scheduler):
     id: ClassVar[str] = "warmup"
     argument_names: ClassVar[Mapping[str, str]] = {"dense_steps": "steps", "steps_each": "each"}
     inner: Compressor
-    dense_steps: int = 0
+    dense_steps: int = argument(0, least=0)
     ratios: tuple[float, ...] = RATIOS
-    steps_each: int = 1
+    steps_each: int = argument(1, least=0)
 
     def __post_init__(self) -> None:
-        counts = (self.dense_steps, self.steps_each)
-        if not all(isinstance(count, int) and count >= 0 for count in counts):
-            raise ValueError(
-                f"dense_steps and steps_each are whole numbers from 0; got {self.dense_steps!r} "
-                f"and {self.steps_each!r}"
-            )
+        super().__post_init__()
         _check_tolerances(self.ratios, "ratios", 1)
 
     def text(self) -> str:
