@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from typing import TYPE_CHECKING
 
 from tensorcomp._expressions import suggestion
+from tensorcomp._plugins import Plugins
 from tensorcomp.codecs.base import Codec, Filter, Serializer, Transform
 from tensorcomp.errors import PlanError, UnknownCodecError
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
-
 GROUP = "tensorcomp.codecs"
+_PLUGINS = Plugins(GROUP, "codec", (Transform, Serializer, Filter), PlanError)
 
 # Our own, by family: modules bear the codecs' ids. The order is that of benchmarks.
 _MODULES = """
@@ -53,12 +51,9 @@ def codec_class(name: str) -> type[Codec]:
         items = vars(importlib.import_module(_OWN[name])).values()
         own: type[Codec] = next(item for item in items if getattr(item, "id", None) == name)
         return own
-    entries = [entry for entry in _announced() if entry.name == name]
-    if len({entry.value for entry in entries}) > 1:
-        homes = ", ".join(sorted(entry.value for entry in entries))
-        raise PlanError(f"several packages have a codec {name!r} ({homes}); keep one of them")
-    if entries:
-        return _checked(name, _loaded(entries[0]))
+    found: type[Codec] | None = _PLUGINS.load(name)
+    if found is not None:
+        return found
     known = codec_ids()
     raise UnknownCodecError(
         f"no codec is called {name[:60]!r}; known: {', '.join(known)}{suggestion(name, known)}",
@@ -69,14 +64,14 @@ def codec_class(name: str) -> type[Codec]:
 
 def codec_ids() -> list[str]:
     """Return the ids of all codecs, sorted, without importing third parties' code."""
-    return sorted({*_OWN, *(entry.name for entry in _announced())})
+    return sorted({*_OWN, *_PLUGINS.names()})
 
 
 @functools.cache
 def added_codecs() -> tuple[type[Codec], ...]:
     """Return the codecs of other packages, but for those that cannot be used."""
     found = []
-    for name in sorted({entry.name for entry in _announced()} - _OWN.keys()):
+    for name in sorted(_PLUGINS.names() - _OWN.keys()):
         with contextlib.suppress(PlanError):  # whoever names it in a tree is told why
             found.append(codec_class(name))
     return tuple(found)
@@ -90,26 +85,3 @@ def added_templates(*, lossless: bool) -> tuple[str, ...]:
         if codec.lossless == lossless
         for template in codec.templates
     )
-
-
-def _announced() -> EntryPoints:
-    from importlib.metadata import entry_points  # which imports packages for mail
-
-    return entry_points(group=GROUP)
-
-
-def _loaded(entry: EntryPoint) -> object:
-    try:
-        return entry.load()
-    except (ImportError, AttributeError) as error:
-        raise PlanError(f"the codec {entry.name!r} cannot be imported: {error}") from error
-
-
-def _checked(name: str, found: object) -> type[Codec]:
-    kinds = (Transform, Serializer, Filter)
-    if not (isinstance(found, type) and issubclass(found, kinds)):
-        raise PlanError(f"the entry point {name!r} gives {found!r}, which is no codec class")
-    own = getattr(found, "id", None)
-    if own != name:
-        raise PlanError(f"the entry point {name!r} gives a codec whose id is {own!r}")
-    return found

@@ -80,6 +80,19 @@ class State:
 
 
 @dataclass(frozen=True)
+class CountedState(State):
+    """What a compressor remembers that draws other random numbers at each step.
+
+    Parameters
+    ----------
+    count : int
+        Steps so far.
+    """
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
 class Wrapped(State):
     """The state of a wrapper: that of what it wraps, and more."""
 
@@ -135,6 +148,8 @@ class Compressor(ABC):
         What the text calls a field, where that is another name.
     argument_aliases : mapping of str to str
         Further names of arguments in the text.
+    state : type
+        Of states, which `init` makes of the spec alone.
     trees : mapping of str to bool
         Fields that are texts of codec trees, and whether they code elements, not places.
     reduction : str
@@ -152,6 +167,7 @@ class Compressor(ABC):
     argument_names: ClassVar[Mapping[str, str]] = {}
     argument_aliases: ClassVar[Mapping[str, str]] = {}
     trees: ClassVar[Mapping[str, bool]] = {}
+    state: ClassVar[type[State]] = State
     reduction: ClassVar[Reduction] = "gather"
     unbiased: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
@@ -210,7 +226,7 @@ class Compressor(ABC):
 
     def init(self, spec: GradientSpec) -> State:
         """Return the state before the first step."""
-        return State(spec)
+        return self.state(spec)
 
     @abstractmethod
     def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
@@ -258,20 +274,24 @@ class Compressor(ABC):
         raise NotImplementedError(f"{self.text()} is not reduced by sums")
 
 
-class Wrapper(Compressor):
-    """A compressor around another: it says what the inner one is given, and what is left of it."""
+class Outer:
+    """Delegate what an inner compressor decides; a mixin of compressors around another one."""
 
     inner: Compressor
 
     @property
-    def reduction(self) -> Reduction:  # type: ignore[override]
-        """That of the inner compressor."""
+    def reduction(self) -> Any:
+        """Return the inner compressor's reduction."""
         return self.inner.reduction
 
     @property
-    def unbiased(self) -> bool:  # type: ignore[override]
-        """That of the inner compressor."""
+    def unbiased(self) -> Any:
+        """Return whether the inner compressor is unbiased."""
         return self.inner.unbiased
+
+
+class Wrapper(Outer, Compressor):  # type: ignore[override]
+    """A compressor around another: it says what the inner one is given, and what is left of it."""
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         """Return this wrapper around what the inner compressor is at this step."""

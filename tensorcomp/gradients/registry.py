@@ -8,16 +8,14 @@ not take over an id, neither of a compressor nor of a codec.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from tensorcomp import gradients
+from tensorcomp._plugins import Plugins
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
 GROUP = "tensorcomp.compressors"
+_PLUGINS = Plugins(GROUP, "compressor", (Compressor,), GradientError)
 
 # Our own, by id: the name of each class in `tensorcomp.gradients`, which imports it when asked.
 _OWN = {
@@ -52,27 +50,10 @@ def compressor_class(name: str) -> type[Compressor] | None:
     if name in _OWN:
         own: type[Compressor] = getattr(gradients, _OWN[name])
         return own
-    entries = [entry for entry in _announced() if entry.name == name]
-    if not entries:
-        return None
-    if len({entry.value for entry in entries}) > 1:
-        homes = ", ".join(sorted(entry.value for entry in entries))
-        raise GradientError(f"several packages have a compressor {name!r} ({homes}); keep one")
-    try:
-        found = entries[0].load()
-    except (ImportError, AttributeError) as error:
-        raise GradientError(f"the compressor {name!r} cannot be imported: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Compressor) and found.id == name):
-        raise GradientError(f"expected a Compressor with the id {name!r}, got {found!r}")
-    return found
+    added: type[Compressor] | None = _PLUGINS.load(name)
+    return added
 
 
 def compressor_ids() -> list[str]:
     """Return the ids of all compressors, sorted, without importing third parties' code."""
-    return sorted({*_OWN, *(entry.name for entry in _announced())})
-
-
-def _announced() -> EntryPoints:
-    from importlib.metadata import entry_points  # which imports packages for mail
-
-    return entry_points(group=GROUP)
+    return sorted({*_OWN, *_PLUGINS.names()})

@@ -109,5 +109,5 @@ def test_two_packages_may_not_share_an_id(install: Callable[..., None]) -> None:
 
 def test_the_entry_point_must_name_the_compressors_id(install: Callable[..., None]) -> None:
     install("mean_five", named="median")
-    with pytest.raises(GradientError, match="expected a Compressor with the id 'mean'"):
+    with pytest.raises(GradientError, match="gives a compressor whose id is 'median'"):
         parse_compressor("mean")

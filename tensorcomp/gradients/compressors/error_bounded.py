@@ -21,7 +21,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient,
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import has_free_step, rounded, scale_steps
-from tensorcomp.planning.trials import fit_steps
+from tensorcomp.planning.trials import errors_of, fit_steps
 
 _HEAD = struct.Struct("<d")
 SMALL_ERROR = 0.15  # ‖error‖ / ‖gradient‖ up to which training does without feedback: four bits
@@ -215,7 +215,7 @@ class ErrorBounded(Compressor):
         if self.max_rel_l2 is None:
             return factor
         fitted = fit_steps(
-            scale_steps(self._node, factor), self.bound, lambda tree: _tried(tree, sample)
+            scale_steps(self._node, factor), self.bound, lambda tree: errors_of(tree, sample)
         )
         return factor if fitted is None else _first_step(fitted) / _first_step(self._node)
 
@@ -240,12 +240,6 @@ def _headed(factor: float, payload: Payload) -> Payload:
 
 def _first_step(node: Node) -> float:
     return float(next(codec.step for codec in node.walk() if hasattr(codec, "step")))
-
-
-def _tried(tree: Node, sample: np.ndarray) -> ErrorSums | None:
-    from tensorcomp.planning.trials import errors_of
-
-    return errors_of(tree, sample)
 
 
 def _decoded(payload: Payload, gradient: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
+    CountedState,
     Feedback,
     GradientSpec,
     Payload,
@@ -36,19 +37,6 @@ from tensorcomp.kernels import native
 _TREE = "randomk(values=raw)"
 _DEVIATIONS = 8.0
 _MOST = (1 << 64) - 1
-
-
-@dataclass(frozen=True)
-class RandomKState(State):
-    """What a random selection remembers.
-
-    Parameters
-    ----------
-    count : int
-        Steps so far: each selects other elements.
-    """
-
-    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +79,7 @@ class RandomK(Compressor):
     """
 
     id: ClassVar[str] = "randomk"
+    state: ClassVar[type[State]] = CountedState
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
     keep: int | float = 0.01
@@ -124,10 +113,6 @@ class RandomK(Compressor):
         """Return what workers must have in common for their values to be summed."""
         return f"randomk({self.keep!r}, seed={self.seed}, scale={str(self.scale).lower()})"
 
-    def init(self, spec: GradientSpec) -> RandomKState:
-        """Return the state before the first step."""
-        return RandomKState(spec)
-
     def kept(self, size: int) -> int:
         """Return how many of `size` elements are sent: at least one."""
         return min(max(kept_count(self.keep, size), 1), size)
@@ -139,14 +124,14 @@ class RandomK(Compressor):
         """Return the compressor that keeps another part; all elements from 1.0 on."""
         return replace(self, keep=sys.maxsize if keep >= 1 else keep)
 
-    def step(self, gradient: Any, state: Any) -> tuple[Payload, RandomKState]:
+    def step(self, gradient: Any, state: Any) -> tuple[Payload, CountedState]:
         """Return the drawn elements, scaled if asked for."""
         key, positions, numbers, values = self._drawn(gradient, state)
         data = _blob(key, host(positions), host(numbers), host(values), state.spec)
         payload = Payload(data, state.spec, SparseGradient(positions, values))
         return payload, replace(state, count=state.count + 1)
 
-    def _drawn(self, gradient: Any, state: RandomKState) -> tuple[int, Any, Any, Any]:
+    def _drawn(self, gradient: Any, state: CountedState) -> tuple[int, Any, Any, Any]:
         """Return the key, the places drawn, their numbers, and the elements, scaled if asked."""
         size = state.spec.size
         key, count = int(shared_key(state.spec, self.seed, state.count)), self.kept(size)

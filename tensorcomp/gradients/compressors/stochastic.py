@@ -15,7 +15,13 @@ from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, Reduction, State
+from tensorcomp.gradients.base import (
+    Compressor,
+    CountedState,
+    Payload,
+    Reduction,
+    State,
+)
 from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
@@ -23,19 +29,6 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.kernels import native
 
 _SCALE_BITS = 11
-
-
-@dataclass(frozen=True)
-class QsgdState(State):
-    """What stochastic rounding remembers.
-
-    Parameters
-    ----------
-    count : int
-        Steps so far: each draws numbers of its own.
-    """
-
-    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +71,7 @@ class Qsgd(Compressor):
     """
 
     id: ClassVar[str] = "qsgd"
+    state: ClassVar[type[State]] = CountedState
     reduction: ClassVar[Reduction] = "reduce_scatter"
     unbiased: ClassVar[bool] = True
     bits: int = 4
@@ -97,11 +91,7 @@ class Qsgd(Compressor):
         """Return the text of the tree."""
         return format_tree(self.tree)
 
-    def init(self, spec: GradientSpec) -> QsgdState:
-        """Return the state before the first step."""
-        return QsgdState(spec)
-
-    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, QsgdState]:
+    def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, CountedState]:
         """Round at random."""
         key = own_key(state.spec, self.seed, state.count)
         tree = self.tree

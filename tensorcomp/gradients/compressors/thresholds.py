@@ -14,7 +14,7 @@ from tensorcomp.codecs.sparse.threshold import Threshold as ThresholdCodec
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
+from tensorcomp.gradients.base import Compressor, CountedState, GradientSpec, Payload, State
 from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
 from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
@@ -108,18 +108,15 @@ class Threshold(_Sparsifier):
 
 
 @dataclass(frozen=True)
-class ThresholdState(State):
+class ThresholdState(CountedState):
     """What a threshold that adapts remembers.
 
     Parameters
     ----------
-    count : int
-        Steps so far.
     threshold : float
         For the next step; 0 before the first.
     """
 
-    count: int = 0
     threshold: float = 0.0
 
 
@@ -134,6 +131,7 @@ class _ByDensity:
         Times as many elements as wanted, from which on the threshold is raised at once.
     """
 
+    state: ClassVar[type[State]] = ThresholdState
     follows: ClassVar[bool] = False
     excess: ClassVar[float]
     density: float
@@ -148,10 +146,6 @@ class _ByDensity:
     def with_keep(self, keep: float) -> Any:
         """Return the compressor of another density."""
         return replace(self, density=keep)  # type: ignore[type-var]
-
-    def init(self, spec: GradientSpec) -> ThresholdState:
-        """Return the state before the first step."""
-        return ThresholdState(spec)
 
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, ThresholdState]:
         """Send what is above the threshold, and find the next one."""

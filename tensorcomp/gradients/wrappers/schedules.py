@@ -16,8 +16,8 @@ from tensorcomp.gradients.base import (
     Compressor,
     Feedback,
     GradientSpec,
+    Outer,
     Payload,
-    Reduction,
     State,
     StepInfo,
     leaf_of,
@@ -31,20 +31,8 @@ from tensorcomp.gradients.wrappers.phases import PHASES, check_phases
 RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
 
-class Scheduler(Compressor):
+class Scheduler(Outer, Compressor):  # type: ignore[override]
     """Choose the compressor of a tensor at a step; never stepped itself. Subclasses define `at`."""
-
-    inner: Compressor
-
-    @property
-    def reduction(self) -> Reduction:  # type: ignore[override]
-        """Return the inner compressor's reduction."""
-        return self.inner.reduction
-
-    @property
-    def unbiased(self) -> bool:  # type: ignore[override]
-        """Return whether the inner compressor is unbiased."""
-        return self.inner.unbiased
 
     def init(self, spec: GradientSpec) -> State:
         """Return the state of the compressor before the first step."""

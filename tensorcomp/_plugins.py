@@ -1,0 +1,68 @@
+"""Classes that installed packages announce by entry points, by their ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorcomp.errors import TensorcompError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """The classes of an entry point group.
+
+    Parameters
+    ----------
+    group : str
+    noun : str
+        What such a class is, in messages.
+    bases : tuple of type
+        One of which it is a subclass of.
+    error : type
+        The exception to raise.
+    """
+
+    group: str
+    noun: str
+    bases: tuple[type, ...]
+    error: type[TensorcompError]
+
+    def names(self) -> set[str]:
+        """Return all ids, without importing anybody's code."""
+        return {entry.name for entry in self._entries()}
+
+    def load(self, name: str) -> Any:
+        """Return the class with this id, None if no package has one.
+
+        Raises
+        ------
+        TensorcompError
+            If several packages have one, or the object cannot be imported or is no such class.
+        """
+        entries = [entry for entry in self._entries() if entry.name == name]
+        if not entries:
+            return None
+        if len({entry.value for entry in entries}) > 1:
+            homes = ", ".join(sorted(entry.value for entry in entries))
+            raise self.error(f"several packages have a {self.noun} {name!r} ({homes}); keep one")
+        try:
+            found = entries[0].load()
+        except (ImportError, AttributeError) as error:
+            raise self.error(f"the {self.noun} {name!r} cannot be imported: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, self.bases)):
+            raise self.error(
+                f"the entry point {name!r} gives {found!r}, which is no {self.noun} class"
+            )
+        own = getattr(found, "id", None)
+        if own != name:
+            raise self.error(f"the entry point {name!r} gives a {self.noun} whose id is {own!r}")
+        return found
+
+    def _entries(self) -> EntryPoints:
+        from importlib.metadata import entry_points  # which imports packages for mail
+
+        return entry_points(group=self.group)
