@@ -97,10 +97,8 @@ class Statistics:
             If it exists, or cannot be written.
         """
         from tensorcomp.checkpoints.safetensors.header import build_header
-        from tensorcomp.io.atomic import atomic_file, refuse_existing
+        from tensorcomp.io.atomic import atomic_file
 
-        target = Path(path)
-        refuse_existing(target, force=force)
         tensors = {
             f"{statistic}/{name}": np.ascontiguousarray(array)
             for statistic, named in self.arrays.items()
@@ -111,7 +109,7 @@ class Statistics:
             for key, array in tensors.items()
         ]
         about = {"version": _VERSION, "batches": self.batches, "samples": self.samples}
-        with atomic_file(target, force=force) as file:
+        with atomic_file(Path(path), force=force) as file:
             file.write(build_header(infos, {_KEY: json.dumps(about)}))
             for array in tensors.values():
                 file.write(array.reshape(-1).view(np.uint8).data)

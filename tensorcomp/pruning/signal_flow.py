@@ -64,7 +64,8 @@ def synaptic_flow(
         if name not in every:
             raise PruningError(f"the model has no parameter {name!r}")
     weights = [every[name] for name in names]
-    inputs: Any = to_device(example, next(inner.parameters()).device)
+    device = next(inner.parameters()).device
+    inputs: Any = to_device(example, device)
     named: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         inputs, named = (), {str(key): _ones(value) for key, value in inputs.items()}
@@ -80,7 +81,7 @@ def synaptic_flow(
                 tensor.data = _magnitudes(tensor.data, kept.get(name))
         for weight in weights:
             weight.requires_grad_()
-        total = _total(inner(*map(_ones, arguments), **named), weights[0].device)
+        total = _total(inner(*map(_ones, arguments), **named), device)
         flows = torch.autograd.grad(total, weights, allow_unused=True)
         scores = {
             name: np.zeros(weight.shape) if flow is None else (weight.data * flow).cpu().numpy()
