@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorcomp.selection.scores.base import Score
+from tensorcomp.selection.scores.base import Score as Score
 from tensorcomp.selection.scores.measured import (
     Gradient,
     Grasp,
