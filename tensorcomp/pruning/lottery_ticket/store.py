@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class TicketStore:
         own = json.loads(json.dumps(settings))
         path = folder / _SETTINGS
         if path.is_file():
-            _check_same(folder, _read(path), own)
+            _check_same(folder, _settings(path), own)
             return
         if folder.exists() and (
             not folder.is_dir() or any(not item.name.startswith(".") for item in folder.iterdir())
@@ -112,7 +113,10 @@ class TicketStore:
         """Return a reader of the weights of a round."""
         if not self._path(name).is_file():
             save_file(make(), self._path(name))
-        return lambda: dict(sorted(load_file(self._path(name), framework="pt").items()))
+        return partial(self._read, name)
+
+    def _read(self, name: str) -> Weights:
+        return dict(sorted(load_file(self._path(name), framework="pt").items()))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.tc.safetensors"
@@ -122,7 +126,7 @@ def _digest(data: bytes) -> bytes:
     return xxhash.xxh3_128_hexdigest(data).encode("ascii") + b"\n"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _settings(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
