@@ -21,14 +21,17 @@ import numpy as np
 from tensorcomp._formatting import shape_text
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.checkpoints.folder import scan_folder
-from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, chunk_grid
-from tensorcomp.container.model import compressed_files, is_compressed, restored_name
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
+from tensorcomp.container.model import (
+    PlainTensor,
+    open_model,
+    open_tensor,
+    restored_name,
+    stored_bytes,
+)
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.tensor_blob import decode_rows
+from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.errors import CheckpointError
 from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
@@ -80,14 +83,6 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reads elements of a tensor, and says in which steps that is cheapest, if it matters."""
-
-    read: Callable[[int, int], np.ndarray]
-    step: int | None = None
-
-
-@dataclass(frozen=True)
 class _Entry:
     """A tensor of one side.
 
@@ -102,14 +97,14 @@ class _Entry:
     tied : bool
         Whether it is a further name of another tensor.
     open : callable
-        Gives what reads it.
+        Returns its values, to be read by rows.
     """
 
     file: PurePosixPath
     info: TensorInfo
     stored: int
     tied: bool
-    open: Callable[[], _Reader]
+    open: Callable[[], ChunkedTensor]
 
     @property
     def held(self) -> Held:
@@ -124,64 +119,28 @@ class _Side:
     """One of the two checkpoints: the tensors of all its files, and the files' bytes."""
 
     def __init__(self, path: Path, stack: contextlib.ExitStack) -> None:
-        self.is_folder = path.is_dir()
+        model = open_model(path)
+        self.is_folder = model.is_folder
         self.nbytes = 0
         self.entries: list[_Entry] = []
-        for file in _files_of(path) if self.is_folder else [path]:
-            relative = file.relative_to(path) if self.is_folder else Path(file.name)
-            checkpoint = stack.enter_context(open_checkpoint(file))
-            if not is_compressed(checkpoint):
-                self.nbytes += checkpoint.nbytes
-                self.entries += _of_checkpoint(checkpoint, PurePosixPath(relative))
-                continue
-            checkpoint.close()
-            opened = stack.enter_context(CompressedFile(file))
-            name = restored_name(file.name, opened.manifest.template.kind)
-            self.nbytes += opened.nbytes
-            self.entries += _of_compressed(opened, PurePosixPath(relative).with_name(name))
+        for shard in model.shards:
+            checkpoint = stack.enter_context(model.open(shard))
+            name = shard
+            if isinstance(checkpoint, CompressedFile):
+                name = shard.with_name(restored_name(shard.name, checkpoint.template().kind))
+            self.nbytes += checkpoint.nbytes
+            self.entries += _entries(checkpoint, PurePosixPath(name))
 
 
-def _files_of(folder: Path) -> list[Path]:
-    """Return the compressed files of a folder if it holds any, else its checkpoints."""
-    try:
-        return compressed_files(folder)
-    except CheckpointError:
-        return [folder / file for file in scan_folder(folder).weights]
-
-
-def _of_checkpoint(checkpoint: Checkpoint, file: PurePosixPath) -> Iterator[_Entry]:
-    def reader(info: TensorInfo) -> _Reader:
-        grid = chunk_grid(info.dtype, info.shape, info.nbytes)
-        values = checkpoint.read(info.name).view(grid.dtype)
-        return _Reader(lambda start, stop: values[start:stop])
-
+def _entries(checkpoint: Checkpoint, file: PurePosixPath) -> Iterator[_Entry]:
     infos = {info.name: info for info in checkpoint.tensors}
-    for info in checkpoint.tensors:
-        yield _Entry(file, info, info.nbytes, False, functools.partial(reader, info))
+    for info in infos.values():
+        opener = functools.partial(open_tensor, checkpoint, info)
+        yield _Entry(file, info, stored_bytes(checkpoint, info), False, opener)
     for name, target in checkpoint.aliases.items():
         info = infos[target]
-        yield _Entry(file, replace(info, name=name), 0, True, functools.partial(reader, info))
-
-
-def _of_compressed(opened: CompressedFile, file: PurePosixPath) -> Iterator[_Entry]:
-    def reader(name: str) -> _Reader:
-        tensor = opened.open_tensor(name)
-        row = max(tensor.grid.row_elements, 1)
-
-        def read(start: int, stop: int) -> np.ndarray:
-            begin = start // row
-            values = decode_rows(tensor, begin, -(-stop // row)).reshape(-1)
-            return values[start - begin * row : stop - begin * row]
-
-        return _Reader(read, max(tensor.grid.chunk * row, 1))
-
-    infos = {info.name: info for info in opened.tensors}
-    for name, info in infos.items():
-        size = opened.blob_bytes(name)
-        yield _Entry(file, info, size, False, functools.partial(reader, name))
-    for name, target in opened.manifest.aliases.items():
-        info = replace(infos[target], name=name)
-        yield _Entry(file, info, 0, True, functools.partial(reader, target))
+        opener = functools.partial(open_tensor, checkpoint, info)
+        yield _Entry(file, replace(info, name=name), 0, True, opener)
 
 
 def _pair(first: Sequence[_Entry], second: Sequence[_Entry]) -> list[_Pair]:
@@ -228,10 +187,10 @@ def _kind(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run of elements of a pair of tensors; without readers, a pair that is not compared."""
+    """A run of elements of a pair of tensors; without tensors, a pair that is not compared."""
 
     row: TensorComparison
-    readers: tuple[_Reader, _Reader] | None = None
+    tensors: tuple[ChunkedTensor, ChunkedTensor] | None = None
     start: int = 0
     stop: int = 0
     nbytes: int = 0
@@ -272,21 +231,31 @@ def _jobs(pairs: Sequence[_Pair], *, with_file: bool) -> Iterator[_Job]:
 
 
 def _cut(row: TensorComparison, a: _Entry, b: _Entry) -> Iterator[_Job]:
-    readers = a.open(), b.open()
-    step = readers[0].step or readers[1].step or CHUNK_ELEMENTS
-    grid = chunk_grid(a.info.dtype, a.info.shape, a.info.nbytes)
+    tensors = a.open(), b.open()
+    # Steps of the chunks of a compressed side, so that none is decoded twice.
+    chunked = [t.grid for t in tensors if not isinstance(t, PlainTensor)]
+    step = max(chunked[0].chunk * chunked[0].row_elements, 1) if chunked else CHUNK_ELEMENTS
+    grid = tensors[0].grid
     size = math.prod(grid.shape)
     for start in range(0, max(size, 1), step):
         stop = min(start + step, size)
         nbytes = (stop - start) * grid.dtype.itemsize
-        yield _Job(row, readers, start, stop, nbytes, stop == size)
+        yield _Job(row, tensors, start, stop, nbytes, stop == size)
 
 
 def _measure(job: _Job) -> ErrorSums | None:
-    if job.readers is None:
+    if job.tensors is None:
         return None
-    x, y = (reader.read(job.start, job.stop) for reader in job.readers)
+    x, y = (_elements(tensor, job.start, job.stop) for tensor in job.tensors)
     return measure(x, y)
+
+
+def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:
+    """Return elements of a tensor, decoding the chunks that hold them."""
+    row = max(tensor.grid.row_elements, 1)
+    begin = start // row
+    values = decode_rows(tensor, begin, -(-stop // row)).reshape(-1)
+    return values[start - begin * row : stop - begin * row]
 
 
 def _finished(row: TensorComparison, errors: ErrorSums) -> TensorComparison:

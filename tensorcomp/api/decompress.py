@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import numpy as np
 
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
+from tensorcomp.checkpoints.folder import copy_others
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
     COMPRESSED,
     FOLDER,
-    compressed_files,
-    decoded_bytes,
+    open_model,
     refuse_itself,
     refuse_overlap,
     restored_name,
-    restored_path,
+    restored_shards,
 )
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.atomic import atomic_file, atomic_folder, is_temporary, refuse_existing
+from tensorcomp.io.atomic import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.progress import Progress
 
 
@@ -63,7 +62,7 @@ def decompress(
         exists or cannot be written. The output is then as it was.
     """
     source = Path(path)
-    number = threads or available_threads()
+    number, progress = threads or available_threads(), progress or Progress()
     if source.is_dir():
         target = Path(out) if out is not None else _restored_folder(source)
         return _decompress_folder(source, target, number, progress, max_bytes, force=force)
@@ -89,10 +88,9 @@ def _restored_folder(source: Path) -> Path:
 
 
 def _restore_file(
-    file: CompressedFile, target: Path, threads: int, progress: Progress | None, *, force: bool
+    file: CompressedFile, target: Path, threads: int, progress: Progress, *, force: bool
 ) -> None:
     refuse_existing(target, force=force)
-    progress = progress or Progress()
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
     with Workers(threads) as workers, atomic_file(target, force=force) as out:
         partial = Path(out.name)
@@ -156,32 +154,21 @@ def _decompress_folder(
     source: Path,
     target: Path,
     threads: int,
-    progress: Progress | None,
+    progress: Progress,
     max_bytes: int | None,
     *,
     force: bool,
 ) -> Path:
     refuse_overlap(source, target)
-    found = compressed_files(source)
-    others = [file for file in sorted(source.rglob("*")) if _is_other(file, found)]
-    restored = {file: restored_path(file).relative_to(source) for file in found}
-    names = {PurePath(name) for name in (file.relative_to(source) for file in others)}
-    names |= {PurePath(name) for name in restored.values()}
-    if progress is not None:
-        progress.begin_folder(decoded_bytes(found))
+    model = open_model(source, compressed=True)
+    restored, nbytes = restored_shards(model)
+    names = {PurePath(name) for name in (*model.others, *restored.values())}
+    progress.begin_folder(nbytes)
     with atomic_folder(target, names, force=force) as partial:
-        for file in others:
-            copied = partial / file.relative_to(source)
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copied)
-        for file, name in restored.items():
-            with CompressedFile(file) as opened:
+        copy_others(source, model.others, partial)
+        for shard, name in restored.items():
+            with CompressedFile(model.file(shard)) as opened:
                 opened.check_expansion(max_bytes)
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)
                 _restore_file(opened, partial / name, threads, progress, force=False)
     return target
-
-
-def _is_other(file: Path, compressed: Collection[Path]) -> bool:
-    """Return whether a file of a compressed folder is to be carried over."""
-    return file.is_file() and file not in compressed and not is_temporary(file)

@@ -15,7 +15,7 @@ from tensorcomp._threads import Workers, available_threads
 from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.model import compressed_files, decoded_bytes, restored_path
+from tensorcomp.container.model import open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
@@ -71,22 +71,21 @@ def verify(
     CheckpointError, FormatError
         If a file cannot be read at all.
     """
-    source = Path(path)
-    files = compressed_files(source) if source.is_dir() else [source]
+    progress = progress or Progress()
+    model = open_model(path, compressed=True)
+    originals: dict[Path, Path] = {}
+    if model.is_folder:
+        restored, nbytes = restored_shards(model)
+        progress.begin_folder(nbytes)
+        if against is not None:
+            originals = {shard: Path(against) / name for shard, name in restored.items()}
+    elif against is not None:
+        originals = {model.shards[0]: Path(against)}
     number = threads or available_threads()
-    if progress is not None and source.is_dir():
-        progress.begin_folder(decoded_bytes(files))
     checks = []
-    for file in files:
-        original = None if against is None else _original(source, file, Path(against))
-        checks += _verify_file(file, original, number, progress or Progress())
+    for shard in model.shards:
+        checks += _verify_file(model.file(shard), originals.get(shard), number, progress)
     return checks
-
-
-def _original(source: Path, file: Path, against: Path) -> Path:
-    if not source.is_dir():
-        return against
-    return against / restored_path(file).relative_to(source)
 
 
 def _verify_file(

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensorcomp.checkpoints.base import Checkpoint
+import numpy as np
+
+from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.atomic import is_temporary
 
@@ -106,6 +110,37 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     return Model(path, folder.weights, folder.others, is_folder=True)
 
 
+@dataclass(frozen=True)
+class PlainTensor:
+    """A tensor that is not compressed, as a single chunk: a view of its file."""
+
+    grid: ChunkGrid
+    values: np.ndarray
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return the values, copied into `out` if given."""
+        assert index == 0
+        if out is None:
+            return self.values
+        out[...] = self.values
+        return out
+
+
+def open_tensor(checkpoint: Checkpoint, info: TensorInfo) -> ChunkedTensor:
+    """Return a tensor of any checkpoint, to be read by rows (see `decode_rows`)."""
+    if isinstance(checkpoint, CompressedFile):
+        return checkpoint.open_tensor(info.name)
+    grid = chunk_grid(info.dtype, info.shape, info.nbytes, info.nbytes + 1)
+    return PlainTensor(grid, checkpoint.read(info.name).view(grid.dtype).reshape(grid.shape))
+
+
+def stored_bytes(checkpoint: Checkpoint, info: TensorInfo) -> int:
+    """Return the bytes that a tensor takes in its file."""
+    if isinstance(checkpoint, CompressedFile):
+        return checkpoint.blob_bytes(info.name)
+    return info.nbytes
+
+
 def open_any(path: Path) -> Checkpoint:
     """Open a checkpoint file of any format; a compressed one is read decoded.
 
@@ -146,10 +181,20 @@ def restored_name(name: str, kind: str) -> str:
     return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
 
 
-def restored_path(file: Path) -> Path:
-    """Return where a compressed file is restored if it is restored beside itself."""
-    with CompressedFile(file) as opened:
-        return file.with_name(restored_name(file.name, opened.manifest.template.kind))
+def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
+    """Return where the compressed shards of a folder are restored, relative to it, and their bytes.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If a shard cannot be read.
+    """
+    restored, nbytes = {}, 0
+    for shard in model.shards:
+        with CompressedFile(model.file(shard)) as opened:
+            restored[shard] = shard.with_name(restored_name(shard.name, opened.template().kind))
+            nbytes += sum(info.nbytes for info in opened.tensors)
+    return restored, nbytes
 
 
 @contextlib.contextmanager
@@ -197,26 +242,3 @@ def refuse_overlap(source: Path, target: Path) -> None:
         raise CheckpointError("lies in the input folder; give another by -o", path=target)
     if inner.is_relative_to(outer):
         raise CheckpointError("holds the input folder; give another by -o", path=target)
-
-
-def decoded_bytes(files: list[Path]) -> int:
-    """Return the bytes of all tensors of compressed files once they are decoded."""
-    total = 0
-    for path in files:
-        with CompressedFile(path) as file:
-            total += sum(info.nbytes for info in file.tensors)
-    return total
-
-
-def compressed_files(folder: Path) -> list[Path]:
-    """Return the compressed files of a folder.
-
-    Raises
-    ------
-    CheckpointError
-        If it holds none.
-    """
-    found = sorted(file for file in folder.rglob(f"*{COMPRESSED}") if file.is_file())
-    if not found:
-        raise CheckpointError(f"holds no *{COMPRESSED} file", path=folder)
-    return found

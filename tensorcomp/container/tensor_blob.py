@@ -23,7 +23,10 @@ from tensorcomp.errors import CodecError, FormatError, TensorcompError, Verifica
 class ChunkedTensor(Protocol):
     """A tensor of which single chunks can be decoded."""
 
-    grid: ChunkGrid
+    @property
+    def grid(self) -> ChunkGrid:
+        """How it is cut into chunks."""
+        ...
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return a chunk, decoded into `out` if given."""
@@ -66,6 +69,8 @@ def decode_rows(
         If a chunk is damaged.
     """
     grid = tensor.grid
+    if out is None and grid.count == 1:
+        return tensor.decode_chunk(0)[begin:end]
     if out is None:
         out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
     if begin == end == grid.shape[0] == 0:  # its one chunk, without elements, is checked as well
