@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from benchmarks.common.checkpoints import Array, Tensors
 from tensorcomp import Budget, load, save
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import decode, encode, join
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, decode, encode, join, readable
+from tensorcomp.codecs.tree import Node
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import QUANTIZER, expand_quantizer
 from tensorcomp.planning.trials import first_guess, meet_bound

@@ -18,6 +18,8 @@ from tensorcomp.codecs.floats.floats import Floats as Floats
 from tensorcomp.codecs.floats.groupfloats import GroupFloats as GroupFloats
 from tensorcomp.codecs.lowrank.rotate import Rotate as Rotate
 from tensorcomp.codecs.lowrank.svd import Svd as Svd
+from tensorcomp.codecs.payload import decode as decode
+from tensorcomp.codecs.payload import encode as encode
 from tensorcomp.codecs.quantize.affine import Affine as Affine
 from tensorcomp.codecs.quantize.grid import IntegerGrid as IntegerGrid
 from tensorcomp.codecs.quantize.kmeans import Kmeans as Kmeans
@@ -46,6 +48,4 @@ from tensorcomp.codecs.text import parse_tree as parse_tree
 from tensorcomp.codecs.text import tree_from_json as tree_from_json
 from tensorcomp.codecs.text import tree_to_json as tree_to_json
 from tensorcomp.codecs.tree import Node as Node
-from tensorcomp.codecs.tree import decode as decode
-from tensorcomp.codecs.tree import encode as encode
 from tensorcomp.codecs.tree import fit as fit

@@ -51,3 +51,21 @@ def as_rows(array: np.ndarray) -> np.ndarray:
     if array.size == 0:
         return array.reshape(0, 0)
     return array.reshape(array.shape[0] if array.ndim > 1 else 1, -1)
+
+
+def readable(array: np.ndarray) -> np.ndarray:
+    """Return a C-contiguous, aligned, native, read-only view (or copy, if need be).
+
+    Kernels are compiled once per array type, so they get one type only.
+    """
+    array = np.asarray(array)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and not flags.writeable:
+        return array
+    if not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, requirements=("C", "A"))
+    view = array.view()
+    view.setflags(write=False)
+    return view

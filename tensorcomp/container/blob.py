@@ -23,18 +23,9 @@ import numpy as np
 import xxhash
 
 from tensorcomp.codecs.base import ArraySpec, Pieces
-from tensorcomp.codecs.tree import (
-    Node,
-    Shared,
-    decode_into,
-    encode,
-    fit,
-    nothing_shared,
-    pack_shared,
-    raw_payload,
-    readable,
-    unpack_shared,
-)
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import decode_into, encode, raw_payload
+from tensorcomp.codecs.tree import Node, Shared, fit, pack_shared, unpack_shared
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
 
@@ -175,7 +166,7 @@ class ChunkCoder:
     @classmethod
     def alone(cls, trees: tuple[Node, ...]) -> ChunkCoder:
         """Return the coder of a tensor's only chunk, which shares nothing."""
-        return cls(trees, tuple(nothing_shared(tree) for tree in trees))
+        return cls(trees, tuple(tree.shares_nothing for tree in trees))
 
     @classmethod
     def unpack(cls, trees: tuple[Node, ...], data: bytes) -> ChunkCoder:

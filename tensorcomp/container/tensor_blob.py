@@ -13,7 +13,8 @@ import numpy as np
 import xxhash
 
 from tensorcomp.codecs.base import Codec
-from tensorcomp.codecs.tree import Node, join
+from tensorcomp.codecs.payload import join
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder, blob_index
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord

@@ -12,7 +12,7 @@ import xxhash
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.base import Pieces
-from tensorcomp.codecs.tree import byte_count, join
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.blob import blob_index
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
 

@@ -15,10 +15,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.bit_views import as_words, readable
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.text import format_tree, parse_tree
-from tensorcomp.codecs.tree import Node, join, readable
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, FALLBACK, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid
 from tensorcomp.container.tensor_blob import chunk_roots

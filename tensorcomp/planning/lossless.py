@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tensorcomp.codecs.bit_views import word_dtype
+from tensorcomp.codecs.bit_views import readable, word_dtype
+from tensorcomp.codecs.payload import byte_count, encode
 from tensorcomp.codecs.quantize.grid import IntegerGrid
 from tensorcomp.codecs.registry import added_templates
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, byte_count, encode, fit, readable
+from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native

@@ -16,8 +16,8 @@ import numpy as np
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import is_real, peak
-from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import peak
-from tensorcomp.codecs.tree import Node, readable
+from tensorcomp.codecs.tree import Node
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.steps import instantiate, is_free
 from tensorcomp.planning.trials import Trial, can_take, rms, run_trial

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.codecs.bit_views import as_rows, as_words
+from tensorcomp.codecs.bit_views import as_rows, as_words, readable
+from tensorcomp.codecs.payload import byte_count, encode
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, byte_count, encode, readable
+from tensorcomp.codecs.tree import Node
 from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native

@@ -10,7 +10,9 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from tensorcomp.codecs.base import Transform
-from tensorcomp.codecs.tree import Node, approximate, byte_count, encode_seen, fit, readable
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import approximate, byte_count, encode_seen
+from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound

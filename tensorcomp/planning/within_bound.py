@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tensorcomp.codecs.tree import readable
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.lossless import Plan, plan_lossless, sample_rows, sparse_sample

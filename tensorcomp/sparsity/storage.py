@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.bit_views import as_words, readable
+from tensorcomp.codecs.payload import byte_count, encode
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.codecs.text import format_tree, parse_tree
-from tensorcomp.codecs.tree import byte_count, encode, readable
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.pipeline.encoded_tensor import code

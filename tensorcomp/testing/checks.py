@@ -9,18 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.base import Transform, spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import decode, encode, join
 from tensorcomp.codecs.text import format_tree, parse_tree
-from tensorcomp.codecs.tree import (
-    Node,
-    Shared,
-    decode,
-    encode,
-    fit,
-    join,
-    pack_shared,
-    readable,
-    unpack_shared,
-)
+from tensorcomp.codecs.tree import Node, Shared, fit, pack_shared, unpack_shared
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing.arrays import nasty_arrays
 from tensorcomp.testing.damage import (

@@ -9,17 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, spec_of
-from tensorcomp.codecs.tree import (
-    Node,
-    Shared,
-    decode,
-    encode,
-    fit,
-    join,
-    pack_shared,
-    readable,
-    unpack_shared,
-)
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import decode, encode, join
+from tensorcomp.codecs.tree import Node, Shared, fit, pack_shared, unpack_shared
 from tensorcomp.errors import CodecError, NotRepresentable
 
 Result = TypeVar("Result")

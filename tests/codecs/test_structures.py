@@ -16,8 +16,8 @@ from tensorcomp.codecs.entropy.constant import Constant
 from tensorcomp.codecs.entropy.palette import Palette
 from tensorcomp.codecs.entropy.runlength import Runlength
 from tensorcomp.codecs.entropy.zstd import Zstd
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.sparse.sparse import Sparse
-from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 CODED = 1  # the mark of a payload that is no raw fallback

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 from tensorcomp.container.blob import Blob, ChunkCoder, blob_index, index_bytes
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.dtypes import dtype_bits

@@ -13,8 +13,9 @@ from contract_trees import OWN_TREES
 import tensorcomp.codecs
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.entropy.side_info import unpack_side_info
-from tensorcomp.codecs.tree import join, readable
+from tensorcomp.codecs.payload import join
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.testing import nasty_arrays
 from tensorcomp.testing.damage import expect_error_or_array

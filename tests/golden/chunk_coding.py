@@ -10,7 +10,8 @@ import xxhash
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import Node, join
+from tensorcomp.codecs.payload import join
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, chunk_grid
 from tensorcomp.dtypes import dtype_name

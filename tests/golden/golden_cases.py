@@ -17,7 +17,7 @@ from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.sparse.selection import largest_positions, mark_largest
-from tensorcomp.codecs.tree import join
 from tensorcomp.container.blob import Blob
 from tensorcomp.errors import TensorcompError
 from tensorcomp.gradients import GradientSpec, Payload, TreeCompressor

@@ -12,8 +12,10 @@ import numpy as np
 
 import tensorcomp
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import fit, join, readable
+from tensorcomp.codecs.tree import fit
 from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tensorcomp.codecs import encode, fit, parse_tree
-from tensorcomp.codecs.tree import byte_count
+from tensorcomp.codecs.payload import byte_count
 from tensorcomp.planning.float_trees import any_floats, columns_vary, flat_tree, usual_tree
 from tensorcomp.planning.lossless import EFFORTS, plan_lossless
 from tensorcomp.planning.within_bound import is_dense_float

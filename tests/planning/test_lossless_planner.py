@@ -5,7 +5,8 @@ import pytest
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import byte_count, join, readable
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import NotRepresentable

@@ -14,7 +14,8 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs import decode, encode, fit, format_tree, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import byte_count, join, readable
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning.budgets import Budget

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import Node, approximate, decode, encode, encode_seen, fit, join
+from tensorcomp.codecs.payload import approximate, decode, encode, encode_seen, join
+from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.trials import errors_of, first_guess, meet_bound, rms, run_trial

@@ -19,10 +19,11 @@ import tensorcomp
 from reference.codec import CODECS
 from reference.reader import read
 from reference.tree import decode, parse
-from tensorcomp.codecs import tree
+from tensorcomp.codecs import payload as coding
 from tensorcomp.codecs.base import Filter, Serializer, Transform, spec_of
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.tree import fit, pack_shared
 from tensorcomp.container.manifest import FORMAT_VERSION
 from tensorcomp.errors import NotRepresentable
 
@@ -89,12 +90,12 @@ def check(text: str, array: np.ndarray, *, share: bool = False) -> None:
     """Compare what both decoders make of a payload."""
     node = parse_tree(text)
     try:
-        shared = tree.fit(node, array) if share else tree.nothing_shared(node)
-        payload = tree.join(tree.encode(node, array, shared))
+        shared = fit(node, array) if share else node.shares_nothing
+        payload = coding.join(coding.encode(node, array, shared))
     except NotRepresentable:
         assume(False)
-    wanted = tree.decode(node, payload, spec_of(array), shared)
-    packed = tree.pack_shared(shared)
+    wanted = coding.decode(node, payload, spec_of(array), shared)
+    packed = pack_shared(shared)
     for written in (text, format_tree(node)):
         found = decode(parse(written), payload, array.shape, array.dtype, packed)
         assert found.dtype == wanted.dtype

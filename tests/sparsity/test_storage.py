@@ -11,7 +11,7 @@ import pytest
 
 import tensorcomp
 from tensorcomp.codecs import encode, parse_tree
-from tensorcomp.codecs.tree import byte_count
+from tensorcomp.codecs.payload import byte_count
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.sparsity.storage import STORAGES, storage_bytes
 from tensorcomp.testing import nasty_arrays

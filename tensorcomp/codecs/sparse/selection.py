@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
-from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.bit_views import as_words, readable
 from tensorcomp.codecs.rounding import as_matrix, check_float, widened
-from tensorcomp.codecs.tree import readable
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from tensorcomp.codecs.base import Codec, Transform
+from tensorcomp.codecs.payload import decode, framed_parts
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.sparse.selection import kept_count
 from tensorcomp.codecs.sparse.threshold import Threshold
 from tensorcomp.codecs.sparse.topk import TopK
-from tensorcomp.codecs.tree import Node, decode, framed_parts
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.errors import NotRepresentable

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.codecs.base import Transform
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node, join, raw_payload, readable
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.tensor_blob import (

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.tree import Node, join, raw_payload, readable
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import join, raw_payload
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import EncodedTensor, chunk_roots, encode_tensor

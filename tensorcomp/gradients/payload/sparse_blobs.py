@@ -1,6 +1,6 @@
 """Payloads of trees that select elements, from places and back to places, without a mask.
 
-The bytes are those of `codecs.tree`; what is saved are the passes over a mask of all elements.
+The bytes are those of `codecs.payload`; what is saved are the passes over a mask of all elements.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.entropy.gaps import Gaps
-from tensorcomp.codecs.sparse.randomk import RandomK
-from tensorcomp.codecs.tree import (
-    Node,
+from tensorcomp.codecs.payload import (
     byte_count,
     decode,
     encode_part,
@@ -21,11 +19,13 @@ from tensorcomp.codecs.tree import (
     framed_parts,
     join,
 )
+from tensorcomp.codecs.sparse.randomk import RandomK
+from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError
 from tensorcomp.gradients.payload.decoded import SparseGradient
 from tensorcomp.kernels import native
 
-CODED = 1  # a mark, see `codecs.tree`
+CODED = 1  # a mark, see `codecs.payload`
 _PARTS = ("mask", "values")
 _SPARE = 256  # places that the kernel wants at the end
 

@@ -20,7 +20,7 @@ from tensorcomp.codecs.entropy.ans import Ans
 from tensorcomp.codecs.entropy.escapes import NO_ESCAPE
 from tensorcomp.codecs.entropy.frequencies import log2_table
 from tensorcomp.codecs.entropy.side_info import unpack_side_info
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 from tensorcomp.errors import CodecError, PlanError
 
 CODED = 1  # the mark of a payload that is no raw fallback

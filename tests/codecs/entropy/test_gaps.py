@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.entropy.gaps import Gaps
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 from tensorcomp.errors import CodecError, NotRepresentable
 
 NODE = parse_tree("gaps")

@@ -10,7 +10,7 @@ import pytest
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 
 # Around 8 and 16 times the square of 5 symbols, from where on pairs are coded and counted, and
 # around 8 << 11, from where on the decoder finds several symbols by one look.

@@ -12,7 +12,7 @@ from quantizer_cases import FLOATS, NARROW, float_arrays, restored, transformed
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.floats.cast import TARGETS, Cast
-from tensorcomp.codecs.tree import join
+from tensorcomp.codecs.payload import join
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 

@@ -10,7 +10,7 @@ from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.entropy.side_info import pack_side_info
 from tensorcomp.codecs.lowrank.rotate import Rotate, compact
-from tensorcomp.codecs.tree import byte_count, join
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.errors import CodecError, NotRepresentable
 
 

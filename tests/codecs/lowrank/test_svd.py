@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import ArraySpec, spec_of
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.lowrank.svd import Svd, product
-from tensorcomp.codecs.tree import approximate, join, readable
+from tensorcomp.codecs.payload import approximate, join
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 FLOATS = [

@@ -11,9 +11,9 @@ from quantizer_cases import FLOATS, float_arrays, half_unit, restored, transform
 
 from tensorcomp.codecs import encode, parse_tree
 from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.payload import byte_count
 from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import Groups, short
-from tensorcomp.codecs.tree import byte_count
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 GROUPS = st.sampled_from([-1, 0, 1, 2, 3, 32, 128, 1 << 20])

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.grid import IntegerGrid
-from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

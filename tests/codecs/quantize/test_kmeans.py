@@ -11,9 +11,10 @@ from quantizer_cases import FLOATS, WIDE, float_arrays, half_unit, restored, tra
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.codebooks import code_dtype, learn_codebook, nearest
 from tensorcomp.codecs.quantize.kmeans import Kmeans
-from tensorcomp.codecs.tree import join, pack_shared, unpack_shared
+from tensorcomp.codecs.tree import pack_shared, unpack_shared
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from quantizer_cases import FLOATS, float_arrays, half_unit, restored, transformed
 
 from tensorcomp.codecs import encode, parse_tree
+from tensorcomp.codecs.payload import byte_count
 from tensorcomp.codecs.quantize.nf4 import LEVELS, Nf4
-from tensorcomp.codecs.tree import byte_count
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 

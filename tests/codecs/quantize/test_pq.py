@@ -13,8 +13,9 @@ from quantizer_cases import FLOATS, WIDE, restored, transformed
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.pq import Pq, _nearest
-from tensorcomp.codecs.tree import join, pack_shared, unpack_shared
+from tensorcomp.codecs.tree import pack_shared, unpack_shared
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 

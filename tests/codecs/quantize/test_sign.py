@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from quantizer_cases import FLOATS, NARROW, float_arrays, restored, transformed
 
 from tensorcomp.codecs import encode, parse_tree
+from tensorcomp.codecs.payload import byte_count
 from tensorcomp.codecs.quantize.sign import Sign
-from tensorcomp.codecs.tree import byte_count
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 

@@ -12,8 +12,8 @@ from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.entropy.ans import Ans
 from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.trellis import Trellis
-from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable
 
 LANES = 64

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.uniform import Uniform, fill_values
-from tensorcomp.codecs.tree import join
 from tensorcomp.errors import CodecError, NotRepresentable
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, fit, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.codecs.sparse.live import NonzeroSlices
-from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.errors import CodecError, NotRepresentable
 
 DTYPES = [np.dtype(kind) for kind in ("f8", "f4", "f2", "i1", "u4", ml_dtypes.bfloat16)]

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.sparse.magnitude import Magnitude
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.sparse.threshold import Threshold
 from tensorcomp.codecs.sparse.topk import TopK
-from tensorcomp.codecs.tree import join, readable
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 FLOATS = [

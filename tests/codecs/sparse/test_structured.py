@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.sparse.block import Block
 from tensorcomp.codecs.sparse.channel import Channel
 from tensorcomp.codecs.sparse.filter import FilterRows
 from tensorcomp.codecs.sparse.nm import NM
-from tensorcomp.codecs.tree import join, readable
 from tensorcomp.errors import CodecError, NotRepresentable, PlanError
 
 FLOATS = [

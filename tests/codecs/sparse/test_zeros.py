@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.codecs.sparse.zeros import SignedZeros
-from tensorcomp.codecs.tree import byte_count, join, readable
 from tensorcomp.errors import CodecError
 
 DTYPES = [np.dtype(kind) for kind in ("f8", "f4", "f2", "i2", "u1", ml_dtypes.bfloat16)]

@@ -1,0 +1,290 @@
+"""Encode an array by a codec tree to its payload, and decode it.
+
+The bytes of a node begin with a mark: 0, and the array's own bytes follow (the fallback that keeps
+a payload within its input plus a byte, whatever the tree); or 1, and the codec's bytes follow. A
+serializer's bytes are its own, through its filter if it has one. A transform's bytes are, part by
+part: the part's length in elements if the data decide it, its length in bytes, its node's bytes;
+both lengths are little-endian uint64.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import cast
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Filter, Pieces, Serializer, Transform, spec_of
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.tree import Node, Shared
+from tensorcomp.errors import CodecError, NotRepresentable
+
+_U64 = struct.Struct("<Q")
+_RAW, _CODED = b"\0", b"\1"
+# A filter may at most see the serializer's own framing on top of the array's bytes.
+_FILTER_SLACK = 1 << 12
+
+
+def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Pieces:
+    """Return the payload of an array, in pieces; at most the array's bytes and one more.
+
+    Parameters
+    ----------
+    node : Node
+    array : numpy.ndarray
+        Any shape, dtype and strides; it is not changed.
+    shared : Shared, optional
+        From `fit` on the whole tensor or a sample of it; nothing is shared if not given.
+
+    Raises
+    ------
+    NotRepresentable
+        If a lossless transform cannot represent the array; the caller picks another tree.
+    """
+    array = readable(array)
+    return _encode(node, array, node.shares_nothing if shared is None else shared)
+
+
+def byte_count(pieces: Pieces) -> int:
+    """Return the bytes of all pieces together."""
+    return sum(map(len, pieces))
+
+
+def join(pieces: Pieces) -> bytes:
+    """Return the pieces as one bytes object."""
+    return b"".join(pieces)
+
+
+def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> np.ndarray:
+    """Return what decoding a payload of the array would give, without coding any bytes.
+
+    Lossless codecs change nothing and are left out: of a tree whose transforms quantize this takes
+    a fraction of the time of `encode` and `decode`.
+
+    Raises
+    ------
+    NotRepresentable
+        If the root cannot represent the array.
+    """
+    shared = node.shares_nothing if shared is None else shared
+    return _lose(node, readable(array), shared, codes=False)[1]
+
+
+def encode_seen(node: Node, array: np.ndarray, shared: Shared) -> tuple[Pieces, np.ndarray]:
+    """Return the payload of an array, as `encode` does, and what decoding it would give.
+
+    Of what lossless codecs coded nothing is decoded.
+
+    Raises
+    ------
+    NotRepresentable
+        If the root cannot represent the array.
+    """
+    return _lose(node, readable(array), shared, codes=True)
+
+
+def _lose(
+    node: Node, array: np.ndarray, shared: Shared, *, codes: bool
+) -> tuple[Pieces, np.ndarray]:
+    """Return the payload, empty unless asked for, and what decoding it would give."""
+    if node.lossless:
+        return _encode(node, array, shared) if codes else [], array
+    codec = cast(Transform, node.codec)
+    own, below = shared
+    parts = codec.encode(array, own)
+    specs = codec.parts(spec_of(array))
+    pieces: Pieces = []
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        part = readable(parts[name])
+        try:
+            coded, decoded = _lose(child, part, child_shared, codes=codes)
+        except NotRepresentable:  # such a part is stored as it is
+            coded, decoded = raw_payload(part), part
+        parts[name] = readable(decoded)
+        if codes:
+            pieces += framed_part(specs[name], part.size, coded)
+    if byte_count(pieces) > array.nbytes:
+        return raw_payload(array), array
+    out = np.empty(array.shape, array.dtype)
+    codec.decode(parts, out, own)
+    return [_CODED, *pieces], out
+
+
+def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
+    if not node.codec.is_transform:
+        try:
+            pieces = cast(Serializer, node.codec).encode(array, shared[0])
+        except NotRepresentable:
+            return raw_payload(array)
+        for _, child in node.children:
+            pieces = [cast(Filter, child.codec).encode(join(pieces))]
+    else:
+        pieces = _encode_parts(node, cast(Transform, node.codec), array, shared)
+    return raw_payload(array) if byte_count(pieces) > array.nbytes else [_CODED, *pieces]
+
+
+def raw_payload(array: np.ndarray) -> Pieces:
+    """Return a payload that holds a C-contiguous array's own bytes."""
+    return [_RAW, array.reshape(-1).view(np.uint8)]
+
+
+def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Shared) -> Pieces:
+    own, below = shared
+    parts = codec.encode(array, own)
+    specs = codec.parts(spec_of(array))
+    pieces: Pieces = []
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        part = readable(parts[name])
+        pieces += framed_part(specs[name], part.size, encode_part(child, part, child_shared))
+    return pieces
+
+
+def encode_part(node: Node, part: np.ndarray, shared: Shared | None = None) -> Pieces:
+    """Return the bytes of a part by its subtree; the part's own bytes where that cannot take it."""
+    try:
+        return encode(node, part, shared)
+    except NotRepresentable:
+        return raw_payload(readable(part))
+
+
+def framed_part(spec: ArraySpec, size: int, coded: Pieces) -> Pieces:
+    """Return a part's bytes as a transform's hold them: behind their lengths.
+
+    Parameters
+    ----------
+    spec : ArraySpec
+        As `Transform.parts` gives it.
+    size : int
+        Elements of the part.
+    coded : Pieces
+        From `encode_part`.
+    """
+    head = _U64.pack(size) if -1 in spec.shape else b""
+    return [head + _U64.pack(byte_count(coded)), *coded]
+
+
+def decode(
+    node: Node,
+    data: np.ndarray | bytes,
+    spec: ArraySpec,
+    shared: Shared | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the array of a payload.
+
+    Parameters
+    ----------
+    node : Node
+    data : numpy.ndarray or bytes
+        The payload, flat uint8.
+    spec : ArraySpec
+        Shape and dtype of what was encoded; nothing larger is ever allocated.
+    shared : Shared, optional
+        As given to `encode`.
+    out : numpy.ndarray, optional
+        Array of that spec to decode into; best C-contiguous, in the machine's byte order.
+
+    Raises
+    ------
+    CodecError
+        If the payload is damaged.
+    """
+    payload = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    if out is None:
+        out = np.empty(spec.shape, spec.dtype)
+    decode_into(node, payload, out, node.shares_nothing if shared is None else shared)
+    return out
+
+
+def decode_into(node: Node, payload: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+    """Fill an array of the shape and dtype of what was encoded; as `decode`.
+
+    Raises
+    ------
+    CodecError
+        If the payload is damaged.
+    """
+    if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
+        native = np.empty(out.shape, out.dtype.newbyteorder("<"))
+        _decode(node, payload, native, shared)
+        out[...] = native
+    else:
+        _decode(node, payload, out, shared)
+
+
+def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+    mark = int(data[0]) if data.size else None
+    if mark is None or mark > _CODED[0]:
+        raise CodecError(f"{node.codec.id}: its bytes begin with neither of the two marks")
+    body = data[1:]
+    if mark == _RAW[0]:
+        if body.size != out.nbytes:
+            raise CodecError(f"{node.codec.id}: {body.size} raw bytes for {out.nbytes}")
+        out.reshape(-1).view(np.uint8)[:] = body
+    elif not node.codec.is_transform:
+        for _, child in node.children:
+            unfiltered = cast(Filter, child.codec).decode(body, 2 * out.nbytes + _FILTER_SLACK)
+            body = np.frombuffer(unfiltered, np.uint8)
+        cast(Serializer, node.codec).decode(body, out, shared[0])
+    else:
+        _decode_parts(node, cast(Transform, node.codec), body, out, shared)
+
+
+def _decode_parts(
+    node: Node, codec: Transform, data: np.ndarray, out: np.ndarray, shared: Shared
+) -> None:
+    own, below = shared
+    parts: dict[str, np.ndarray] = {}
+    coded = framed_parts(node, spec_of(out), data)
+    for (name, child), child_shared in zip(node.children, below, strict=True):
+        spec, payload = coded[name]
+        part = np.empty(spec.shape, spec.dtype)
+        _decode(child, payload, part, child_shared)
+        part.flags.writeable = False
+        parts[name] = part
+    codec.decode(parts, out, own)
+
+
+def framed_parts(
+    node: Node, spec: ArraySpec, data: np.ndarray
+) -> dict[str, tuple[ArraySpec, np.ndarray]]:
+    """Return each part's spec and bytes from a transform's bytes, without their mark.
+
+    Raises
+    ------
+    CodecError
+        If the lengths contradict each other or the spec.
+    """
+    codec = cast(Transform, node.codec)
+    found: dict[str, tuple[ArraySpec, np.ndarray]] = {}
+    position = 0
+    for name, part in codec.parts(spec).items():
+        shape = part.shape
+        if -1 in shape:
+            size, position = _read_size(data, position, spec.size, name)
+            shape = _completed(shape, size, name)
+        length, position = _read_size(data, position, data.size - position - 8, name)
+        found[name] = ArraySpec(shape, part.dtype), data[position : position + length]
+        position += length
+    if position != data.size:
+        raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
+    return found
+
+
+def _completed(shape: tuple[int, ...], size: int, name: str) -> tuple[int, ...]:
+    """Return a shape with its open axis as long as so many elements make it."""
+    others = math.prod(length for length in shape if length != -1)
+    axis, left = divmod(size, others) if others else (0, size)
+    if left:
+        raise CodecError(f"part {name!r}: {size} elements do not fill the shape {shape}")
+    return tuple(axis if length == -1 else length for length in shape)
+
+
+def _read_size(data: np.ndarray, position: int, most: int, name: str) -> tuple[int, int]:
+    if data.size - position < 8:
+        raise CodecError(f"part {name!r} is cut short")
+    size = int(_U64.unpack_from(data, position)[0])
+    if size > most:
+        raise CodecError(f"part {name!r} claims {size}, at most {most} can be there")
+    return size, position + 8
