@@ -40,11 +40,7 @@ from .output import Result
     help="Says which tensors may lose something.",
 )
 @option(
-    "--threads",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Tensors coded at once.",
+    "--threads", type=click.IntRange(min=1), default=1, metavar="N", help="Tensors coded at once."
 )
 @force
 @all_forms

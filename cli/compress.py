@@ -5,29 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .command import command, option
-from .options.budget import budget_of, lossy_options
-from .options.common import as_json, force, output, path, source, threads
-from .options.pruning import prune_options, pruning_of
+from .command import command
+from .options.common import as_json, output, source
+from .options.job import job_options, options_of
 from .output import Result
 
 
 @command()
 @source
 @output()
-@lossy_options
-@option(
-    "--plan",
-    type=path,
-    metavar="FILE",
-    help="Obey a plan that tensorcomp plan wrote.",
-    group="Planning",
-)
-@prune_options
-@threads
-@force
+@job_options
 @as_json
-def compress(source: Path, out: Path | None, **options: Any) -> Result:
+def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
     INPUT is a .safetensors, .pt, .pth, .bin or .npz file, or a folder of such files. Without -o,
@@ -59,11 +48,9 @@ def compress(source: Path, out: Path | None, **options: Any) -> Result:
     from .output import stdout_width
     from .progress import progress
 
-    budget, pruning = budget_of(options), pruning_of(options)
+    options = options_of(asked)
     with progress("compressing") as watch:
-        result = files.compress(
-            source, out, budget=budget, prune=pruning, progress=watch, **options
-        )
+        result = files.compress(source, out, force=force, progress=watch, options=options)
     summary = result.summary
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")

@@ -39,13 +39,7 @@ def gradients() -> None:
     metavar="RATE",
     help="Of each rank's line: 100mbit, 1gbit.",
 )
-@option(
-    "--latency",
-    type=duration,
-    default="0s",
-    metavar="TIME",
-    help="Of a message: 50us, 0.1ms.",
-)
+@option("--latency", type=duration, default="0s", metavar="TIME", help="Of a message: 50us, 0.1ms.")
 @option(
     "--compressor",
     "compressors",

@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from .command import command
-from .options.budget import budget_of, lossy_options
-from .options.common import all_forms, force, output, source, threads
-from .options.pruning import prune_options, pruning_of
+from .options.common import all_forms, output, source
+from .options.job import options_of, plan_options
 from .output import Result
 
 
 @command()
 @source
 @output("FILE", "Save the plan as JSON.")
-@lossy_options
-@prune_options
-@threads
-@force
+@plan_options
 @all_forms
-def plan(source: Path, out: Path | None, *, force: bool, **options: Any) -> Result:
+def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
     """Show what compress would do with each tensor, and save it to be edited and obeyed.
 
     Trees are tried on samples; nothing is compressed. The saved plan holds for each tensor its
@@ -33,7 +29,7 @@ def plan(source: Path, out: Path | None, *, force: bool, **options: Any) -> Resu
       tensorcomp compress model.safetensors --plan plan.json
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable, seconds_text
-    from tensorcomp.api import plan as forecasting
+    from tensorcomp.api import plan as planning
     from tensorcomp.io.atomic import atomic_file, refuse_existing
     from tensorcomp.reports.plan_tables import plan_table, plan_totals
     from tensorcomp.reports.pruning import planned_line
@@ -42,10 +38,10 @@ def plan(source: Path, out: Path | None, *, force: bool, **options: Any) -> Resu
 
     if out is not None:
         refuse_existing(out, force=force)
-    budget, pruning = budget_of(options), pruning_of(options)
+    options = options_of(asked)
     with progress("planning") as watch:
-        forecast = forecasting.plan(source, budget=budget, prune=pruning, **options)
-    text = forecast.to_json()
+        report = planning.plan(source, options=options)
+    text = report.to_json()
     if out is not None:
         with atomic_file(out, force=force) as file:
             file.write(text.encode())
@@ -53,9 +49,9 @@ def plan(source: Path, out: Path | None, *, force: bool, **options: Any) -> Resu
     line = f"planned in {seconds_text(watch.seconds)}{saved}"
     return Result(
         lambda: text,
-        plan_table(forecast),
+        plan_table(report),
         summary=(
-            f"{printable(str(source))}: {plan_totals(forecast)}, {line}",
-            *planned_line(forecast),
+            f"{printable(str(source))}: {plan_totals(report)}, {line}",
+            *planned_line(report),
         ),
     )

@@ -11,12 +11,7 @@ from .output import Result
 
 @command()
 @source
-@option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="List every tensor, not only weights that have zeros.",
-)
+@option("--all", "every", is_flag=True, help="List every tensor, not only weights that have zeros.")
 @option(
     "--keep-indices",
     type=path,
@@ -28,12 +23,7 @@ from .output import Result
 @threads
 @all_forms
 def sparsity(
-    source: Path,
-    *,
-    every: bool,
-    keep_indices: Path | None,
-    force: bool,
-    threads: int | None,
+    source: Path, *, every: bool, keep_indices: Path | None, force: bool, threads: int | None
 ) -> Result:
     """Show the zeros of a checkpoint, and what they save.
 

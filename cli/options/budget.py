@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,86 +14,57 @@ from .quantity import size
 if TYPE_CHECKING:
     from tensorcomp.planning.budgets import Budget
 
-_BUDGET = "Budget (one limit)"
 _LIMITS = (
-    "max_rel_l2",
-    "min_snr",
-    "max_abs_error",
-    "bits_per_weight",
-    "target_ratio",
-    "target_size",
+    *("max_rel_l2", "min_snr", "max_abs_error"),
+    *("bits_per_weight", "target_ratio", "target_size"),
 )
+_most_used = partial(option, group=MOST_USED)
+_budget = partial(option, group="Budget (one limit)", type=float, metavar="X")
+_planning = partial(option, group="Planning")
 
 lossy_options = together(
-    option(
+    _most_used(
         "--profile",
         metavar="NAME",
         help="lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
-        group=MOST_USED,
     ),
-    option(
+    _most_used(
         "--min-snr",
         type=float,
         metavar="DB",
-        help="Lowest signal-to-noise ratio of each tensor, in dB; a budget.",
-        group=MOST_USED,
+        help="A budget: lowest signal-to-noise ratio of each tensor, in dB.",
     ),
-    option(
+    _most_used(
         "--bits-per-weight",
         type=float,
         metavar="X",
-        help="Bits of the file per weight, every byte counted; a budget.",
-        group=MOST_USED,
+        help="A budget: bits of the file per weight, every byte counted.",
     ),
-    option(
+    _most_used(
         "--effort",
         type=click.Choice(["fast", "balanced", "max"]),
         help="What size is worth in time: balanced by default, or the profile's.",
-        group=MOST_USED,
     ),
-    option(
-        "--max-rel-l2",
-        type=float,
-        metavar="X",
-        help="Largest ‖error‖ / ‖tensor‖ of each tensor, below 1.",
-        group=_BUDGET,
-    ),
-    option(
-        "--max-abs-error",
-        type=float,
-        metavar="X",
-        help="Largest error of any element.",
-        group=_BUDGET,
-    ),
-    option(
-        "--target-ratio",
-        type=float,
-        metavar="X",
-        help="Bytes of the input over bytes of the file.",
-        group=_BUDGET,
-    ),
-    option(
-        "--target-size",
-        type=size,
-        metavar="SIZE",
-        help="Bytes of the file, such as 700MB.",
-        group=_BUDGET,
-    ),
-    option(
+    _budget("--max-rel-l2", help="Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
+    _budget("--max-abs-error", help="Largest error of any element."),
+    _budget("--target-ratio", help="Bytes of the input over bytes of the file."),
+    _budget("--target-size", type=size, metavar="SIZE", help="Bytes of the file, such as 700MB."),
+    _planning(
         "--codec",
         "codecs",
         multiple=True,
         metavar="SELECTOR=TREE",
         help="A tree for tensors by role, name, pattern of names or all; may be repeated.",
-        group="Planning",
     ),
-    option(
+    _planning(
         "--importance",
         type=path,
         metavar="FILE",
         help="A safetensors file that says what an error costs in each tensor.",
-        group="Planning",
     ),
+)
+plan_option = _planning(
+    "--plan", type=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote."
 )
 
 

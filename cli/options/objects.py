@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import operator
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,12 +86,10 @@ def load_object(text: str) -> Any:
     place, _, name = text.rpartition(":")
     with naming(text, " at import"):
         module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise PruningError(f"{text}: {place} has no {part!r}")
-        found = getattr(found, part)
-    return found
+    try:
+        return operator.attrgetter(name)(module)
+    except AttributeError:
+        raise PruningError(f"{text}: {place} has no {name!r}") from None
 
 
 def _load_module(name: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,74 +25,54 @@ _FIELDS = {
     "--prune-max-rel-l2": "max_rel_l2",
     "--prune-target-size": "target_size",
 }
-_GROUP = "Pruning"
 _TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
+_pruning = partial(option, group="Pruning")
+_number = partial(_pruning, type=float, metavar="X")
 
 prune_options = together(
-    option(
+    _pruning(
         "--prune",
         metavar="SCORE",
         help="Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
         "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats.",
-        group=_GROUP,
     ),
-    option(
-        "--sparsity",
-        type=float,
-        metavar="X",
-        help="The exact part of the pruned tensors' weights, from 0 to 1.",
-        group=_GROUP,
-    ),
-    option(
+    _number("--sparsity", help="The exact part of the pruned tensors' weights, from 0 to 1."),
+    _pruning(
         "--stats",
         type=path,
         metavar="FILE",
         help="Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
         "training checkpoint.",
-        group=_GROUP,
     ),
-    option(
+    _pruning(
         "--scope",
         type=click.Choice(["global", "tensor", "row"]),
         help="Among which weights: the score's own choice by default; "
         "tensor for what is more than single weights.",
-        group=_GROUP,
     ),
-    option(
+    _pruning(
         "--granularity",
         metavar="TEXT",
         help="What is pruned together: element (default), row, filter, channel, 'block(4, 4)', "
         "'nm(2, 4)'.",
-        group=_GROUP,
     ),
-    option(
+    _pruning(
         "--prune-where",
         multiple=True,
         metavar="SELECTOR",
         help="Which tensors, by role, name or pattern of names; may be repeated. Matrices and "
         "kernels of layers by default.",
-        group=_GROUP,
     ),
-    option(
-        "--density-floor",
-        type=float,
-        metavar="X",
-        help="The least part of each tensor that stays; 0.001 by default.",
-        group=_GROUP,
-    ),
-    option(
+    _number("--density-floor", help="The least part of each tensor that stays; 0.001 by default."),
+    _number(
         "--prune-max-rel-l2",
-        type=float,
-        metavar="X",
         help="Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
-        group=_GROUP,
     ),
-    option(
+    _pruning(
         "--prune-target-size",
         type=size,
         metavar="SIZE",
         help="Instead of --sparsity: prune until the file takes at most so many bytes.",
-        group=_GROUP,
     ),
 )
 
@@ -101,7 +82,7 @@ def pruning_of(options: dict[str, Any]) -> Pruning | None:
 
     Raises
     ------
-    click.BadParameter
+    click.UsageError
         If options are given that mean nothing without ``--prune``, or not one target.
     PruningError
         If they do not go together.
@@ -111,22 +92,18 @@ def pruning_of(options: dict[str, Any]) -> Pruning | None:
     given = {option: value for option, value in values.items() if value not in (None, ())}
     if score is None:
         if given:
-            raise click.BadParameter(f"{next(iter(given))} says how to prune: give --prune SCORE")
+            raise click.UsageError(f"{next(iter(given))} says how to prune: give --prune SCORE")
         return None
+    from tensorcomp.selection.granularity import NM, parse_granularity
     from tensorcomp.selection.request import Pruning
 
-    _require_one_target([option for option in _TARGETS if option in given], values["--granularity"])
-    return Pruning(score, **{_FIELDS[option]: value for option, value in given.items()})
-
-
-def _require_one_target(given: list[str], granularity: str | None) -> None:
-    """Say it by the options' names; a budget's are much like them."""
-    from tensorcomp.selection.granularity import NM, parse_granularity
-
-    if len(given) > 1:
-        raise click.BadParameter(f"pruning has one target; got {' and '.join(given)}")
-    if not given and not isinstance(parse_granularity(granularity or "element"), NM):
-        raise click.BadParameter(
+    targets = [option for option in _TARGETS if option in given]
+    if len(targets) > 1:
+        raise click.UsageError(f"pruning has one target; got {' and '.join(targets)}")
+    granularity = parse_granularity(values["--granularity"] or "element")
+    if not targets and not isinstance(granularity, NM):
+        raise click.UsageError(
             f"how much is to be pruned is not said: give {', '.join(_TARGETS[:-1])} or "
             f"{_TARGETS[-1]}"
         )
+    return Pruning(score, **{_FIELDS[option]: value for option, value in given.items()})

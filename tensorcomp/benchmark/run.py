@@ -6,9 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,15 +14,15 @@ import numpy as np
 from tensorcomp._threads import Workers
 from tensorcomp.benchmark.figures import Benchmark, StrategyRow
 from tensorcomp.benchmark.samples import Piece, Stored, Weights, look_at, take_pieces
-from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.model import open_original
+from tensorcomp.container.model import open_model, open_original
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.metrics.gaussian_limit import Limit
+from tensorcomp.pipeline.bundle import runs
 from tensorcomp.pipeline.encoded_tensor import LOSSLESS, Coded, code
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.profiles import Profile, load_profile
@@ -77,14 +75,13 @@ def bench(
     Bytes are those of the blobs; the file's header is left out. Tensors that are equal to others
     are coded as well.
     """
-    source = Path(path)
+    model = open_model(path, compressed=False)
     found = profile if isinstance(profile, Profile) else load_profile(profile)
-    files = [source / name for name in scan_folder(source).weights] if source.is_dir() else [source]
     with contextlib.ExitStack() as stack:
         workers = stack.enter_context(Workers(threads))
         tensors, nbytes = [], 0
-        for file in files:
-            checkpoint = stack.enter_context(open_original(file))
+        for shard in model.shards:
+            checkpoint = stack.enter_context(open_original(model.file(shard)))
             roles = roles_of(checkpoint.tensors)
             nbytes += checkpoint.nbytes
             tensors += [
@@ -97,19 +94,19 @@ def bench(
         others += [found.piece for found in looked_at if not found.finite]
         if not weights:
             raise PlanError(
-                f"{source}: no tensor may lose anything: all are protected by profile "
+                f"{model.path}: no tensor may lose anything: all are protected by profile "
                 f"{found.name}, small, not finite or no floats"
             )
         job = _Job(weights, others, workers, progress or Progress())
         rows = tuple(job.rows([s for s in strategies or known_strategies() if s.available()]))
     return Benchmark(
-        name=source.resolve().name,
+        name=model.path.resolve().name,
         profile=found.name,
         weights=sum(tensor.weights for tensor in tensors),
         tensors=len(tensors),
         input_bytes=nbytes,
         lossy_weights=round(sum(found.piece.weights for found in weights)),
-        measured_weights=sum(found.piece.size for found in weights),
+        measured_weights=job.measured_weights,
         measured_tensors=len(weights),
         threads=threads,
         limit=job.limit,
@@ -121,19 +118,6 @@ def _may_lose(tensor: Stored, profile: Profile) -> bool:
     dtype = numpy_dtype(tensor.info.dtype)
     is_large = tensor.weights >= max(profile.smallest, 1)
     return dtype is not None and is_float(dtype) and is_large and not profile.protects(tensor.role)
-
-
-@dataclass
-class _Sums:
-    """What a strategy has made of the pieces so far; bytes and squares are of the checkpoint."""
-
-    stored: float
-    squared_error: float = 0.0
-    worst_rel_l2: float = 0.0
-    size: int = 0
-    refused: int = 0
-    encode_seconds: float = 0.0
-    decode_seconds: float = 0.0
 
 
 class _Job:
@@ -149,6 +133,7 @@ class _Job:
         self._weights = weights
         self._workers = workers
         self._progress = progress
+        self.measured_weights = sum(found.piece.size for found in weights)
         pieces = [*(found.piece for found in weights), *others]
         self._raw_bytes = sum(piece.share * piece.grid.nbytes for piece in pieces)
         lossless = workers.in_order(_lossless_bytes, others)
@@ -167,45 +152,45 @@ class _Job:
         for strategy in strategies:
             self._progress.begin(len(self._weights), nbytes)
             self._warm_up(strategy)
-            sums = _Sums(self.limit.other_bytes)
-            for batch in _batches(self._weights):
-                self._add(strategy, batch, sums)
-            yield self._row(strategy, sums)
+            yield self._row(strategy)
 
-    def _row(self, strategy: Strategy, sums: _Sums) -> StrategyRow:
-        power, snr = self.limit.power, None
-        if sums.squared_error:
-            snr = 10 * math.log10(power / sums.squared_error) if power else -math.inf
-        bits = 8 * sums.stored / self.limit.all_weights
+    def _row(self, strategy: Strategy) -> StrategyRow:
+        """Encode and decode all pieces; bytes and squares are those of the checkpoint."""
+        stored, squared_error, worst_rel_l2 = self.limit.other_bytes, 0.0, 0.0
+        refused, encode_seconds, decode_seconds = 0, 0.0, 0.0
+        for batch in runs(self._weights, lambda found: found.piece.size, _BATCH):
+            jobs = [(found, found.piece.load()) for found in batch]
+            coded, seconds = self._timed(lambda job: self._code(strategy, *job), jobs)
+            encode_seconds += seconds
+            decoded, seconds = self._timed(lambda one: one.decode(), coded)
+            decode_seconds += seconds
+            for (found, array), one, values in zip(jobs, coded, decoded, strict=True):
+                piece, errors = found.piece, measure(array, values)
+                stored += piece.share * one.nbytes
+                squared_error += piece.share * errors.l2 * errors.l2
+                worst_rel_l2 = max(worst_rel_l2, errors.rel_l2)
+                refused += one.refused
+                self._progress.advance(piece.name, piece.grid.nbytes)
+        snr = None
+        if squared_error:
+            snr = (
+                10 * math.log10(self.limit.power / squared_error) if self.limit.power else -math.inf
+            )
+        bits = 8 * stored / self.limit.all_weights
         return StrategyRow(
             label=strategy.label,
             family=strategy.family,
             tree=strategy.template,
-            stored=sums.stored,
+            stored=stored,
             bits=bits,
-            ratio=self._raw_bytes / sums.stored,
+            ratio=self._raw_bytes / stored,
             snr_db=snr,
-            lowest_snr_db=-20 * math.log10(sums.worst_rel_l2) if sums.worst_rel_l2 else None,
+            lowest_snr_db=-20 * math.log10(worst_rel_l2) if worst_rel_l2 else None,
             gap=None if snr is None or snr == -math.inf else bits - self.limit.rate(snr),
-            refused=sums.refused,
-            encode_speed=sums.size / sums.encode_seconds,
-            decode_speed=sums.size / sums.decode_seconds,
+            refused=refused,
+            encode_speed=self.measured_weights / encode_seconds,
+            decode_speed=self.measured_weights / decode_seconds,
         )
-
-    def _add(self, strategy: Strategy, batch: Sequence[Weights], sums: _Sums) -> None:
-        jobs = [(found, found.piece.load()) for found in batch]
-        coded, seconds = self._timed(lambda job: self._code(strategy, *job), jobs)
-        sums.encode_seconds += seconds
-        decoded, seconds = self._timed(lambda one: one.decode(), coded)
-        sums.decode_seconds += seconds
-        for (found, array), one, values in zip(jobs, coded, decoded, strict=True):
-            piece, errors = found.piece, measure(array, values)
-            sums.stored += piece.share * one.nbytes
-            sums.squared_error += piece.share * errors.l2 * errors.l2
-            sums.worst_rel_l2 = max(sums.worst_rel_l2, errors.rel_l2)
-            sums.size += piece.size
-            sums.refused += one.refused
-            self._progress.advance(piece.name, piece.grid.nbytes)
 
     def _code(
         self, strategy: Strategy, found: Weights, array: np.ndarray, grid: ChunkGrid | None = None
@@ -235,15 +220,3 @@ class _Job:
 
 def _lossless_bytes(piece: Piece) -> int:
     return code(LOSSLESS, piece.load(), piece.grid, 0.0).nbytes
-
-
-def _batches(weights: Iterable[Weights]) -> Iterator[list[Weights]]:
-    """Yield runs of pieces whose payloads are held in memory together."""
-    batch: list[Weights] = []
-    for found in weights:
-        batch.append(found)
-        if sum(one.piece.size for one in batch) >= _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
