@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from dtype_names import NAMES
 
 from tensorcomp.dtypes import (
     common_name,
@@ -16,19 +17,6 @@ from tensorcomp.dtypes import (
     torch_dtype,
     torch_dtype_name,
 )
-
-NAMES = ["BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32"]
-NAMES += [
-    "F64",
-    "C64",
-    "C128",
-    "BF16",
-    "F8_E4M3",
-    "F8_E5M2",
-    "F8_E4M3FNUZ",
-    "F8_E5M2FNUZ",
-    "F8_E8M0",
-]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,6 +9,7 @@ import pytest
 
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
+from tensorcomp.errors import CheckpointError
 
 
 class DecodedTensors:
@@ -30,6 +31,33 @@ def through_json(template: SourceTemplate) -> SourceTemplate:
     return SourceTemplate(
         template.kind, json.loads(json.dumps(template.structure)), template.attachments
     )
+
+
+@pytest.fixture
+def damage() -> Callable[..., None]:
+    """Return a function that requires that a damaged file reads well or is refused in one line."""
+
+    def run(path: Path, *, flips: int, seed: int, cut_every: int = 0) -> None:
+        whole = path.read_bytes()
+        random = np.random.default_rng(seed)
+        damaged = [whole[:size] for size in range(1, len(whole), cut_every)] if cut_every else []
+        for position in random.integers(0, len(whole), flips):
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << random.integers(8)
+            damaged.append(bytes(flipped))
+        messages: list[str] = []
+        for data in damaged:
+            path.write_bytes(data)
+            try:
+                with open_checkpoint(path) as checkpoint:
+                    for info in checkpoint.tensors:
+                        checkpoint.read(info.name)
+            except CheckpointError as error:
+                messages.append(str(error))
+        assert messages
+        assert not any("\n" in message for message in messages)
+
+    return run
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -79,20 +80,27 @@ def test_other_files_are_named_whatever_their_suffix(
     assert "\n" not in str(caught.value)
 
 
-def test_checkpoints_are_known_whatever_their_suffix(tmp_path: Path) -> None:
-    path = tmp_path / "model.txt"
-    safetensors.numpy.save_file({"a": np.zeros(2)}, path)
-    assert detect_format(path) == "safetensors"
-    torch.save({"a": torch.zeros(2)}, path)
-    assert detect_format(path) == "torch"
-    torch.save({"a": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
-    assert detect_format(path) == "torch"
-    with path.open("wb") as file:
-        np.savez(file, a=np.zeros(2))
-    assert detect_format(path) == "npz"
-    with path.open("wb") as file:
-        np.savez(file)
-    assert detect_format(path) == "npz"
+KNOWN: dict[str, tuple[str, Callable[[BinaryIO], object]]] = {
+    "safetensors": (
+        "safetensors",
+        lambda file: file.write(safetensors.numpy.save({"a": np.zeros(2)})),
+    ),
+    "torch": ("torch", lambda file: torch.save({"a": torch.zeros(2)}, file)),
+    "torch, legacy": (
+        "torch",
+        lambda file: torch.save([torch.zeros(2)], file, _use_new_zipfile_serialization=False),
+    ),
+    "npz": ("npz", lambda file: np.savez(file, a=np.zeros(2))),
+    "npz without arrays": ("npz", np.savez),
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_checkpoints_are_known_whatever_their_suffix(kind: str, tmp_path: Path) -> None:
+    known, save = KNOWN[kind]
+    with (tmp_path / "model.txt").open("wb") as file:
+        save(file)
+    assert detect_format(tmp_path / "model.txt") == known
 
 
 @pytest.mark.parametrize("length", [0x0280, 0x8B1F, 0x685A42, 0x7B, 0x5B, 0x2020])
@@ -103,47 +111,23 @@ def test_a_header_length_that_looks_like_a_magic(length: int, tmp_path: Path) ->
         assert checkpoint.tensors == ()
 
 
-def make_folder(path: Path) -> Path:
-    return path
+NO_FILES = {
+    ".": "is a folder",
+    "absent": "there is no such file",
+    "link": "a link to a file that is not there",
+    "pipe": "not a regular file",
+    "a\0b": "NUL",
+    "file/below": "cannot be read: Not a directory",
+}
 
 
-def make_missing(path: Path) -> Path:
-    return path / "absent"
-
-
-def make_broken_link(path: Path) -> Path:
-    (path / "link").symlink_to(path / "absent")
-    return path / "link"
-
-
-def make_pipe(path: Path) -> Path:
-    os.mkfifo(path / "pipe")
-    return path / "pipe"
-
-
-def make_nul(path: Path) -> Path:
-    return path / "a\0b"
-
-
-def make_below_file(path: Path) -> Path:
-    (path / "file").touch()
-    return path / "file" / "below"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (make_folder, "is a folder"),
-        (make_missing, "there is no such file"),
-        (make_broken_link, "a link to a file that is not there"),
-        (make_pipe, "not a regular file"),
-        (make_nul, "NUL"),
-        (make_below_file, "cannot be read: Not a directory"),
-    ],
-)
-def test_what_is_no_file(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        open_checkpoint(make(tmp_path))
+@pytest.mark.parametrize("name", NO_FILES)
+def test_what_is_no_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match=NO_FILES[name]):
+        open_checkpoint(tmp_path / name)
 
 
 @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may read everything")

@@ -136,90 +136,69 @@ def test_index_without_total_size_or_with_metadata(folder: Path) -> None:
     assert len(scan_folder(folder).weights) == 2
 
 
-def remove_shard(folder: Path) -> None:
-    (folder / SECOND).unlink()
+def put(name: str, **tensors: int) -> Callable[[Path], None]:
+    """Return what writes a file of tensors of so many elements each."""
+    return lambda root: save_file({key: np.ones(n) for key, n in tensors.items()}, root / name)
 
 
-def remove_shard_and_index(folder: Path) -> None:
-    (folder / INDEX).unlink()
-    (folder / SECOND).unlink()
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda root: (root / name).write_bytes(content)
 
 
-def remove_index_and_repeat_a_tensor(folder: Path) -> None:
-    (folder / INDEX).unlink()
-    repeat_a_tensor(folder)
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda root: (root / name).unlink()
 
 
-def repeat_a_tensor(folder: Path) -> None:
-    save_file({"c": np.ones(1), "a": np.ones(3)}, folder / SECOND)
+THIRD = "model-00003-of-00003.safetensors"
+MOVED = {"a": SECOND, "b": FIRST, "c": SECOND}
+DAMAGES: dict[str, tuple[list[Callable[[Path], object]], str]] = {
+    "a shard removed": ([remove(SECOND)], rf"{INDEX}: 1 of 2 shards are missing: '{SECOND}'"),
+    "a shard and the index removed": (
+        [remove(INDEX), remove(SECOND)],
+        rf"1 of 2 shards are missing: '{SECOND}'",
+    ),
+    "a tensor twice": (
+        [put(SECOND, c=1, a=3)],
+        rf"{INDEX}: tensor 'a' stands in both '{FIRST}' and '{SECOND}'",
+    ),
+    "a tensor twice, no index": (
+        [remove(INDEX), put(SECOND, c=1, a=3)],
+        rf"tensor 'a' stands in both '{FIRST}' and '{SECOND}'",
+    ),
+    "tensors lost": ([put(FIRST, a=3)], r"1 tensors are not in the shards that it names: 'b'"),
+    "a tensor moved": (
+        [lambda root: write_index(root, MOVED)],
+        rf"1 tensors are not .*'a' \(the first should be in '{SECOND}'\)",
+    ),
+    "a tensor added": (
+        [put(SECOND, c=1, new=3)],
+        r"is stale: it lacks 1 tensors that the shards hold: 'new'",
+    ),
+    "a shard added": ([put(THIRD, z=1)], rf"is stale: it does not name '{THIRD}'"),
+    "a whole model added": (
+        [put("model.safetensors", z=1)],
+        r"is stale: it does not name 'model.safetensors'",
+    ),
+    "a shard cut": (
+        [lambda root: (root / SECOND).write_bytes((root / SECOND).read_bytes()[:-1])],
+        rf"{SECOND}: cut short",
+    ),
+    "a pointer for a shard": (
+        [write(SECOND, b"version https://git-lfs.github.com/spec/v1\n")],
+        rf"{SECOND}: is a git-lfs pointer",
+    ),
+    "an index cut": ([write(INDEX, b'{"weight_map": {')], rf"{INDEX}: is not valid JSON"),
+    "a deep index": ([write(INDEX, b"[" * 100_000)], rf"{INDEX}: is not valid JSON"),
+    "an index not in UTF-8": ([write(INDEX, b"\xff\xfe")], rf"{INDEX}: is not valid JSON"),
+    "an index of nothing": ([write(INDEX, b"[]")], rf'{INDEX}: has no "weight_map"'),
+}
 
 
-def lose_tensors(folder: Path) -> None:
-    save_file({"a": np.ones(3)}, folder / FIRST)
-
-
-def move_a_tensor(folder: Path) -> None:
-    write_index(folder, {"a": SECOND, "b": FIRST, "c": SECOND})
-
-
-def add_a_tensor(folder: Path) -> None:
-    save_file({"c": np.ones(1), "new": np.ones(3)}, folder / SECOND)
-
-
-def add_a_shard(folder: Path) -> None:
-    save_file({"z": np.ones(1)}, folder / "model-00003-of-00003.safetensors")
-
-
-def add_a_whole_model(folder: Path) -> None:
-    save_file({"z": np.ones(1)}, folder / "model.safetensors")
-
-
-def cut_a_shard(folder: Path) -> None:
-    (folder / SECOND).write_bytes((folder / SECOND).read_bytes()[:-1])
-
-
-def point_a_shard_elsewhere(folder: Path) -> None:
-    (folder / SECOND).write_text("version https://git-lfs.github.com/spec/v1\n")
-
-
-def break_index(folder: Path) -> None:
-    (folder / INDEX).write_bytes(b'{"weight_map": {')
-
-
-def nest_index(folder: Path) -> None:
-    (folder / INDEX).write_bytes(b"[" * 100_000)
-
-
-def empty_index(folder: Path) -> None:
-    (folder / INDEX).write_text("[]")
-
-
-def garble_index(folder: Path) -> None:
-    (folder / INDEX).write_bytes(b"\xff\xfe")
-
-
-DAMAGES: list[tuple[Callable[[Path], None], str]] = [
-    (remove_shard, rf"{INDEX}: 1 of 2 shards are missing: '{SECOND}'"),
-    (remove_shard_and_index, rf"1 of 2 shards are missing: '{SECOND}'"),
-    (repeat_a_tensor, rf"{INDEX}: tensor 'a' stands in both '{FIRST}' and '{SECOND}'"),
-    (remove_index_and_repeat_a_tensor, rf"tensor 'a' stands in both '{FIRST}' and '{SECOND}'"),
-    (lose_tensors, r"1 tensors are not in the shards that it names: 'b'"),
-    (move_a_tensor, rf"1 tensors are not .*'a' \(the first should be in '{SECOND}'\)"),
-    (add_a_tensor, r"is stale: it lacks 1 tensors that the shards hold: 'new'"),
-    (add_a_shard, r"is stale: it does not name 'model-00003-of-00003.safetensors'"),
-    (add_a_whole_model, r"is stale: it does not name 'model.safetensors'"),
-    (cut_a_shard, rf"{SECOND}: cut short"),
-    (point_a_shard_elsewhere, rf"{SECOND}: is a git-lfs pointer"),
-    (break_index, rf"{INDEX}: is not valid JSON"),
-    (nest_index, rf"{INDEX}: is not valid JSON"),
-    (garble_index, rf"{INDEX}: is not valid JSON"),
-    (empty_index, rf'{INDEX}: has no "weight_map"'),
-]
-
-
-@pytest.mark.parametrize(("damage", "message"), DAMAGES)
-def test_damaged_folders(damage: Callable[[Path], None], message: str, folder: Path) -> None:
-    damage(folder)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_folders(damage: str, folder: Path) -> None:
+    steps, message = DAMAGES[damage]
+    for step in steps:
+        step(folder)
     with pytest.raises(CheckpointError, match=message) as caught:
         scan_folder(folder)
     assert "\n" not in str(caught.value)

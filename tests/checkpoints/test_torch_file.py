@@ -16,37 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dtype_names import NAMES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.checkpoints.open import open_checkpoint, restore
+from tensorcomp.dtypes import torch_dtype
 from tensorcomp.errors import CheckpointError, FormatError
 
 RoundTrip = Callable[[Path], Path]
 Reload = Callable[..., Any]
-
-DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.uint16,
-    torch.int16,
-    torch.uint32,
-    torch.int32,
-    torch.uint64,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz,
-]
 
 
 @pytest.fixture
@@ -175,8 +155,9 @@ def test_any_nesting(reload: Reload, value: Any) -> None:
     assert_equal(reload(value), value)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtypes(dtype: torch.dtype, reload: Reload) -> None:
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "F8_E8M0"])
+def test_dtypes(name: str, reload: Reload) -> None:
+    dtype = torch_dtype(name)
     patterns = torch.arange(2, dtype=torch.uint8).repeat(80)
     if dtype != torch.bool:
         patterns = torch.arange(160, dtype=torch.uint8)
@@ -504,25 +485,11 @@ def test_cut_files(zipped: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_flipped_bits(zipped: bool, tmp_path: Path) -> None:
+def test_flipped_bits(zipped: bool, tmp_path: Path, damage: Any) -> None:
     path = tmp_path / "m"
     value = {"a": torch.arange(20), "b": [1, 2.5, "text", torch.ones(2, 2).t()]}
     torch.save(value, path, _use_new_zipfile_serialization=zipped)
-    whole = path.read_bytes()
-    rng = np.random.default_rng(3)
-    messages: list[str] = []
-    for position in rng.integers(0, len(whole), 150):
-        damaged = bytearray(whole)
-        damaged[position] ^= 1 << rng.integers(8)
-        path.write_bytes(damaged)
-        try:
-            with open_checkpoint(path) as checkpoint:
-                for info in checkpoint.tensors:
-                    checkpoint.read(info.name)
-        except CheckpointError as error:
-            messages.append(str(error))
-    assert messages
-    assert not any("\n" in message for message in messages)
+    damage(path, flips=150, seed=3)
 
 
 def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> None:
