@@ -80,11 +80,13 @@ def _is_still(descriptor: int, path: Path) -> bool:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Require that a file may be created, or replaced, under this name."""
     if path.is_dir():
-        raise CheckpointError("is a folder; give another name by -o", path=path)
+        raise CheckpointError("is a folder; give another name by out=…", path=path)
     if path.exists() and not path.is_file():
-        raise CheckpointError("is a device or a pipe, no regular file; -o names another", path=path)
+        raise CheckpointError("is a device or a pipe; give a regular file by out=…", path=path)
     if path.exists() and not force:
-        raise CheckpointError("exists already; --force replaces it, -o names another", path=path)
+        raise CheckpointError(
+            "exists already; force=True replaces it, out=… names another", path=path
+        )
     if not path.parent.is_dir():
         raise CheckpointError(f"there is no folder {path.parent}", path=path)
 
@@ -151,10 +153,12 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
 
 def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
     if path.exists() and not path.is_dir():
-        raise CheckpointError("exists already and is no folder; -o names another", path=path)
+        raise CheckpointError(
+            "exists already and is not a folder; give another by out=…", path=path
+        )
     if path.exists() and not force:
         raise CheckpointError(
-            "exists already; --force replaces a folder, -o names another", path=path
+            "exists already; force=True replaces it, out=… names another", path=path
         )
     known = set(names)
     for found in sorted(path.rglob("*")) if path.exists() else ():
@@ -163,7 +167,7 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
         if not is_folder and relative not in known and not is_temporary(found):
             raise CheckpointError(
                 f"holds {shown(str(relative))}, which the output does not, and would be "
-                "lost; move it away, or name another folder by -o",
+                "lost; move it away, or give another folder by out=…",
                 path=path,
             )
 
