@@ -1,1 +1,1 @@
-"""What a user calls: one public function a file."""
+"""Define the public functions, one per file."""

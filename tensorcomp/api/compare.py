@@ -1,4 +1,4 @@
-"""Any two checkpoints against each other: which tensors both have, and how far apart they are.
+"""Compare two checkpoints tensor by tensor.
 
 Either may be a file or a folder, compressed or not, of any format. Tensors are read chunk by chunk,
 so memory does not grow with the checkpoints (a member of an ``.npz`` archive is unpacked whole).
@@ -84,7 +84,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor of one side.
+    """Tensor of one of the two checkpoints.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ _Pair: TypeAlias = "tuple[_Entry | None, _Entry | None]"
 
 
 class _Side:
-    """One of the two checkpoints: the tensors of all its files, and the files' bytes."""
+    """Tensors of all files of one checkpoint, and the files' bytes."""
 
     def __init__(self, path: Path, stack: contextlib.ExitStack) -> None:
         model = open_model(path)

@@ -29,7 +29,7 @@ from tensorcomp.progress import Progress
 
 @dataclass(frozen=True)
 class CompressResult:
-    """What `compress` wrote.
+    """Result of compression: output path and sizes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The verb decompress: files and folders as they were, or within their bounds."""
+"""Decompress files and folders."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _restore_file(
 
 
 class _Decoder(Checkpoint):
-    """A compressed file as the source of a restored one: chunks are decoded ahead on threads."""
+    """View of a compressed file whose chunks are decoded ahead on threads."""
 
     def __init__(self, file: CompressedFile, workers: Workers, progress: Progress) -> None:
         self.tensors = file.tensors

@@ -15,7 +15,7 @@ from tensorcomp.pipeline.summary import (
 
 
 def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:
-    """Return the figures of a checkpoint and of each of its tensors; nothing is decoded.
+    """Return the sizes, trees and errors of a checkpoint's tensors.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tensors of a file, compressed or not, in the shapes of safetensors' own functions."""
+"""Load compressed tensors by functions with safetensors' signatures."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray
 
 
 def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[str, Any]:
-    """Decode every tensor into one allocation: large pages serve it, where small ones would fault.
+    """Decode every tensor into one allocation of large pages.
 
     The tensors are views of it, as those of a mapped safetensors file are views of the map.
     """
@@ -160,7 +160,7 @@ def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[st
 
 
 class safe_open:
-    """Open a compressed file and take tensors or slices from it; like ``safetensors.safe_open``.
+    """Open a compressed file for tensors and slices, like ``safetensors.safe_open``.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan, and what there is to say of each tensor.
+    """Plan of a checkpoint, with predicted sizes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The verb that checks: everything is decoded, and compared with digests and with the original."""
+"""Verify compressed files: decode everything, check digests and bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROUNDING = 1e-5  # errors are told in six digits
 
 @dataclass(frozen=True)
 class Check:
-    """Whether one tensor is sound.
+    """Result of the verification of one tensor.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether a pruned tensor is what its file says, told from what it decodes to and its original.
+"""Verify pruned tensors against their records and originals.
 
 The mask is not stored: it is among the zeros that are decoded. A tensor whose tree is lossless must
 be the original, bit for bit, but for +0.0 in at most so many places as were pruned. Of a lossy one
@@ -21,7 +21,7 @@ _ROUNDING = 1e-12  # of sums of squares, which are added up in another order tha
 
 
 class PrunedCheck:
-    """Gathers chunk by chunk what there is to check of a pruned tensor.
+    """Accumulate the checks of a pruned tensor chunk by chunk.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class PrunedCheck:
             )
 
     def _require_bound(self, cost: float) -> None:
-        """Require that the kept weights keep the bound, relative to the norm of what was left."""
+        """Check the bound of the kept weights, relative to their norm."""
         kept = self._kept.max_abs
         bound = self._bound.get("max_abs_error")
         if bound is not None and kept > bound:

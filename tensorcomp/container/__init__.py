@@ -1,1 +1,1 @@
-"""Our own file: a safetensors file of blobs, and the manifest that says what they decode to."""
+"""Read and write compressed checkpoints: manifest, blobs, bundles, chunks."""

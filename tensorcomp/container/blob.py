@@ -1,4 +1,4 @@
-"""The bytes of one stored tensor: what its chunks share, their payloads, an index.
+"""Lay out a tensor's blob: data shared by its chunks, payloads, index.
 
 ::
 
@@ -35,7 +35,7 @@ _NOTHING = (0, 0, xxhash.xxh3_64_intdigest(b""))  # what a short index, and no o
 
 
 def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
-    """Return a blob's index: `payloads` are the size and checksum of each chunk.
+    """Return a blob's index from the size and checksum of each payload.
 
     Raises
     ------
@@ -51,18 +51,18 @@ def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
 
 
 def index_bytes(chunks: int, version: int = FORMAT_VERSION) -> int:
-    """Return the bytes of the index of a blob of so many chunks in a format version."""
+    """Return the size in bytes of the index of a blob."""
     return _CHECKSUM.size if is_short(chunks, version) else _ENTRY.size * (chunks + 1)
 
 
 def is_short(chunks: int, version: int = FORMAT_VERSION) -> bool:
-    """Return whether the index of such a blob is a checksum and nothing else."""
+    """Return whether a blob's index is a single checksum."""
     return chunks == 1 and version > 1
 
 
 @dataclass(slots=True)  # as `TensorRecord`
 class Blob:
-    """A blob opened for reading: its index is checked, its payloads are views; it never changes.
+    """Blob opened for reading, with a checked index and payloads as views.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Blob:
 
     @classmethod
     def open(cls, data: np.ndarray, chunks: int, name: str, version: int = FORMAT_VERSION) -> Blob:
-        """Check a blob's index, as a format version has it, against its size.
+        """Open a blob and check its index against its size.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class Blob:
         return cls(data, tuple(parts), name)
 
     def shared(self) -> bytes:
-        """Return what the chunks share.
+        """Return the data shared by all chunks.
 
         Raises
         ------
@@ -140,7 +140,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class ChunkCoder:
-    """The trees of a tensor together with what its chunks share.
+    """Encode and decode chunks by a tree, its fallback and their shared data.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class ChunkCoder:
 
     @classmethod
     def learn(cls, trees: tuple[Node, ...], sample: np.ndarray) -> ChunkCoder:
-        """Fit the trees to a sample of the tensor's rows; drop a first tree that cannot take it."""
+        """Fit the trees to sampled rows; drop a first tree that cannot represent them."""
         try:
             return cls(trees, tuple(fit(tree, sample) for tree in trees))
         except NotRepresentable:
@@ -170,7 +170,7 @@ class ChunkCoder:
 
     @classmethod
     def unpack(cls, trees: tuple[Node, ...], data: bytes) -> ChunkCoder:
-        """Read what `pack` wrote.
+        """Restore a coder from its shared data.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class ChunkCoder:
         return cls(trees, (unpack_shared(trees[0], first), unpack_shared(trees[1], second)))
 
     def pack(self) -> bytes:
-        """Return what the chunks share."""
+        """Return the data shared by all chunks."""
         packed = [pack_shared(shared) for shared in self.shared]
         return packed[0] if len(packed) == 1 else _U64.pack(len(packed[0])) + packed[0] + packed[1]
 

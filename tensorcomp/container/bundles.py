@@ -1,4 +1,4 @@
-"""Bundles: blobs that hold many small tensors of one dtype, one after the other.
+"""Lay out bundles: blobs that hold many small tensors of one dtype.
 
 A blob of its own costs a small tensor some 75 bytes of header, checksum and digest, and more time
 than its coding takes. A bundle decodes to the tensors that name it, in the manifest's order, and
@@ -20,7 +20,7 @@ ROW = 128  # elements: rows of unlike scale are told apart, so they must be shor
 
 
 class Span(NamedTuple):
-    """Where a tensor's bytes start and stop in its decoded bundle."""
+    """Range of a tensor's bytes in its decoded bundle."""
 
     start: int
     stop: int
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class BundleLayout:
-    """Which part of its bundle each tensor is.
+    """Range of each bundled tensor in its bundle.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def check_bundles(
     bundles: Mapping[str, TensorRecord],
     layout: BundleLayout,
 ) -> None:
-    """Require that each bundle is a blob of rows that its tensors fill but for the last row.
+    """Check that each bundle has a valid shape and is filled by its tensors.
 
     Raises
     ------

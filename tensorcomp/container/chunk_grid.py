@@ -19,7 +19,7 @@ _MAX_AXES = 8  # a tensor of more is seen as a matrix: NumPy's own limit differs
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """How a tensor is cut into chunks: runs of whole rows, or of elements where a row is too long.
+    """Partition of a tensor into chunks of whole rows, or of elements.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class ChunkGrid:
 def chunk_grid(
     dtype: str, shape: tuple[int, ...], nbytes: int, elements: int = CHUNK_ELEMENTS
 ) -> ChunkGrid:
-    """Return how a tensor is cut into chunks of at most `elements`.
+    """Return the partition of a tensor into chunks of at most `elements`.
 
     A type that NumPy lacks is cut as bytes; booleans are bytes too, since a file may hold other
     values than 0 and 1; complex numbers are pairs of floats.

@@ -1,4 +1,4 @@
-"""The chunks of many tensors decoded on threads, into memory that one of these provides."""
+"""Decode the chunks of many tensors on threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _decode_in_order(jobs: Sequence[Job]) -> None:
 
 
 class _Sharing:
-    """What threads that decode share: one begins with the small chunks, the others with the large.
+    """Queues of chunks for threads: one starts with small, others with large ones.
 
     Two threads at small chunks would wait for each other: half of their time is Python's. The one
     at the small chunks also provides the memory of the large ones, somewhat ahead of the others:

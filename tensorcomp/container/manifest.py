@@ -1,4 +1,4 @@
-"""The manifest: what each blob decodes to, and what rebuilds the original file.
+"""Read and write the manifest: how blobs decode and the file is rebuilt.
 
 In the file it is the string ``__metadata__["tensorcomp"]``, itself a JSON object of two members:
 ``format``, the version of everything in the file, and ``manifest``, the JSON below compressed by
@@ -70,7 +70,7 @@ _GROWTH = 1 << 10  # times that honest JSON may shrink
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a compressed file says about itself.
+    """Contents of the manifest of a compressed file.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Manifest:
 
     @functools.cached_property
     def infos(self) -> tuple[TensorInfo, ...]:
-        """Every tensor as it is once decoded, in the source's order."""
+        """Decoded tensors, in the source's order."""
         return tuple(
             TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
             for record in self.tensors.values()
@@ -110,12 +110,12 @@ class Manifest:
 
     @functools.cached_property
     def layout(self) -> BundleLayout:
-        """Which part of its bundle each tensor is."""
+        """Range of each bundled tensor in its bundle."""
         return BundleLayout.of(self.tensors)
 
     @functools.cached_property
     def blobs(self) -> Mapping[str, TensorRecord]:
-        """What has a blob of its own: tensors, in the source's order, and then bundles."""
+        """Records that own a blob: tensors in the source's order, then bundles."""
         alone = {name: record for name, record in self.tensors.items() if record.has_blob}
         return {**alone, **self.bundles}
 
@@ -127,7 +127,7 @@ class Manifest:
         return self.trees[blob.tree]
 
     def stored(self, name: str) -> TensorRecord:
-        """Return the record of the tensor that holds this name's data."""
+        """Return the record of the tensor that stores the data of a name."""
         record = self.tensors[self.aliases.get(name, name)]
         return record if record.same_as is None else self.tensors[record.same_as]
 

@@ -61,7 +61,7 @@ class Model:
         return open_any(self.file(shard))
 
     def keys(self) -> dict[Path, dict[str, str]]:
-        """Return for each shard names of its tensors that no other tensor of the model has.
+        """Return for each shard a key of each tensor, unique in the model.
 
         That is their name; behind the shard's path and a colon, where several shards have the name.
         """
@@ -81,7 +81,7 @@ class Model:
 
 
 def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) -> Model:
-    """Find the checkpoint files of a path.
+    """Return the model at a path: a file, or the shards of a folder.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
 
 @dataclass(frozen=True)
 class PlainTensor:
-    """A tensor that is not compressed, as a single chunk: a view of its file."""
+    """Uncompressed tensor as a single chunk, a view of its file."""
 
     grid: ChunkGrid
     values: np.ndarray
@@ -162,7 +162,7 @@ FOLDER = ".tc"
 
 
 def default_output(source: Path) -> Path:
-    """Return where `compress` writes if it is not told."""
+    """Return the default output path of `compress`."""
     if source.is_dir():
         return source.resolve().with_name(source.resolve().name + FOLDER)
     return source.with_name(compressed_name(source.name))
@@ -182,7 +182,7 @@ def restored_name(name: str, kind: str) -> str:
 
 
 def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
-    """Return where the compressed shards of a folder are restored, relative to it, and their bytes.
+    """Return the restored path of each compressed shard, and the decoded bytes.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def is_compressed(checkpoint: Checkpoint) -> bool:
 
 
 def refuse_itself(source: Path, target: Path) -> None:
-    """Require that an output is not its input.
+    """Raise if an output would replace its input.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def refuse_itself(source: Path, target: Path) -> None:
 
 
 def refuse_overlap(source: Path, target: Path) -> None:
-    """Require that neither of an input folder and an output folder lies in the other.
+    """Raise if one of an input and an output folder contains the other.
 
     Raises
     ------

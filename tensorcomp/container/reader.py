@@ -1,4 +1,4 @@
-"""Reads a compressed file: checks it strictly, decodes whole tensors or single chunks."""
+"""Open compressed files: strict checks, whole tensors or single chunks."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class CompressedFile(Checkpoint):
             )
 
     def record(self, name: str) -> TensorRecord:
-        """Return what is known of a tensor, under its own name or an alias.
+        """Return the record of a tensor, by its name or an alias.
 
         Raises
         ------
@@ -156,14 +156,14 @@ class CompressedFile(Checkpoint):
         return size if record.bundle is None else self.manifest.layout.share(record, size)
 
     def open_tensor(self, name: str) -> TensorBlob | BundleMember:
-        """Return a tensor ready to be decoded chunk by chunk."""
+        """Open a tensor for decoding by chunks."""
         record = self.record(name)
         if record.same_as is not None:
             record = self.manifest.tensors[record.same_as]
         return self.open_blob(record) if record.bundle is None else self._open_bundled(record)
 
     def open_blob(self, record: TensorRecord) -> TensorBlob:
-        """Return what a blob holds, a tensor or a bundle, ready to be decoded chunk by chunk."""
+        """Open the blob of a tensor or bundle for decoding by chunks."""
         elements = record.chunk_elements or self.manifest.chunk_elements
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
         begin, end = self._header.offsets[record.name]
@@ -184,7 +184,7 @@ class CompressedFile(Checkpoint):
         return BundleMember(record, grid, take, lossless=bundle.lossless)
 
     def _take(self, name: str, bundle: TensorBlob, span: Span) -> np.ndarray:
-        """Return a part of a bundle, from one of those that were asked for last."""
+        """Return part of a decoded bundle, from a cache of the last ones."""
         decoded = self._decoded_bundles
         with self._decoding_bundle:  # other threads want the same one
             whole = decoded.pop(name, None)
@@ -198,7 +198,7 @@ class CompressedFile(Checkpoint):
         return whole[slice(*span)]
 
     def _decode_bundle(self, name: str, bundle: TensorBlob) -> np.ndarray | TensorcompError:
-        """Return a bundle's bytes, or why there are none: each of its tensors asks for them."""
+        """Return a decoded bundle, or the error that each of its tensors raises."""
         try:
             whole = bundle.decode_checked()
         except TensorcompError as error:
@@ -239,12 +239,12 @@ class CompressedFile(Checkpoint):
         tensor.check_digest(digest.hexdigest())
 
     def close(self) -> None:
-        """Let go of the file; it is unmapped when the last array that views it is gone."""
+        """Release the file; it is unmapped with the last array that views it."""
         self._data = np.empty(0, np.uint8)
 
 
 def default_max_bytes(nbytes: int) -> int:
-    """Return what a file of so many bytes may take once decoded if nobody says otherwise."""
+    """Return the default limit of decoded bytes for a file size."""
     return (1 << 30) + MAX_EXPANSION * nbytes
 
 

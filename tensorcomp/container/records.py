@@ -1,4 +1,4 @@
-"""The records of tensors in a manifest, and their JSON (see `manifest`)."""
+"""Convert the records of tensors in a manifest to JSON and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True)
 class PlannedTree:
-    """The tree of one or more tensors, and why it was chosen."""
+    """Codec tree of one or more tensors, and the reason for it."""
 
     tree: str
     why: str
@@ -27,7 +27,7 @@ class PlannedTree:
 
 @dataclass(frozen=True)
 class PruningRecord:
-    """How a tensor was pruned before it was encoded.
+    """Pruning of a tensor before it was encoded.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class PruningRecord:
 
 @dataclass(slots=True)  # making a frozen one takes six times as long
 class TensorRecord:
-    """What one tensor decodes to; it is not changed once it is made.
+    """Dtype, shape, tree and errors of one tensor; never changed once made.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _record_to_text(record: TensorRecord) -> str:
 def record_from_json(
     name: str, value: Any, bundles: Mapping[str, TensorRecord] = MappingProxyType({})
 ) -> TensorRecord:
-    """Read the JSON object that stands under a tensor's name.
+    """Return the record of a tensor from its JSON object.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> Pruning
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value that is a text.
+    """Return a JSON value that must be a string.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def _error(value: Any) -> float:
 
 
 def natural(value: Any) -> int:
-    """Return a JSON value that is an integer from 0 to 2⁶² - 1.
+    """Return a JSON value that must be an integer from 0 to 2⁶² - 1.
 
     Raises
     ------

@@ -168,7 +168,7 @@ def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, .
 
 
 class TensorBlob:
-    """A blob opened for decoding; where a file holds it, with its record and place for errors.
+    """Blob opened for decoding, of a file or in memory.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class TensorBlob:
     def open(
         cls, data: np.ndarray, trees: tuple[Node, ...], grid: ChunkGrid, name: str
     ) -> TensorBlob:
-        """Open a blob that no file holds, such as a gradient's payload.
+        """Open a blob in memory, such as a gradient's payload.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class TensorBlob:
 
 
 class BundleMember:
-    """One tensor of a bundle; as a `TensorBlob` of one chunk.
+    """Tensor in a bundle, decoded like a `TensorBlob` of one chunk.
 
     Its digest is the bundle's, which is checked whenever that is decoded.
 
@@ -333,7 +333,7 @@ class BundleMember:
 def raise_located(
     error: TensorcompError, where: str, name: str, chunk: int | None = None
 ) -> NoReturn:
-    """Raise an error that says in which file, tensor and chunk it was found."""
+    """Raise an error with the file, tensor and chunk where it was found."""
     if isinstance(error, CodecError):
         raise FormatError(error.message, path=where, tensor=name, chunk=chunk) from error
     raise error.at(path=where)

@@ -1,4 +1,4 @@
-"""Writes a compressed file as a stream, and files so that they are whole or not there."""
+"""Write a compressed file as a stream of blobs, then its header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOVED_AT_ONCE = 1 << 24  # bytes of blobs that are sooner moved than padded for
 
 
 class Output(Protocol):
-    """The part of a binary file that a writer uses."""
+    """Protocol of the binary files that a writer takes."""
 
     def write(self, data: Any, /) -> int:
         """Write bytes at the position; return how many."""
@@ -43,7 +43,7 @@ class Output(Protocol):
 
 
 class SizeOnly:
-    """An `Output` that keeps nothing: for the report of a file that nobody reads."""
+    """Output that keeps nothing, to measure a file's size."""
 
     def write(self, data: Any, /) -> int:
         """Return the number of bytes."""
@@ -63,7 +63,7 @@ class SizeOnly:
 
 
 class Payload(NamedTuple):
-    """A chunk's payload, in the pieces that its tree gave, and its checksum.
+    """Payload of a chunk in pieces, with its checksum.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class _OpenBlob:
 
 
 class CompressedWriter:
-    """Writes blobs one after the other, then the header in front of them.
+    """Write blobs one after the other, then the header in front of them.
 
     The header's size is not known before the last blob is written. Room for it is set aside from a
     draft of the manifest and filled up with spaces; should it not do, the blobs are moved.
@@ -159,7 +159,7 @@ class CompressedWriter:
         return size
 
     def rewind(self) -> None:
-        """Take back a tensor's blob, the open one or the last."""
+        """Discard the open blob, or the last one."""
         assert self._last is not None
         self._position = self._last.begin
         self._blobs.pop(self._last.name, None)
@@ -187,7 +187,7 @@ class CompressedWriter:
 
 
 def header_bytes(draft: Manifest) -> int:
-    """Return the bytes set aside for a header, from a draft of the manifest."""
+    """Return the bytes to reserve for a header, from a draft of the manifest."""
     blobs = _largest_blobs(draft)
     drafted = len(_header(draft, blobs))
     if sum(blobs.values()) < _MOVED_AT_ONCE:

@@ -1,4 +1,4 @@
-"""Which small tensors of a source are stored together, in bundles (see `container.bundles`)."""
+"""Group the small tensors of a source into bundles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHY = "small tensors together"
 
 @dataclass(frozen=True)
 class BundledSource:
-    """A source as it is encoded: its large tensors, and bundles of its small ones.
+    """View of a source as encoded: large tensors, and bundles of small ones.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class BundledSource:
         return {info.name: name for name, infos in self.bundles.items() for info in infos}
 
     def planned(self, name: str) -> TensorPlan | None:
-        """Return what is to become of a tensor or a bundle; None if that is left open."""
+        """Return the plan of a tensor or bundle; None for the lossless planner."""
         if name in self.bundles:
             return TensorPlan(why=_WHY)
         return None if self.plan is None else self.plan.tensors[name]
@@ -76,7 +76,7 @@ class BundledSource:
 
 
 def bundled(source: Checkpoint, plan: CheckpointPlan | None, chunk_elements: int) -> BundledSource:
-    """Return a source whose small tensors, if they are lossless and many, are in bundles.
+    """Return a view of a source with its small lossless tensors in bundles.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ Item = TypeVar("Item")
 def runs(
     items: Iterable[Item], size: Callable[[Item], int], most: int, number: int | None = None
 ) -> Iterator[list[Item]]:
-    """Yield items in runs; one that is too large is alone.
+    """Group consecutive items into batches of bounded size.
 
     Parameters
     ----------

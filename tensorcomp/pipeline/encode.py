@@ -1,4 +1,4 @@
-"""How one tensor is encoded: its coder, made from a plan and its data, and what a chunk becomes.
+"""Choose the encoder of a tensor from its plan, and encode its chunks.
 
 A lossy chunk is decoded again as soon as it is encoded, and compared with what it was: the errors
 that are reported, and the bounds that are promised, hold for what a reader gets.
@@ -41,7 +41,7 @@ _Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 class EncodedChunk(NamedTuple):
-    """What a chunk became.
+    """Encoded chunk, with the errors of what it decodes to.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class EncodedChunk(NamedTuple):
 
 
 def compared(encoded: EncodedChunk, array: np.ndarray, original: np.ndarray) -> EncodedChunk:
-    """Return what a pruned chunk became, compared with what it was before.
+    """Compare a pruned, encoded chunk with its original.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def compared(encoded: EncodedChunk, array: np.ndarray, original: np.ndarray) -> 
 
 @dataclass(frozen=True)
 class TensorEncoder:
-    """How the chunks of one tensor are encoded.
+    """Encoder of the chunks of one tensor.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class TensorEncoder:
         return self.tree.lossless
 
     def encode(self, array: np.ndarray, index: int) -> EncodedChunk:
-        """Return what chunk `index` becomes."""
+        """Encode chunk `index`."""
         pieces = self.coder.encode(array, self.roots[index] if self.roots else None)
         payload = Payload.of(pieces)
         if self.lossless:
@@ -136,7 +136,7 @@ class TensorEncoder:
 def lossless_encoder(
     array: np.ndarray, grid: ChunkGrid, effort: str, why: str = ""
 ) -> TensorEncoder:
-    """Return the coder that the lossless planner chooses, and why it does if not for `why`."""
+    """Return the encoder that the lossless planner chooses."""
     plan = plan_lossless(array, effort)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{why}; {plan.why}" if why else plan.why
@@ -146,7 +146,7 @@ def lossless_encoder(
 def planned_encoder(
     array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
 ) -> tuple[TensorEncoder, EncodedChunk | None]:
-    """Return the coder of a tensor whose plan is given; None leaves it to the lossless planner.
+    """Return the encoder of a tensor by its plan; None means lossless.
 
     Steps are made to fit the plan's bound on the tensor itself, or on a chunk's worth of its rows.
     A tensor that holds NaN or infinity, or for which no step keeps the bound, is coded losslessly.
@@ -198,7 +198,7 @@ def _coder_of(
 
 
 def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:
-    """Return the tree with steps that keep the bound; as they are, if they may not grow."""
+    """Return the tree with steps that keep the bound."""
     if not may_grow:
         found = errors(tree)
         if found is not None and bound.used(found.rel_l2, found.max_abs) <= 1:
@@ -216,7 +216,7 @@ def tightened_encoder(
     *,
     keeps_zeros: bool = True,
 ) -> TensorEncoder | None:
-    """Return the coder to encode a tensor with once more; None if all is well.
+    """Return the encoder to encode a tensor again; None if its bound is kept.
 
     All is well if the errors keep the bound, the tree has coded at least one chunk, and what was
     pruned is still zero; where it is not, the tree is put under a mask.

@@ -20,7 +20,7 @@ LOSSLESS = Strategy("lossless")
 
 @dataclass(frozen=True)
 class Coded:
-    """What a tensor became.
+    """Size of an encoded tensor, and how to decode it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A manifest before anything is encoded: what is known of it, and about what is not.
+"""Estimate the manifest before encoding, to reserve space for the header.
 
 A file's header stands before its blobs, so room for it is set aside when only this is known.
 """
@@ -27,7 +27,7 @@ _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates ther
 def tensor_records(
     source: Checkpoint, work: BundledSource | None = None
 ) -> dict[str, TensorRecord]:
-    """Return the records of all tensors, as far as they are known beforehand.
+    """Return the records of all tensors, as known before encoding.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def tensor_records(
 
 
 def bundle_records(work: BundledSource) -> dict[str, TensorRecord]:
-    """Return the records of all bundles, as far as they are known beforehand."""
+    """Return the records of all bundles, as known before encoding."""
     return {
         info.name: TensorRecord(
             name=info.name,
@@ -79,7 +79,7 @@ def draft_manifest(
     chunk_elements: int,
     bundles: Mapping[str, TensorRecord] = MappingProxyType({}),
 ) -> Manifest:
-    """Return the manifest of a source before anything is encoded; tensors may yet prove equal."""
+    """Return the manifest of a source, as known before encoding."""
     looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
     expected = {name: _with_placeholders(record) for name, record in records.items()}
     return Manifest(
@@ -94,12 +94,12 @@ def draft_manifest(
 
 
 def _placeholder(name: str) -> str:
-    """Return a digest to reckon with until there is one: as long, and compressed as little."""
+    """Return a stand-in for a digest: as long, and as incompressible."""
     return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
 
 
 def _with_placeholders(record: TensorRecord) -> TensorRecord:
-    """Return a record with digits where those of the errors of a pruned tensor will stand."""
+    """Return a record with stand-ins for the errors of a pruned tensor."""
     if record.pruned is None:
         return record
     share = _as_incompressible_as_an_error(record)
@@ -118,7 +118,7 @@ def _as_incompressible_as_an_error(record: TensorRecord) -> float:
 def _with_likely_duplicates(
     source: Checkpoint, records: Mapping[str, TensorRecord]
 ) -> dict[str, TensorRecord]:
-    """Return the records with tensors that begin and end like an earlier one marked as its equals.
+    """Mark tensors that begin and end like an earlier one as duplicates.
 
     Only the room set aside for the header depends on it: duplicates need less of it.
     """
@@ -138,7 +138,7 @@ def _with_likely_duplicates(
 def likely_manifest(
     work: BundledSource, tensors: Mapping[str, TensorRecord], bundles: Mapping[str, TensorRecord]
 ) -> Manifest:
-    """Return about what will be the manifest of a source, with what its plan adds.
+    """Return the estimated manifest of a source, with its plan's trees.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def likely_manifest(
 
 
 def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
-    """Return the draft with about what a plan adds to a manifest: trees, errors and bounds."""
+    """Return a draft manifest with the trees, errors and bounds of a plan."""
     trees = TreeTable()
     tensors = dict(draft.tensors)
     for name, record in draft.tensors.items():
@@ -171,12 +171,12 @@ def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
 
 
 def six_digits(error: float) -> float:
-    """Return an error as a manifest tells it."""
+    """Round an error to the six digits of a manifest."""
     return float(f"{error:.6g}")
 
 
 class TreeTable:
-    """The trees of a file, each once; a tree's text is written once too."""
+    """Table of the distinct trees of a file."""
 
     def __init__(self) -> None:
         self.planned: list[PlannedTree] = []
@@ -185,7 +185,7 @@ class TreeTable:
         self._trees: list[Node] = []  # so that no identity is used again
 
     def add(self, tree: Node, why: str) -> int:
-        """Return the number of a tree, a new one if it is new."""
+        """Return the index of a tree, added if new."""
         number = self._known.get((id(tree), why))
         if number is None:
             planned = PlannedTree(format_tree(tree), why)

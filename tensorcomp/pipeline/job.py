@@ -1,4 +1,4 @@
-"""Compress a model: prune, plan, bundle, encode and write its shards, until it keeps its budget."""
+"""Compress a model: prune, plan, bundle, encode, write, until in budget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a model, to be opened as often as it is read and written.
+    """File of a model: how to open it for reading, and its output.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Shard:
 
     @classmethod
     def of(cls, source: Checkpoint, file: Output) -> Shard:
-        """Return the only shard of a model whose source and output are open."""
+        """Return a shard whose source and output are open."""
         keys = {info.name: info.name for info in source.tensors}
         return cls(_opened(source), lambda: nullcontext(file), keys)
 
@@ -75,7 +75,7 @@ def compress_shards(
     progress: Progress,
     model_bytes: int | None = None,
 ) -> list[FileResult]:
-    """Compress the shards of a model, and say what became of each.
+    """Compress the shards of a model.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ _DEFAULT = CheckpointPlan({})
 
 
 def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> CheckpointPlan:
-    """Return the plan that is given, which must be for these tensors."""
+    """Load the given plan and check that it is for these tensors."""
     assert options.plan is not None
     plan = load_plan(options.plan)
     if plan.pruned and options.prune is None:
@@ -137,7 +137,7 @@ def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Checkpoi
 def pruned_shards(
     shards: Sequence[Shard], options: CompressOptions, planner: Planner | None
 ) -> Iterator[Sequence[Shard]]:
-    """Yield shards whose tensors are read as they are after pruning.
+    """Prune the shards together and yield views of them.
 
     All of them stay open then: a model is pruned as a whole.
 
@@ -173,7 +173,7 @@ def pruned_shards(
 def draft_shards(
     shards: Sequence[Shard], options: CompressOptions, planner: Planner
 ) -> tuple[AllocationProblem, int]:
-    """Return what planning the shards together leaves to decide, and their bytes.
+    """Return the allocation problem of all shards, and their bytes.
 
     Raises
     ------

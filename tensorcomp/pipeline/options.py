@@ -1,4 +1,4 @@
-"""Describe how to compress: what may be lost, what is pruned first, on how many threads."""
+"""Hold the options of compression, and turn them into a planner."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CompressKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CompressOptions:
-    """How to compress; by default without losing a bit.
+    """Options of compression; lossless by default.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class CompressOptions:
         return self.threads or available_threads()
 
     def planner(self) -> Planner | None:
-        """Return what decides about lossy tensors; None if nothing may be lost.
+        """Return the planner of lossy tensors; None for lossless compression.
 
         Its modules are imported only then.
 

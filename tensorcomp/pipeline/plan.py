@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def draft_source(
     source: Checkpoint, planner: Planner, options: CompressOptions
 ) -> AllocationProblem:
-    """Plan a source as far as it does not depend on a size.
+    """Return the allocation problem of a source, from samples.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The chunks of a checkpoint, ready to be encoded: read, planned, and equal tensors found.
+"""Prepare chunks for encoding: read and plan tensors, find duplicates.
 
 Tensors are prepared ahead of what is being written, so that all threads have work; those that are
 copies in memory, and not views of a mapped file, only as far as there is room for them.
@@ -35,7 +35,7 @@ Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
 
 
 class Prepared(NamedTuple):
-    """A tensor before it is encoded.
+    """Tensor ready to be encoded.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
 
 
 class ChunkJob(NamedTuple):
-    """One chunk to encode; a duplicate tensor has none (`chunk` is -1)."""
+    """Chunk to encode; -1 for the only job of a duplicate tensor."""
 
     info: TensorInfo
     grid: ChunkGrid
@@ -86,7 +86,7 @@ class ChunkJob(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether handing it to a thread costs more than doing it."""
+        """Whether passing it to a thread costs more than encoding it."""
         done = self.chunk < 0 or self.prepared.encoded is not None
         return done or self.nbytes < _SMALL_BYTES
 
@@ -94,14 +94,14 @@ class ChunkJob(NamedTuple):
 def _compared(
     encoded: EncodedChunk, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
 ) -> EncodedChunk:
-    """Return what a chunk became, with its errors against what it was before pruning."""
+    """Compare an encoded chunk with what it was before pruning."""
     original = pruned.original.view(grid.dtype).reshape(grid.shape)
     chunk = slice(*grid.bounds(index))
     return compared(encoded, array[chunk], original[chunk])
 
 
 def encode(job: ChunkJob) -> EncodedChunk:
-    """Return what a chunk becomes."""
+    """Encode a chunk."""
     if job.chunk < 0:
         return EncodedChunk(Payload((), 0, 0))
     if job.prepared.encoded is not None:
@@ -162,7 +162,7 @@ def _memory(source: BundledSource, info: TensorInfo) -> int:
 
 
 def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:
-    """Return the bytes of memory that reading a tensor takes: none for a view of its file."""
+    """Return the memory that reading a tensor takes; 0 for a view of its file."""
     pruned = isinstance(source, PrunedCheckpoint) and source.is_selected(info.name)
     return info.nbytes if pruned else 0
 

@@ -14,7 +14,7 @@ from tensorcomp.container.records import PruningRecord, TensorRecord
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """The figures of one tensor.
+    """Sizes, tree and errors of one tensor.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class TensorSummary:
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    """The figures of a checkpoint file, or of all those of a folder.
+    """Sizes of a checkpoint file or folder, and its tensors.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class CheckpointSummary:
 
 @dataclass(frozen=True)
 class FileResult:
-    """What compressing one file gave.
+    """Manifest and sizes of one compressed file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Files that must keep a size: written, and written again with corrected plans until they do."""
+"""Write files again with corrected plans until they keep a size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Write: TypeAlias = "Callable[[CheckpointPlan], list[FileResult]]"
 def write_to_budget(
     draft: AllocationProblem, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
-    """Settle a draft and write its files, again and again until they keep a size.
+    """Write files under allocated plans until they keep a size.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def write_to_budget(
 def _by_key(
     results: Sequence[FileResult], keys: Sequence[Mapping[str, str]]
 ) -> Iterator[tuple[str, FileResult, TensorRecord]]:
-    """Yield what the plan calls each tensor, the result of its file, and its record."""
+    """Yield each tensor's key, the result of its file, and its record."""
     for names, result in zip(keys, results, strict=True):
         for name, record in result.manifest.tensors.items():
             yield names[name], result, record
@@ -88,7 +88,7 @@ def _by_key(
 def write_with_plan(
     plan: CheckpointPlan, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
-    """Write the files of a plan that is given; should they exceed its size, all steps grow alike.
+    """Write files under a given plan; grow all steps alike to keep its size.
 
     Parameters
     ----------

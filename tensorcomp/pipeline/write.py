@@ -1,4 +1,4 @@
-"""One file written, as a flow over tensors: read → plan → encode → write.
+"""Encode the tensors of a source on threads, and write them in order.
 
 Tensors and chunks are encoded by threads (kernels hold no lock) and written in order, so the file
 is the same whatever the number of threads. At most a few chunks a thread are in memory at once.
@@ -43,7 +43,7 @@ _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 def write_file(
     source: BundledSource, file: Output, progress: Progress, workers: Workers, effort: str
 ) -> FileResult:
-    """Compress a source into a file, and say what became of each tensor.
+    """Compress a source into a file.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ def _long_chunk(plan: TensorPlan | None) -> int:
 
 
 def _begun(results: Iterator[Result]) -> Iterator[Result]:
-    """Return an iterator that has its first result: threads then work at those that follow."""
+    """Wait for the first result, so that threads start on those that follow."""
     first = list(itertools.islice(results, 1))
     return itertools.chain(first, results)
 
 
 class _FileWriter:
-    """A file while it is written: what is known of its tensors, and its trees."""
+    """File being written: its records and trees so far."""
 
     def __init__(self, source: BundledSource, file: Output) -> None:
         self._source = source
@@ -122,12 +122,12 @@ class _FileWriter:
         self._refused: set[str] = set()
 
     def add_duplicate(self, name: str, same_as: str) -> None:
-        """Note that a tensor equals another, and is not stored."""
+        """Record a tensor as a duplicate of another."""
         record = self._tensors[name]
         self._tensors[name] = replace(record, same_as=same_as, digest="", pruned=None)
 
     def add_blob(self, blob: BlobWriter, job: ChunkJob, *, coded: bool) -> None:
-        """Note what became of a tensor or a bundle, of which `job` is a chunk."""
+        """Record a tensor or bundle, of which `job` is a chunk."""
         name, prepared = blob.name, job.prepared
         records = self._bundles if name in self._bundles else self._tensors
         records[name] = blob.record(
@@ -153,7 +153,7 @@ class _FileWriter:
 
 
 def _kept(blob: BlobWriter, job: ChunkJob, workers: Workers, effort: str) -> BlobWriter:
-    """Return the blob if it keeps its bound, or else one that does, written in its place."""
+    """Return the blob, encoded again in its place until it keeps its bound."""
     array, grid = job.prepared.array, job.grid
     while True:
         coder = tightened_encoder(
@@ -179,7 +179,7 @@ _EXACT = ErrorSums()
 
 
 class BlobWriter:
-    """One tensor's blob while it is written, and the errors of what it decodes to."""
+    """Blob being written, and the errors of what it decodes to."""
 
     def __init__(
         self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorEncoder
