@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ from tensorcomp.planning.rules import Rule
 
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
 _CAUTION = 1.03  # times a size that samples tell, to be possible indeed
+_MUCH = 0.1  # of the smallest file: what lossless tensors take, to be worth telling
 _DOUBT = 1.1  # times a size that samples may claim, before it counts as impossible
 
 
@@ -43,6 +45,8 @@ class AllocationProblem:
         Elements of all tensors.
     used : frozenset of Rule and str
         Rules that select a tensor, and tensors that have a bound of their own.
+    protected : mapping of str to int
+        Bytes of the tensors that stay lossless, by the first word of their role.
     measured : bool
         Whether rates are corrected by what tensors really took.
     """
@@ -57,6 +61,7 @@ class AllocationProblem:
     fixed_bytes: int
     weights: int
     used: frozenset[Rule | str] = field(repr=False)
+    protected: Mapping[str, int] = field(default_factory=dict)
     measured: bool = False
 
     def renamed(self, keys: Mapping[str, str]) -> AllocationProblem:
@@ -81,6 +86,7 @@ class AllocationProblem:
             fixed_bytes=self.fixed_bytes + other.fixed_bytes,
             weights=self.weights + other.weights,
             used=self.used | other.used,
+            protected=Counter(self.protected) + Counter(other.protected),
         )
 
     def max_bytes(self, input_bytes: int) -> int | None:
@@ -131,10 +137,20 @@ class AllocationProblem:
         """Return the error that says which size is possible, if not that of the budget."""
         return InfeasibleBudgetError(
             f"a file of {max_bytes:,} bytes is not possible; the smallest one takes about "
-            f"{self.budget.nearest(least, max_bytes, self.weights)}",
+            f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
             requested_bytes=max_bytes,
             least_bytes=least,
             protected_bytes=self.overhead + self.fixed_bytes,
+        )
+
+    def _kept_lossless(self, least: int) -> str:
+        """Return which tensors keep a file large by staying lossless, and how to free them."""
+        role, nbytes = max(self.protected.items(), key=lambda item: item[1], default=("", 0))
+        if nbytes < _MUCH * least:
+            return ""
+        return (
+            f"; {nbytes:,} of them are tensors of role {role}, kept lossless: let them lose "
+            f"something by a tree of their own, {role}=$quantizer (--codec '{role}=$quantizer')"
         )
 
     def corrected(

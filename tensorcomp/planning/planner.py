@@ -9,6 +9,7 @@ tensor, so that steps are proportional to √rms.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -111,6 +112,7 @@ class Planner:
         importance: dict[str, float] = {}
         copies: dict[str, str] = {}
         used: set[Rule | str] = set()
+        protected: Counter[str] = Counter()
         weights, fixed_bytes = 0, 0.0
 
         def once() -> Iterator[Tensor]:
@@ -138,7 +140,10 @@ class Planner:
             name = tensor.info.name
             if isinstance(found, TensorPlan):
                 fixed[name] = found
-                fixed_bytes += (found.bits or 0.0) * tensor.array.size / 8
+                nbytes = (found.bits or 0.0) * tensor.array.size / 8
+                fixed_bytes += nbytes
+                if found.tree is None:
+                    protected[tensor.role.partition(".")[0]] += int(nbytes)
             else:
                 options[name] = found
                 importance[name] = self._weight(name, found.scale)
@@ -157,6 +162,7 @@ class Planner:
             fixed_bytes=int(fixed_bytes),
             weights=weights,
             used=frozenset(used),
+            protected=protected,
         )
 
     def check_used(self, draft: AllocationProblem) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ from safetensors.numpy import load_file as load_plain
 import tensorcomp
 from tensorcomp.api.load import safe_open
 from tensorcomp.api.plan import plan as make_plan
-from tensorcomp.errors import FormatError, PlanError, TensorcompError, VerificationError
+from tensorcomp.errors import (
+    FormatError,
+    InfeasibleBudgetError,
+    PlanError,
+    TensorcompError,
+    VerificationError,
+)
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.checkpoint_plan import plan_from_json
@@ -383,3 +390,20 @@ def test_small_models_too(tmp_path: Path) -> None:
         done = tensorcomp.compress(path, profile=profile, budget=Budget(min_snr=30), force=True)
         check(done.path.read_bytes(), small_model(), Budget(min_snr=30))
         assert errors_of(done.path, path) == []
+
+
+def test_an_impossible_size_says_what_is_kept_lossless(tmp_path: Path) -> None:
+    tensors = {
+        "layers.0.mlp.up_proj.weight": weights(256, 256),
+        "state.0.exp_avg": weights(256, 256, seed=1),
+        "state.0.exp_avg_sq": weights(256, 256, seed=2) ** 2,
+    }
+    path = write_safetensors(tmp_path / "x.safetensors", tensors)
+    with pytest.raises(InfeasibleBudgetError, match="are tensors of role moment") as caught:
+        tensorcomp.compress(path, budget=Budget(bits_per_weight=4))
+    assert caught.value.least_bytes > caught.value.requested_bytes
+    hint = re.search(r"--codec '([^']*)'", str(caught.value))
+    assert hint is not None
+    tensorcomp.compress(
+        path, profile="transformer", budget=Budget(bits_per_weight=4), codecs=[hint[1]]
+    )
