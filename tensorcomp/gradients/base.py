@@ -1,4 +1,4 @@
-"""What every gradient compressor is: pure steps with explicit state, payloads, and what they mean.
+"""Define gradient compressors: pure steps, explicit states, payloads.
 
 A compressor is a frozen dataclass; what it remembers from step to step is a state of its own, which
 `Compressor.init` makes and `Compressor.step` replaces. Nothing here knows of torch or of a network.
@@ -30,7 +30,7 @@ Phases: TypeAlias = "Generator[Any, Any, tuple[Any, DecodedGradient, State]]"
 
 @dataclass(frozen=True)
 class GradientSpec:
-    """A gradient that is to be compressed.
+    """Describe a gradient to be compressed.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class GradientSpec:
 
 @dataclass(frozen=True)
 class State:
-    """What a compressor remembers of one tensor; compressors subclass it with their fields.
+    """Hold what a compressor remembers of one tensor; base of all states.
 
     Arrays of the gradient's shape (flat or not) belong to its elements: they are cut and joined
     with the tensor (`states.split`, `states.join`). Fields with the metadata ``saved=False`` are
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True)
 class CountedState(State):
-    """What a compressor remembers that draws other random numbers at each step.
+    """Count the steps of a compressor whose random numbers depend on them.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class CountedState(State):
 
 @dataclass(frozen=True)
 class Wrapped(State):
-    """The state of a wrapper: that of what it wraps, and more."""
+    """Hold the state of an inner compressor; base of wrappers' states."""
 
     inner: State
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What all workers know of a training step, and must know alike.
+    """Describe a training step; equal on all workers.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class Payload:
-    """A compressed gradient.
+    """Hold a compressed gradient.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Payload:
 
 
 class Compressor(ABC):
-    """Compresses the gradients of one tensor after another step; a frozen dataclass.
+    """Compress the gradients of a tensor, step by step; a frozen dataclass.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class Compressor(ABC):
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the compressor of a text, by default one whose arguments are the fields.
+        """Build the compressor of a parsed text; arguments are its fields.
 
         Parameters
         ----------
@@ -192,20 +192,20 @@ class Compressor(ABC):
 
     @property
     def needs_feedback(self) -> bool:
-        """Whether so much is left out in one direction that it must be sent later."""
+        """Whether what is left out must be sent later, by error feedback."""
         return not self.unbiased
 
     @property
     def keep(self) -> int | float | None:
-        """Which part of the elements is sent, or how many; None if it has no such argument."""
+        """Part or count of the elements that are sent; None if not an argument."""
         return None
 
     def kept_part(self, size: int) -> float | None:
-        """Return which part of a tensor of so many elements is sent; None as of `keep`."""
+        """Return the part of a tensor's elements that is sent; None as `keep`."""
         return min(1.0, self.keep / max(size, 1)) if isinstance(self.keep, int) else self.keep
 
     def with_keep(self, keep: float) -> Compressor:
-        """Return the compressor that sends another part of the elements.
+        """Return this compressor with another part of the elements sent.
 
         Raises
         ------
@@ -217,12 +217,12 @@ class Compressor(ABC):
         )
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return the compressor for this tensor at this step: no wrapper that decides is left."""
+        """Resolve schedulers: return the compressor of a tensor at a step."""
         return self
 
     @abstractmethod
     def text(self) -> str:
-        """Return the canonical text; payloads of compressors with equal texts decode each other."""
+        """Return the canonical text; equal texts decode each other's payloads."""
 
     def init(self, spec: GradientSpec) -> State:
         """Return the state before the first step."""
@@ -248,7 +248,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return what a payload decodes to, sparse where it is.
+        """Decode a payload, to a sparse gradient where it is one.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class Compressor(ABC):
         """
 
     def decode(self, payload: Payload) -> np.ndarray:
-        """Return the gradient of a payload, of its spec's shape and dtype.
+        """Decode a payload to an array of its spec's shape and dtype.
 
         Raises
         ------
@@ -270,37 +270,37 @@ class Compressor(ABC):
         return out
 
     def phases(self, gradient: Any, state: State) -> Phases:
-        """Compress to arrays that are averaged on the way; only where `reduction` is ``"sum"``."""
+        """Compress to arrays that are averaged in transit, for reduction by sum."""
         raise NotImplementedError(f"{self.text()} is not reduced by sums")
 
 
 class Outer:
-    """Delegate what an inner compressor decides; a mixin of compressors around another one."""
+    """Take reduction and bias from an inner compressor; a mixin."""
 
     inner: Compressor
 
     @property
     def reduction(self) -> Any:
-        """Return the inner compressor's reduction."""
+        """The inner compressor's reduction."""
         return self.inner.reduction
 
     @property
     def unbiased(self) -> Any:
-        """Return whether the inner compressor is unbiased."""
+        """Whether the inner compressor is unbiased."""
         return self.inner.unbiased
 
 
 class Wrapper(Outer, Compressor):  # type: ignore[override]
-    """A compressor around another: it says what the inner one is given, and what is left of it."""
+    """Change what an inner compressor is given, and keep what it leaves."""
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return this wrapper around what the inner compressor is at this step."""
+        """Resolve schedulers within; this wrapper stays around the result."""
         resolved: Compressor = with_inner(self, self.inner.at(info, spec))
         return resolved
 
     @abstractmethod
     def before(self, gradient: Any, state: Any) -> Any:
-        """Return what the inner compressor is given: an array that this wrapper owns."""
+        """Return the array that the inner compressor compresses, owned here."""
 
     @abstractmethod
     def after(self, given: Any, sent: DecodedGradient, state: Any, inner: State) -> State:
@@ -313,23 +313,23 @@ class Wrapper(Outer, Compressor):  # type: ignore[override]
         return payload, self.after(given, payload.decoded or EmptyGradient(), state, inner)
 
     def phases(self, gradient: Any, state: Any) -> Phases:
-        """Do the same by sums."""
+        """Compress what `before` gives, for reduction by sum."""
         given = self.before(gradient, state)
         mean, sent, inner = yield from self.inner.phases(given, state.inner)
         return mean, sent, self.after(given, sent, state, inner)
 
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return what the inner compressor reads."""
+        """Decode a payload by the inner compressor."""
         return self.inner.receive(payload)
 
 
 def with_inner(wrapper: Any, inner: Compressor) -> Any:
-    """Return a compressor that has a field ``inner`` around another one."""
+    """Replace the inner compressor of a compressor."""
     return wrapper if wrapper.inner is inner else replace(wrapper, inner=inner)
 
 
 def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor]) -> Compressor:
-    """Return a compressor whose innermost one is changed; what is wrapped around it stays.
+    """Change the innermost compressor; the wrappers around it stay.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor])
 
 
 def chain(compressor: Compressor) -> Iterator[Compressor]:
-    """Yield a compressor and all within it, the outermost first."""
+    """Yield a compressor and all compressors within it, outermost first."""
     found: Any = compressor
     while found is not None:
         yield found

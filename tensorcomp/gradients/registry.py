@@ -1,4 +1,4 @@
-"""Which compressor an id names: our own, and those that installed packages announce.
+"""Find compressors by id: tensorcomp's own and those of other packages.
 
 A package adds compressors by an entry point in the group ``tensorcomp.compressors`` whose object is
 a `Compressor` class; the entry point's name is the compressor's id. A third party's compressor may
@@ -39,7 +39,7 @@ _OWN = {
 
 @functools.cache
 def compressor_class(name: str) -> type[Compressor] | None:
-    """Return the class of the compressor with this id; None if there is none, as for codecs' ids.
+    """Return the compressor class of an id; None if no compressor has it.
 
     Raises
     ------
@@ -55,5 +55,5 @@ def compressor_class(name: str) -> type[Compressor] | None:
 
 
 def compressor_ids() -> list[str]:
-    """Return the ids of all compressors, sorted, without importing third parties' code."""
+    """Return all compressors' ids, sorted; imports no third party's code."""
     return sorted({*_OWN, *_PLUGINS.names()})

@@ -1,4 +1,4 @@
-"""The text form of a compressor, ``id(arguments)``: a tree of codecs, or a compressor by its id.
+"""Parse and print compressors as texts: codec trees or ``id(arguments)``.
 
 Arguments without a name fill the compressor's fields in their order. The text of an inner
 compressor, or of a tree, stands as it is or in quotes.
@@ -33,7 +33,7 @@ _SHORT = {
 
 
 def parse_compressor(text: str, *, feedback: Feedback = "auto") -> Compressor:
-    """Return the compressor that a text describes.
+    """Parse the text of a compressor.
 
     Parameters
     ----------
@@ -80,14 +80,14 @@ def _parse(call: Call, feedback: Feedback) -> Compressor:
 
 
 def parse_argument(argument: Argument, feedback: Feedback) -> Compressor:
-    """Return the compressor that an argument describes, in quotes or not."""
+    """Build the compressor of an argument, which may stand in quotes."""
     quoted = argument.value
     call = parse(quoted, _LANGUAGE) if isinstance(quoted, str) else argument.call
     return _parse(call, feedback)
 
 
 def parse_fields(make: type[_C], call: Call, feedback: Feedback, **defaults: Any) -> _C:
-    """Return a compressor whose fields are the arguments of a call.
+    """Build a compressor whose fields are the arguments of a parsed text.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def parse_fields(make: type[_C], call: Call, feedback: Feedback, **defaults: Any
 def parse_wrapped(
     call: Call, names: Sequence[str], feedback: Feedback
 ) -> tuple[Compressor, dict[str, Argument]]:
-    """Return the inner compressor of a call, and its other arguments by their names."""
+    """Separate the inner compressor of a parsed text from its arguments."""
     arguments = call.bind(["inner", *names])
     if "inner" not in arguments:
         raise GradientError(f"{call.name} is wrapped around another compressor; give its text")
@@ -137,13 +137,13 @@ def _value(argument: Argument, field: Field[Any], make: type[Compressor]) -> Any
 
 
 def with_feedback(compressor: Compressor, feedback: Feedback) -> Compressor:
-    """Return a compressor, within error feedback if that is asked for, or needed and left open."""
+    """Wrap error feedback around a compressor where it is asked for."""
     wanted = compressor.needs_feedback if feedback == "auto" else feedback
     return ErrorFeedback(compressor) if wanted else compressor
 
 
 def label(compressor: Compressor) -> str:
-    """Return a short text of a compressor, for people; `parse_compressor` reads it as the same one.
+    """Return a short text of a compressor, which parses to an equal one.
 
     Error feedback is left out, and of momentum correction all but its id, ``dgc``.
 
@@ -172,7 +172,7 @@ def label(compressor: Compressor) -> str:
 
 
 def short(text: str) -> str:
-    """Return the `label` of the compressor that a canonical text describes."""
+    """Return the `label` of the compressor of a canonical text."""
     try:
         return label(parse_compressor(text, feedback=False))
     except GradientError:

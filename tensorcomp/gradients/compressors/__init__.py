@@ -1,1 +1,1 @@
-"""Compressors of one gradient."""
+"""Compressors without wrappers."""

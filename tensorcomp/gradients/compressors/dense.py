@@ -1,4 +1,4 @@
-"""No compression: what others are measured against, and what small tensors get."""
+"""Send gradients uncompressed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TREE = "raw"
 
 @dataclass(frozen=True)
 class Dense(Compressor):
-    """Send a gradient as it is.
+    """Send a gradient uncompressed.
 
     Workers' gradients are summed on the way (ring all-reduce): 2 (W − 1) / W times their bytes for
     each of W workers, whatever W is.

@@ -1,4 +1,4 @@
-"""Keys of random numbers: a pure function of a seed, a tensor's name, a step and a worker."""
+"""Derive random numbers from seed, tensor name, step and worker."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ MAX_SEED = _ALL = (1 << 64) - 1  # in place of a worker, where all of them draw 
 
 
 def own_key(spec: GradientSpec, seed: int, step: int) -> np.uint64:
-    """Return a key that differs between tensors, steps and workers."""
+    """Return a key that differs by tensor, step and worker."""
     return _key(spec.name, seed, step, spec.worker)
 
 
 def shared_key(spec: GradientSpec, seed: int, step: int) -> np.uint64:
-    """Return a key that differs between tensors and steps, and is the same for all workers."""
+    """Return a key that differs by tensor and step; equal on all workers."""
     return _key(spec.name, seed, step, _ALL)
 
 
 def drawn_numbers(key: int, count: int) -> np.ndarray:
-    """Return the first numbers, (count,) uint64, of the sequence that a key begins (SplitMix64)."""
+    """Return the first numbers (count,) of a key's SplitMix64 sequence."""
     places = np.arange(1, count + 1, dtype=np.uint64)
     return _mixed(_mixed(np.array([key], np.uint64)) + places * _GOLDEN)
 

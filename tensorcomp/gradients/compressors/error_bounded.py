@@ -1,4 +1,4 @@
-"""Gradients within a bound: coarse steps, as long as what is decoded keeps it."""
+"""Quantize gradients within an error bound."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FAR = 1.5  # of the bound, beyond which the scale of the step before is of no u
 
 @dataclass(frozen=True)
 class ErrorBoundedState(State):
-    """What an error-bounded compressor remembers.
+    """Hold the scale of the last step and its measured errors.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class ErrorBoundedState(State):
 
     @property
     def achieved(self) -> float:
-        """The last step's error: the relative one if that is bounded, else the absolute one."""
+        """Error of the last step, of the kind that is bounded."""
         return self.rel_l2 if self.relative else self.max_abs
 
 
@@ -143,7 +143,7 @@ class ErrorBounded(Compressor):
         return Node(replace(node.codec, bounded=True), node.children)  # type: ignore[type-var]
 
     def text(self) -> str:
-        """Return the text with the tree and without the bound: a payload is read without it."""
+        """Return the text without the bound, which decoding does not need."""
         return f"error_bounded(max_rel_l2=0, tree={format_tree(parse_tree(self.tree))})"
 
     def init(self, spec: GradientSpec) -> ErrorBoundedState:
@@ -167,7 +167,7 @@ class ErrorBounded(Compressor):
         return _headed(factor, payload), following
 
     def _unit(self, gradient: np.ndarray) -> float:
-        """Return what scales are told in parts of; 0 for zeros."""
+        """Return the unit of scales: RMS or 1; 0 for zeros."""
         flat = gradient.reshape(-1)
         peak = max(float(flat.max(initial=0)), -float(flat.min(initial=0)))
         if self.max_rel_l2 is None or peak == 0.0:
@@ -220,7 +220,7 @@ class ErrorBounded(Compressor):
         return factor if fitted is None else _first_step(fitted) / _first_step(self._node)
 
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return what the tree of the payload's head decodes."""
+        """Decode a payload by the tree with the step in its head."""
         if not payload.data:
             return EmptyGradient()
         if len(payload.data) <= _HEAD.size:

@@ -1,4 +1,4 @@
-"""Low rank: a gradient's matrix as the product of two thin ones, both of which can be summed."""
+"""Approximate gradients by low rank (PowerSGD); factors are summed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEAST = 1e-6  # part of a vector below which it is taken for a combination of t
 
 @dataclass(frozen=True)
 class PowerSgdState(State):
-    """What PowerSGD remembers.
+    """Hold the right factor of the last step.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class PowerSgdState(State):
 
 @dataclass(frozen=True)
 class PowerSgd(Compressor):
-    """Send a matrix M (first axis × all others) as two factors, from one step of power iteration.
+    """Send a matrix as two thin factors, by one step of power iteration.
 
     With Q (p, r) from the step before, orthonormal: P = mean of M·Q over the workers, made
     orthonormal; Q = mean of Mᵀ·P; the mean gradient is P·Qᵀ, the mean of what each worker sends,

@@ -1,4 +1,4 @@
-"""Elements drawn at random, the same ones by all workers, so that they can be summed."""
+"""Send elements drawn at random, the same on all workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class RandomK(Compressor):
-    """Send as many elements as asked for, drawn anew at each step, the same by all workers.
+    """Send elements drawn at random at each step, equal on all workers.
 
     The k values are averaged on the way, without their places: 2 (W − 1) / W · k values a worker.
     Scaled by n / k they are unbiased, with a variance of (n / k − 1) · ‖gradient‖²; not scaled,
@@ -94,7 +94,7 @@ class RandomK(Compressor):
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the selection of a text: scaled up, or with error feedback, never both."""
+        """Build the compressor of a text: scaled up or with error feedback."""
         from tensorcomp.gradients.text import parse_fields, with_feedback
 
         found = parse_fields(cls, call, feedback, scale=feedback is not True)
@@ -121,7 +121,7 @@ class RandomK(Compressor):
         return size / max(self.kept(size), 1) if self.scale else 1.0
 
     def with_keep(self, keep: float) -> RandomK:
-        """Return the compressor that keeps another part; all elements from 1.0 on."""
+        """Return this compressor with another part kept; all from 1.0 on."""
         return replace(self, keep=sys.maxsize if keep >= 1 else keep)
 
     def step(self, gradient: Any, state: Any) -> tuple[Payload, CountedState]:
@@ -162,7 +162,7 @@ class RandomK(Compressor):
 
 
 def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which places of an array draw the lowest numbers, and the numbers.
+    """Draw places of an array at random, exactly so many.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Stochastic rounding: few bits an element, and right on average."""
+"""Quantize gradients by stochastic rounding (QSGD)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SCALE_BITS = 11
 
 @dataclass(frozen=True)
 class Qsgd(Compressor):
-    """Round each element up or down at random, to one of 2**bits − 1 evenly spaced numbers.
+    """Round each element at random to one of 2**bits − 1 even steps.
 
     An element x of a group of greatest magnitude M lies between two multiples of the step
     s = M / (2**(bits − 1) − 1), s rounded up to 11 significant bits; it becomes the upper one with

@@ -15,12 +15,12 @@ _LOST = 8.0  # times too few elements: the threshold is sampled anew
 
 
 def above_zero(threshold: float, dtype: np.dtype) -> float:
-    """Return a threshold that zeros do not reach."""
+    """Raise a threshold of zero to the least positive number."""
     return max(float(threshold), float(np.nextafter(dtype.type(0), dtype.type(1))))
 
 
 def sampled_threshold(flat: np.ndarray, density: float, part: float, key: np.uint64) -> float:
-    """Return the magnitude that so many elements reach, as a random sample tells.
+    """Estimate the magnitude that a part of the elements reach by a sample.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ def sampled_threshold(flat: np.ndarray, density: float, part: float, key: np.uin
 
 
 def smallest_of_largest(magnitudes: np.ndarray, wanted: int) -> float:
-    """Return the so-many-th largest (from 1)."""
+    """Return the `wanted`-th largest magnitude, counted from 1."""
     at = magnitudes.size - wanted
     return float(np.partition(magnitudes, at)[at])
 
 
 def corrected_threshold(threshold: float, kept: np.ndarray, wanted: int) -> float:
-    """Return the threshold that about `wanted` elements would be above, from those that are.
+    """Estimate the threshold of another count from the elements above one.
 
     Parameters
     ----------

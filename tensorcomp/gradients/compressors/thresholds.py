@@ -1,4 +1,4 @@
-"""The elements above a threshold: a fixed one, one that follows a density, one from a sample."""
+"""Send elements above a threshold, given or found for a density."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _tree(mask: str, values: str) -> Node:
 
 
 class _Sparsifier(Compressor):
-    """What compressors that send elements above a threshold share: the subtrees of both parts."""
+    """Base of compressors that send elements above a threshold."""
 
     values: str
     mask: str
@@ -54,17 +54,17 @@ class _Sparsifier(Compressor):
         return sparse_blob(self._tree(), gradient, positions, spec)
 
     def text(self) -> str:
-        """Return the text of the tree for a threshold of 0: a payload is read without it."""
+        """Return the tree's text without the threshold, unneeded by decoding."""
         return format_tree(self._tree())
 
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return the elements above the threshold."""
+        """Decode the elements above the threshold."""
         return receive_blob(self._tree(), payload)
 
 
 @dataclass(frozen=True)
 class Threshold(_Sparsifier):
-    """Send the elements whose magnitude is at least a given one.
+    """Send the elements of at least a given magnitude.
 
     A payload is one of the tree ``threshold(value, mask=…, values=…)``. A threshold of 0 leaves
     only zeros out.
@@ -109,7 +109,7 @@ class Threshold(_Sparsifier):
 
 @dataclass(frozen=True)
 class ThresholdState(CountedState):
-    """What a threshold that adapts remembers.
+    """Hold the threshold of the next step.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class ThresholdState(CountedState):
 
 
 class _ByDensity:
-    """What compressors whose threshold is found for a density share.
+    """Find the threshold of a density at each step; a mixin.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class _ByDensity:
 
 @dataclass(frozen=True)
 class AdaptiveThreshold(_ByDensity, _Sparsifier):
-    """Send about as many elements as asked for: the largest ones, above a threshold that follows.
+    """Send about a given part of the elements, by a threshold that adapts.
 
     The first threshold comes from a sample of the gradient. After each step it is corrected for the
     next one by the law that the tail of the elements sent follows: of c elements of magnitudes v
@@ -217,7 +217,7 @@ class AdaptiveThreshold(_ByDensity, _Sparsifier):
 
 @dataclass(frozen=True)
 class SampledThreshold(_ByDensity, _Sparsifier):
-    """Send about as many elements as asked for: those above a threshold that a sample tells.
+    """Send about a given part of the elements, by a sampled threshold.
 
     The threshold is the magnitude that the wanted part of a random sample reaches. Where it leaves
     more than 1.5 times as many elements as wanted, it is raised once, to the k-th largest of those.

@@ -1,4 +1,4 @@
-"""Any tree of codecs that can go on the wire, as a compressor."""
+"""Compress gradients by codec trees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 @dataclass(frozen=True)
 class TreeCompressor(Compressor):
-    """Compress by a tree of codecs, as tensors of checkpoints are; nothing is remembered.
+    """Compress by a codec tree, as tensors of checkpoints are; stateless.
 
     Parameters
     ----------
@@ -50,24 +50,24 @@ class TreeCompressor(Compressor):
 
     @property
     def takes_tensors(self) -> bool:  # type: ignore[override]
-        """Whether a device computes what the root gives; the subtrees stay on the host."""
+        """Whether the root is computed on devices; subtrees run on the host."""
         from tensorcomp.gradients.cuda.blobs import computes_root
 
         return computes_root(self.tree)
 
     @property
     def needs_feedback(self) -> bool:
-        """Whether a tree leaves so much of a gradient out that it must be sent later."""
+        """Whether the tree's error needs error feedback."""
         root = self.tree.codec
         return not self.tree.lossless and (root.lossless or root.needs_feedback)
 
     @property
     def keep(self) -> int | float | None:
-        """Which part of the elements the root keeps; None if it keeps all, or says it otherwise."""
+        """Part or count of elements that the root keeps; None if no argument."""
         return getattr(self.tree.codec, "keep", None)
 
     def with_keep(self, keep: float) -> Compressor:
-        """Return the compressor that keeps another part; see `Compressor.with_keep`."""
+        """Return this compressor with another part kept."""
         return super().with_keep(keep) if self.keep is None else _with_keep(self, keep)
 
     def text(self) -> str:
@@ -79,7 +79,7 @@ class TreeCompressor(Compressor):
         return tree_blob(self.tree, gradient, state.spec), state
 
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return what a payload decodes to."""
+        """Decode a payload."""
         return receive_blob(self.tree, payload)
 
 
@@ -90,7 +90,7 @@ def _with_keep(compressor: TreeCompressor, keep: float) -> TreeCompressor:
 
 
 def wire_tree(text: str) -> Node:
-    """Return the tree of a text that can go on the wire.
+    """Parse a codec tree that is fit for gradients.
 
     Raises
     ------

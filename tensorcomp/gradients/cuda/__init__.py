@@ -1,4 +1,4 @@
-"""Compressors whose gradients and residuals are torch tensors, and stay on their device.
+"""Compress torch tensors on their device.
 
 `on_device` gives the counterpart of a compressor: `step` takes a tensor, and its payload has the
 bytes that the compressor itself gives for the same values, so that workers with and without such a

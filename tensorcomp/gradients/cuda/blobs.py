@@ -1,4 +1,4 @@
-"""Blobs of gradients that stay on their device: only what is coded further goes to the host.
+"""Encode gradients on their device; only coded parts go to the host.
 
 The bytes are those of `payload.blobs`. Of a sparse tree the places and the values go to the host;
 of `affine`, codes of a byte an element and a scale a group; of `sign`, a byte an element; of
@@ -41,20 +41,20 @@ from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 
 def computes_root(node: Node) -> bool:
-    """Return whether a device computes what the root of a tree gives."""
+    """Test whether the root of a tree is computed on devices."""
     selects = isinstance(node.codec, TopK | Threshold) and is_sparse(node)
     return selects or computes(node.codec)
 
 
 def positions_of(codec: Codec, flat: torch.Tensor) -> torch.Tensor:
-    """Return the flat indices that a codec with a mask keeps, ascending, int64."""
+    """Select the flat indices that a sparse codec keeps, ascending."""
     if isinstance(codec, TopK):
         return largest_positions(flat, kept_count(codec.keep, flat.numel()))
     return positions_above(flat, cast(Threshold, codec).value)
 
 
 def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: GradientSpec) -> Payload:
-    """Compress a gradient where it is; on the host, where its device does not compute the root.
+    """Compress a tensor on its device, if the tree's root is computed there.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _on_device(
 
 
 def receive_on(node: Node, payload: Payload, device: torch.device) -> DecodedGradient:
-    """Return on a device what a payload decodes to.
+    """Decode a payload to tensors on a device.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Run a compressor on torch tensors, on their device."""
+"""Run compressors on torch tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 @dataclass(frozen=True)
 class OnDevice(Compressor):
-    """A compressor whose gradients, states and decoded gradients are tensors on a device.
+    """Run a compressor on tensors of a device, its state among them.
 
     Parameters
     ----------
@@ -61,18 +61,18 @@ class OnDevice(Compressor):
         return self.plain.step(gradient, state)
 
     def phases(self, gradient: Any, state: State) -> Phases:
-        """Compress a tensor to tensors that are averaged on the way."""
+        """Compress a tensor for reduction by sum."""
         return self.plain.phases(gradient, state)
 
     def receive(self, payload: Payload) -> DecodedGradient:
-        """Return what a payload decodes to, on the device."""
+        """Decode a payload to tensors on the device."""
         leaf = leaf_of(self.plain)
         if isinstance(leaf, TreeCompressor):
             return receive_on(leaf.tree, payload, self.device)
         return move(self.plain.receive(payload), self.device)
 
     def decode(self, payload: Payload) -> Any:
-        """Return the gradient of a payload, a tensor of its spec's shape on the device."""
+        """Decode a payload to a tensor of its spec's shape on the device."""
         spec = payload.spec
         dtype = torch.float64 if spec.dtype == np.float64 else torch.float32
         out = torch.zeros(spec.size, dtype=dtype, device=self.device)
@@ -81,13 +81,19 @@ class OnDevice(Compressor):
 
 
 def on_device(compressor: Compressor, device: torch.device | str) -> OnDevice | None:
-    """Return a compressor for tensors on a device; None if its gradients must go to the host.
+    """Return a compressor for tensors on a device, or None.
 
     Parameters
     ----------
     compressor : Compressor
         Concrete: from `Compressor.at`.
     device : torch.device or str
+
+    Returns
+    -------
+    OnDevice or None
+        None if gradients must go to the host: its root is not computed on devices, or it or one of
+        its wrappers takes arrays only.
     """
     if not all(one.takes_tensors for one in chain(compressor)):
         return None

@@ -1,4 +1,4 @@
-"""Select elements of a tensor on its device: as the codecs do, index by index."""
+"""Select elements of a tensor on its device, as the codecs do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _LEAST = -(1 << 63)  # added to a signed word, it orders like the unsigned one
 
 
 def largest_positions(flat: torch.Tensor, keep: int) -> torch.Tensor:
-    """Return the ascending indices (k,), int64, of the greatest magnitudes; first ones of equal.
+    """Return the indices of the greatest magnitudes, ascending (k,).
+
+    Of equal magnitudes those of lower index are kept.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def _candidates(keys: torch.Tensor, keep: int) -> torch.Tensor | None:
 
 
 def positions_above(flat: torch.Tensor, value: float) -> torch.Tensor:
-    """Return the ascending indices (k,), int64, of magnitudes of at least `value`."""
+    """Return the indices of magnitudes of at least `value`, ascending (k,)."""
     dtype = np.float32 if flat.dtype == torch.float32 else np.float64
     with np.errstate(over="ignore"):
         least = dtype(value)
@@ -68,7 +70,7 @@ def positions_above(flat: torch.Tensor, value: float) -> torch.Tensor:
 def drawn_positions(
     key: int, size: int, count: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the places that the codec `randomk` keeps, and the numbers drawn for them.
+    """Draw the places that the codec `randomk` keeps, and their numbers.
 
     Parameters
     ----------

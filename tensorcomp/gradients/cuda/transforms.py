@@ -26,12 +26,12 @@ _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def computes(codec: Codec) -> bool:
-    """Return whether a device computes the parts of a transform."""
+    """Test whether a transform's parts are computed on devices."""
     return isinstance(codec, Affine | Sign) or (isinstance(codec, Cast) and codec.to in _FLOATS)
 
 
 def parts_of(codec: Codec, array: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what ``codec.encode`` gives for an array, on its device.
+    """Compute on a device the parts that ``codec.encode`` gives.
 
     Raises
     ------
@@ -92,7 +92,7 @@ _PARTS: Mapping[type, Callable[..., Any]] = {
 
 
 def restore(codec: Codec, parts: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return what the codec's `decode` gives, on the device of the parts."""
+    """Combine parts on their device, as ``codec.decode`` does."""
     if isinstance(codec, Cast):
         return parts["values"].to(dtype)
     codes = parts["codes"] if isinstance(codec, Affine) else 1 - 2 * parts["signs"].to(torch.int8)
@@ -108,7 +108,7 @@ def restore(codec: Codec, parts: Mapping[str, torch.Tensor], dtype: torch.dtype)
 def receive(
     codec: Codec, parts: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return what the codec's `decode` gives, on a device, for parts that were received.
+    """Check received parts and combine them on a device.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""What goes over the wire, and what remains here."""
+"""Payloads, decoded gradients and states."""

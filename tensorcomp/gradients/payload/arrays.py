@@ -1,4 +1,4 @@
-"""Operations that NumPy arrays and torch tensors on a device share.
+"""Compute on NumPy arrays and torch tensors alike.
 
 Gradients, residuals and decoded payloads are either; a tensor's own operators do most of the work,
 and what is here has another name, or a faster loop, for arrays.
@@ -18,26 +18,26 @@ _T = TypeVar("_T")
 
 
 def host(array: Any) -> np.ndarray:
-    """Return an array's values on the host: the array itself where it is one of NumPy."""
+    """Return an array's values on the host; a NumPy array itself."""
     if isinstance(array, np.ndarray):
         return array
     return torch_to_numpy("a part of a gradient", array)
 
 
 def like(array: np.ndarray, other: Any) -> Any:
-    """Return an array where another one is: itself, or a tensor on the other's device."""
+    """Move an array to where another one is: the host or a device."""
     return array if isinstance(other, np.ndarray) else as_tensor(array).to(other.device)
 
 
 def move(thing: _T, device: Any) -> _T:
-    """Return a dataclass whose arrays are tensors on a torch device; those in its fields too."""
+    """Move the arrays of a dataclass and of its fields to a torch device."""
     return _mapped(
         thing, lambda value: as_tensor(value).to(device) if isinstance(value, np.ndarray) else value
     )
 
 
 def move_to_host(thing: _T) -> _T:
-    """Return a dataclass whose tensors are arrays that share no memory with them."""
+    """Copy the tensors of a dataclass and of its fields to the host."""
     import torch
 
     return _mapped(
@@ -55,7 +55,10 @@ def _mapped(thing: _T, change: Any) -> _T:
 
 
 def accumulate(values: Any, factor: float, memory: Any, decay: float, out: Any) -> None:
-    """Fill `out` with factor · values + decay · memory; products are rounded before the sum."""
+    """Fill `out` with factor · values + decay · memory.
+
+    Products are rounded before they are added, on hosts and devices alike.
+    """
     if isinstance(out, np.ndarray):
         native.gradients_accumulate(values, factor, memory, decay, out)
         return
@@ -77,14 +80,14 @@ def zeros_like(array: Any) -> Any:
 
 
 def converted(array: Any, other: Any) -> Any:
-    """Return an array in the type of another one; itself if it has that."""
+    """Convert an array to the type of another one, if it differs."""
     if isinstance(array, np.ndarray):
         return array.astype(other.dtype, copy=False)
     return array.to(other.dtype)
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Return whether two flat arrays may share memory."""
+    """Test whether two flat arrays may share memory."""
     if isinstance(one, np.ndarray):
         return np.may_share_memory(one, other)
     return bool(one.data_ptr() == other.data_ptr())

@@ -1,4 +1,4 @@
-"""Gradients as the blobs of the file format: the same trees, chunks, checksums and bytes.
+"""Encode gradients as the blobs of the file format, and decode them.
 
 A blob is what a compressed checkpoint holds for a tensor whose record names one tree, and no
 fallback: gradients are finite when they get here, and a wire-capable tree takes all of those.
@@ -44,7 +44,7 @@ _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
 def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
-    """Compress a gradient by a tree; a tensor's parts are computed on its device where they can be.
+    """Compress a gradient by a codec tree, a tensor on its own device.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
 
 
 def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -> Payload:
-    """Compress the elements of a gradient that somebody has selected, by a sparse tree.
+    """Compress selected elements of a gradient by a sparse codec tree.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -
 
 
 def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
-    """Return what a payload decodes to.
+    """Decode a payload.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
 
 
 def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndarray]]:
-    """Return what a payload's chunks share, and their own payloads, checksums verified.
+    """Open a payload: what chunks share, and their verified payloads.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndar
 
 @functools.lru_cache(maxsize=4096)
 def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
-    """Return how a gradient is cut into chunks: as the tensor of a checkpoint is.
+    """Return the chunk grid of a gradient, as of a checkpoint's tensor.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
 
 
 def coder_of(node: Node, array: Any, grid: ChunkGrid) -> ChunkCoder:
-    """Return the coder of a gradient's chunks, which has learned from a sample of its rows.
+    """Fit a chunk coder to a sample of a gradient's rows.
 
     A tree that cannot represent the sample learns nothing: such chunks are sent as they are.
     """

@@ -1,4 +1,4 @@
-"""A codec whose parts are computed by somebody else, from chunk to chunk."""
+"""Encode tensors by parts that a function computes for each chunk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensorcomp.container.tensor_blob import EncodedTensor, chunk_roots, encode_
 
 @dataclass(frozen=True, eq=False)
 class ChunkTransform(Transform):
-    """Encode each chunk by a function of its own; a codec decodes what that gives.
+    """Encode chunks by a function whose parts a codec decodes.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class ChunkTransform(Transform):
 def encode_computed(
     root: Node, coder: ChunkCoder, grid: ChunkGrid, whole: Callable[[int, int], np.ndarray]
 ) -> EncodedTensor:
-    """Encode a tensor whose parts are computed without its elements.
+    """Encode a tensor by computed parts, without reading its elements.
 
     Parameters
     ----------

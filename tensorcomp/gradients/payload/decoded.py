@@ -1,4 +1,4 @@
-"""What a payload decodes to, in the form that costs least: all elements, some, or none.
+"""Hold decoded gradients: dense, low-rank, sparse or empty.
 
 Its arrays, and those that it is added to, are NumPy's or tensors on one device.
 """
@@ -16,7 +16,7 @@ from tensorcomp.kernels import native
 
 
 class DecodedGradient(ABC):
-    """A decoded gradient: a vector of its elements in row-major order."""
+    """Hold a decoded gradient: a vector of elements in row-major order."""
 
     @property
     @abstractmethod
@@ -38,7 +38,7 @@ class DecodedGradient(ABC):
 
 @dataclass(frozen=True)
 class EmptyGradient(DecodedGradient):
-    """No element at all."""
+    """Decoded gradient of zeros."""
 
     count = 0
 
@@ -53,7 +53,7 @@ class EmptyGradient(DecodedGradient):
 
 
 class FullGradient(DecodedGradient):
-    """Base of decoded gradients of all elements; subclasses have `values`, flat (n,)."""
+    """Base of decoded gradients of all elements, `values` (n,)."""
 
     values: Any
 
@@ -77,7 +77,7 @@ class FullGradient(DecodedGradient):
 
 @dataclass(frozen=True, eq=False)
 class DenseGradient(FullGradient):
-    """Every element.
+    """Decoded gradient of all elements.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class DenseGradient(FullGradient):
 
 @dataclass(frozen=True, eq=False)
 class LowRankGradient(FullGradient):
-    """The product of two factors, computed when it is asked for.
+    """Decoded gradient that is the product of two factors.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class LowRankGradient(FullGradient):
 
     @property
     def values(self) -> Any:
-        """The product, flat (m · p,); of arrays its sums have the same order on every machine."""
+        """Product of the factors, flat (m · p,); exact order of sums on hosts."""
         if not isinstance(self.left, np.ndarray):
             return (self.left @ self.right.T).reshape(-1)
         from tensorcomp.codecs.lowrank.svd import product
@@ -120,7 +120,7 @@ class LowRankGradient(FullGradient):
 
 @dataclass(frozen=True, eq=False)
 class SparseGradient(DecodedGradient):
-    """Some elements.
+    """Decoded gradient of some elements.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Payloads of trees that select elements, from places and back to places, without a mask.
+"""Encode and decode sparse payloads by positions, without masks.
 
 The bytes are those of `codecs.payload`; what is saved are the passes over a mask of all elements.
 """
@@ -31,14 +31,14 @@ _SPARE = 256  # places that the kernel wants at the end
 
 
 def is_sparse(node: Node) -> bool:
-    """Return whether a tree's root selects elements: whether it has a mask and values."""
+    """Test whether a tree's root selects elements by a mask."""
     return hasattr(node.codec, "positions") and tuple(name for name, _ in node.children) == _PARTS
 
 
 def encode_sparse(
     node: Node, positions: np.ndarray, values: np.ndarray, spec: ArraySpec
 ) -> tuple[bytes | None, np.ndarray]:
-    """Return a chunk's payload, None if it is longer than the chunk; and what values decode to.
+    """Encode selected elements of a chunk; None if longer than the chunk.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def _takes_positions(node: Node) -> bool:
 
 
 def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> SparseGradient:
-    """Return what a chunk's payload decodes to.
+    """Decode the payload of a chunk to positions and values.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _drawn_positions(state: np.ndarray, size: int, count: int) -> np.ndarray | N
 def find_draws(
     key: int, first: int, size: int, limit: int, room: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return which places draw numbers up to a limit, and the numbers; see the codec `randomk`.
+    """Find the places that draw numbers up to a limit, as `randomk` does.
 
     Parameters
     ----------

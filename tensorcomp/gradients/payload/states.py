@@ -1,4 +1,4 @@
-"""States as plain mappings, cut into pieces, joined, and carried from one compressor to another.
+"""Flatten, split, join and carry the states of compressors.
 
 A field of a state is another state, an array, or a number. Arrays with as many elements as the
 gradient belong to its elements; all others, and numbers, belong to the tensor as a whole.
@@ -20,7 +20,7 @@ _S = TypeVar("_S", bound=State)
 
 
 def flatten(state: State) -> dict[str, Any]:
-    """Return what a state remembers as a flat mapping of dotted field names.
+    """Flatten a state to a mapping of dotted field names.
 
     Values are numpy arrays (not copied), integers, floats and texts; working memory is left out.
     """
@@ -34,7 +34,7 @@ def flatten(state: State) -> dict[str, Any]:
 
 
 def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
-    """Return a state like another one, with what `flatten` gave for one of its kind.
+    """Fill a template state with the values of a flattened one.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
 
 
 def split(state: _S, sizes: Sequence[int], specs: Sequence[GradientSpec]) -> list[_S]:
-    """Cut the state of some tensors coded as one into those of the tensors.
+    """Split the state of tensors coded as one into the tensors' states.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _piece(state: _S, start: int, stop: int, spec: GradientSpec) -> _S:
 
 
 def join(states: Sequence[_S], spec: GradientSpec) -> _S:
-    """Return the state of tensors that are coded as one from now on.
+    """Join the states of tensors that are coded as one from now on.
 
     Numbers are those of the first.
 
@@ -126,7 +126,7 @@ def join(states: Sequence[_S], spec: GradientSpec) -> _S:
 
 
 def carry(compressor: Compressor, state: State, spec: GradientSpec | None = None) -> State:
-    """Return a state for a compressor that keeps of another's what fits, residuals above all.
+    """Carry what fits of a state, residuals above all, to a compressor.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _depth(state: State) -> int:
 
 
 def is_elementwise(state: State, value: object) -> bool:
-    """Return whether a field's value belongs to the elements of the gradient."""
+    """Test whether a field's value belongs to the gradient's elements."""
     return isinstance(value, np.ndarray) and value.size == state.spec.size
 
 

@@ -1,1 +1,1 @@
-"""Compressors around a compressor."""
+"""Compressors around another compressor."""

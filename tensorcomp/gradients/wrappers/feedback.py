@@ -1,4 +1,4 @@
-"""Error feedback: what was not sent is added to the next gradient."""
+"""Add what was not sent to the next gradient (error feedback)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloa
 
 @dataclass(frozen=True)
 class FeedbackState(Wrapped):
-    """The residual of one tensor.
+    """Hold the residual of a tensor.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class FeedbackState(Wrapped):
 
 @dataclass(frozen=True)
 class ErrorFeedback(Wrapper):
-    """Send the gradient and what earlier steps left out; keep what is left out now.
+    """Send gradient plus residual; keep what is left out as residual.
 
     The inner compressor is given a = g + decay · e for the gradient g and the residual e; with what
     it sends, s, the new residual is a − s. So the sum of all that was sent, and the residual, is
@@ -76,7 +76,7 @@ class ErrorFeedback(Wrapper):
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the feedback of a text; without it what is inside."""
+        """Build the wrapper of a text; without feedback its inner compressor."""
         from tensorcomp.gradients.text import parse_fields
 
         found = parse_fields(cls, call, feedback=False)

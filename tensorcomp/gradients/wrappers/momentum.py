@@ -1,4 +1,4 @@
-"""Momentum before compression, on each worker, in place of the optimizer's."""
+"""Apply momentum before compression, in place of the optimizer's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STILL = -0.0  # given on where the gradient was all zero; sums that cancel out 
 
 @dataclass(frozen=True)
 class MomentumState(Wrapped):
-    """The momentum of one tensor.
+    """Hold the velocity of a tensor.
 
     Parameters
     ----------
@@ -48,7 +48,9 @@ class MomentumState(Wrapped):
 
 @dataclass(frozen=True)
 class MomentumCorrection(Wrapper):
-    """Accumulate the velocity u = m · u + g instead of the gradient g; for SGD without momentum.
+    """Compress the velocity u = m · u + g in place of the gradient g.
+
+    For SGD without momentum of its own.
 
     What error feedback keeps back is then velocity, to which later gradients add as they would to
     the velocity of an optimizer. Where an element is sent, u is set to zero (momentum factor
@@ -110,7 +112,7 @@ class MomentumCorrection(Wrapper):
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the correction of a text, around error feedback of `topk` of its arguments."""
+        """Build the correction of a text, around error feedback of `topk`."""
         if feedback is False:
             raise GradientError(
                 "dgc is momentum correction around error feedback; it needs feedback"
@@ -144,7 +146,7 @@ class MomentumCorrection(Wrapper):
         return given.reshape(state.spec.shape)
 
     def _factor(self, flat: Any) -> float:
-        """Return by what a gradient is multiplied to keep within the limit of its norm."""
+        """Return the factor that clips a gradient's norm."""
         if self.clip is None:
             return 1.0
         peak = float(abs(flat).max())
@@ -168,7 +170,7 @@ class MomentumCorrection(Wrapper):
 
 
 def for_workers(compressor: Compressor, workers: int) -> Compressor:
-    """Return a compressor whose momentum corrections know the number of workers.
+    """Set the number of workers of momentum corrections that lack it.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ def _is_still(given: Any) -> bool:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Refuse an optimizer that has momentum of its own, or divides by what it remembers.
+    """Refuse an optimizer with momentum or adaptive steps of its own.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ _TOLERANCE = {"beginning": 0.1, "middle": 0.05, "final": 0.01}
 
 @dataclass(frozen=True)
 class PacketLoss:
-    """Drop chunks of what workers send, each with a probability, up to a tolerance.
+    """Drop chunks of workers' gradients at random, up to a tolerance.
 
     Every chunk is lost with probability `loss`, by a random number of its own that depends on
     nothing but (seed, step, sender, tensor, chunk). What exceeds the tolerance of the phase of
@@ -181,7 +181,7 @@ class PacketLoss:
 def divide(
     sent: DecodedGradient, lost: np.ndarray, chunk: int
 ) -> tuple[DecodedGradient, DecodedGradient]:
-    """Divide what was sent into what arrived and what was lost.
+    """Divide a decoded gradient into what arrived and what was lost.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Norms, biases, scales, routers and small tensors are sent as they are."""
+"""Send norms, biases, scales, routers and small tensors dense."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DENSE_ROLES = ("norm", "bias", "scale", "router")
 
 @dataclass(frozen=True)
 class PerRole(Scheduler):
-    """Send small tensors and those of some roles dense; wrappers around the leaf stay.
+    """Send small tensors and those of some roles dense, within wrappers.
 
     Such tensors are a thousandth of most models, and errors in them hurt most.
 
@@ -73,7 +73,7 @@ class PerRole(Scheduler):
 
 
 def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """Return the role of each parameter of a model; its neighbours help to tell it.
+    """Classify the parameters of a model by role.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Phases of training, told from how much the validation metric still changes."""
+"""Infer the phase of training from changes of a validation metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PHASES = ("beginning", "middle", "final")
 
 @dataclass(frozen=True)
 class PhaseTracker:
-    """In which phase training is; `observe` returns the tracker after another metric.
+    """Track the phase of training; `observe` returns the next tracker.
 
     The change of a metric m is |mₜ − mₜ₋₁| / |mₜ₋₁|; of the last `window` changes the mean
     counts. Above `middle_below` training is at its beginning, below `final_below` it is in its
@@ -66,7 +66,7 @@ class PhaseTracker:
         check_phases([self.phase])
 
     def observe(self, metric: float) -> PhaseTracker:
-        """Return the tracker after another validation metric, such as a loss or an accuracy.
+        """Return the tracker after another validation metric, such as a loss.
 
         Raises
         ------
@@ -93,7 +93,7 @@ def _relative(before: float, now: float) -> float:
 
 
 def check_phases(phases: list[str]) -> None:
-    """Require names of phases.
+    """Check that names are those of phases.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Reduce-scatter what would be gathered: bytes that do not grow with the number of ranks."""
+"""Reduce-scatter what would be gathered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 @dataclass(frozen=True)
 class ReduceScatter(Wrapper):
-    """Reduce-scatter what the inner compressor sends, whatever its own reduction is.
+    """Reduce-scatter what the inner compressor would gather.
 
     Each rank owns a shard of the gradient, is sent everybody's payload of that shard, and sends
     their mean, compressed again, to all. Of payloads of S bytes a rank sends 2 (W − 1) / W · S
@@ -67,9 +67,9 @@ class ReduceScatter(Wrapper):
         return inner
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
-        """Do what the inner compressor does."""
+        """Compress by the inner compressor."""
         return self.inner.step(gradient, state)
 
     def phases(self, gradient: np.ndarray, state: State) -> Phases:
-        """Do what the inner compressor does."""
+        """Compress by the inner compressor."""
         return self.inner.phases(gradient, state)

@@ -32,7 +32,7 @@ RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
 
 class Scheduler(Outer, Compressor):  # type: ignore[override]
-    """Choose the compressor of a tensor at a step; never stepped itself. Subclasses define `at`."""
+    """Choose the compressor of a tensor and step; subclasses define `at`."""
 
     def init(self, spec: GradientSpec) -> State:
         """Return the state of the compressor before the first step."""
@@ -54,7 +54,7 @@ class Scheduler(Outer, Compressor):  # type: ignore[override]
 
 @dataclass(frozen=True)
 class Warmup(Scheduler):
-    """Send gradients dense, then with falling ratios, then as the inner compressor does.
+    """Warm up: send dense first, then with falling ratios.
 
     Wrappers around the leaf stay as they are, so that residuals and momentum go on. A leaf that
     keeps no fraction of elements is used as it is once dense steps are over, and no ratio goes
@@ -105,7 +105,7 @@ class Warmup(Scheduler):
         return self.dense_steps + len(self.ratios) * self.steps_each
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return the inner compressor, or it around `Dense` or around a leaf that keeps more."""
+        """Return the inner compressor, with a leaf that keeps more at first."""
         inner = self.inner.at(info, spec)
         if info.step < self.dense_steps:
             return map_leaf(inner, lambda _: Dense())
@@ -164,7 +164,7 @@ class PhaseTolerance(Scheduler):
 
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
-        """Return the compressor of a text, whose figures are what the inner compressor has."""
+        """Build the compressor of a text; figures are ratios or bounds."""
         from tensorcomp.gradients.text import parse_wrapped
 
         inner, arguments = parse_wrapped(call, PHASES, feedback)
