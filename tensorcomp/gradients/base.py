@@ -213,7 +213,7 @@ class Compressor(ABC):
             If there is no such part.
         """
         raise GradientError(
-            f"{self.text()} has no ratio that could change; give a tree such as topk(0.01)"
+            f"expected a compressor with a ratio, got {self.text()}; give one such as topk(0.01)"
         )
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:

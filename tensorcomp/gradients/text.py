@@ -121,7 +121,7 @@ def parse_wrapped(
     """Separate the inner compressor of a parsed text from its arguments."""
     arguments = call.bind(["inner", *names])
     if "inner" not in arguments:
-        raise GradientError(f"{call.name} is wrapped around another compressor; give its text")
+        raise GradientError(f"{call.name}: expected the text of an inner compressor, got none")
     return parse_argument(arguments.pop("inner"), feedback), arguments
 
 

@@ -132,12 +132,15 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"loss": 1.5}, "loss of PacketLoss is 1.5"),
-        ({"loss": float("nan")}, "loss of PacketLoss is nan"),
-        ({"tolerance": -0.1}, "tolerance of PacketLoss is -0.1"),
-        ({"tolerance": {"beginning": 0.1, "middle": 0.1}}, "no phase 'final'"),
+        ({"loss": 1.5}, "expected loss to be a share in .*, got 1.5"),
+        ({"loss": float("nan")}, "expected loss to be a share in .*, got nan"),
+        ({"tolerance": -0.1}, "expected tolerance to be a share in .*, got -0.1"),
+        (
+            {"tolerance": {"beginning": 0.1, "middle": 0.1}},
+            "expected a tolerance for each of .* none for 'final'",
+        ),
         ({"tolerance": {"beginning": 2, "middle": 0, "final": 0}}, r"tolerance\['beginning'\]"),
-        ({"chunk": 0}, "give 1 or more"),
+        ({"chunk": 0}, "expected chunk to be 1 or more, got 0"),
     ],
 )
 def test_bad_fields_are_refused_in_one_line(arguments: dict[str, object], message: str) -> None:
@@ -147,5 +150,5 @@ def test_bad_fields_are_refused_in_one_line(arguments: dict[str, object], messag
 
 
 def test_an_unknown_phase_is_refused() -> None:
-    with pytest.raises(GradientError, match="no tolerance for the phase 'late'"):
+    with pytest.raises(GradientError, match=r"expected a phase among .*, got 'late'"):
         PacketLoss().lost(9, name="w", step=0, sender=0, phase="late")

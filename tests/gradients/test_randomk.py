@@ -215,7 +215,7 @@ def test_hostile_states_are_refused(first, limit, claimed):
 @pytest.mark.parametrize("claimed", [1, 2999])
 def test_limits_that_keep_another_number_of_elements_are_refused(claimed):
     assert hostile(0, 2**64 - 1, 3000).count == 3000
-    with pytest.raises(CodecError, match="for another number of places"):
+    with pytest.raises(CodecError, match="places, as many as values"):
         hostile(0, 2**64 - 1, claimed)
-    with pytest.raises(CodecError, match="for another number of places"):
+    with pytest.raises(CodecError, match="places, as many as values"):
         hostile(0, 0, claimed)

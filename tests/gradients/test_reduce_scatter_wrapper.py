@@ -48,5 +48,7 @@ def test_what_decides_inside_still_decides() -> None:
 
 
 def test_the_recipe_needs_something_inside() -> None:
-    with pytest.raises(GradientError, match="owners is wrapped around another compressor"):
+    with pytest.raises(
+        GradientError, match="owners: expected the text of an inner compressor, got none"
+    ):
         parse_compressor("owners()")

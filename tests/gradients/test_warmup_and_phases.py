@@ -157,7 +157,7 @@ def test_metrics_of_zero_and_the_like():
         ({"middle_below": 0.01}, "middle_below"),
         ({"final_below": -0.1}, "final_below"),
         ({"window": 0}, "window"),
-        ({"phase": "end"}, "no phase is called 'end'"),
+        ({"phase": "end"}, "expected a phase among .*, got 'end'"),
     ],
 )
 def test_trackers_refuse(arguments, words):
@@ -192,11 +192,11 @@ def test_each_phase_has_its_bound():
     [
         (TOPK, {}, "either ratios or bounds"),
         (TOPK, {"ratios": {"final": 0.1}, "bounds": {"final": 0.1}}, "either ratios or bounds"),
-        (TOPK, {"ratios": {"end": 0.1}}, "no phase is called"),
-        (TOPK, {"ratios": {"final": 1.0}}, "ratios are above 0"),
-        (TOPK, {"bounds": {"final": 0.1}}, "no bound"),
-        (INT8, {"ratios": {"final": 0.1}}, "no ratio"),
-        (ErrorBounded(max_rel_l2=0.1), {"bounds": {"final": 0.0}}, "bounds are above 0"),
+        (TOPK, {"ratios": {"end": 0.1}}, "expected a phase among"),
+        (TOPK, {"ratios": {"final": 1.0}}, "expected ratios above 0 and below 1"),
+        (TOPK, {"bounds": {"final": 0.1}}, "expected a compressor with a bound"),
+        (INT8, {"ratios": {"final": 0.1}}, "expected a compressor with a ratio"),
+        (ErrorBounded(max_rel_l2=0.1), {"bounds": {"final": 0.0}}, "expected bounds above 0"),
     ],
 )
 def test_phase_tolerance_refuses(inner, arguments, words):

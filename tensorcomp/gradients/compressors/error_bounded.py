@@ -110,7 +110,7 @@ class ErrorBounded(Compressor):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_rel_l2 is None and self.max_abs is None:
-            raise ValueError("give max_rel_l2, max_abs or both")
+            raise ValueError("expected max_rel_l2, max_abs or both, got neither")
         try:
             parse_tree(self.tree)
         except PlanError as error:
@@ -224,13 +224,18 @@ class ErrorBounded(Compressor):
         if not payload.data:
             return EmptyGradient()
         if len(payload.data) <= _HEAD.size:
-            raise CodecError(f"gradient {payload.spec.name!r}: its head is cut short")
+            raise CodecError(
+                f"gradient {payload.spec.name!r}: expected a head of 8 bytes and a blob, got "
+                f"{len(payload.data)} bytes"
+            )
         factor = _HEAD.unpack_from(payload.data)[0]
         body = replace(payload, data=payload.data[_HEAD.size :])
         if factor == 0.0:
             return receive_blob(_LOSSLESS, body)
         if not 0.0 < factor < math.inf:
-            raise CodecError(f"gradient {payload.spec.name!r}: its steps are scaled by {factor!r}")
+            raise CodecError(
+                f"gradient {payload.spec.name!r}: expected a finite factor above 0, got {factor!r}"
+            )
         return receive_blob(scale_steps(self._node, factor) if factor != 1 else self._node, body)
 
 

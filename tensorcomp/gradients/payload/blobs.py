@@ -159,7 +159,7 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
         If the dtype is no float type that the file format has.
     """
     if dtype.name not in _COMPRESSED:
-        raise FormatError(f"gradients of {dtype} cannot be compressed; cast them to float32")
+        raise FormatError(f"expected gradients of floats, got {dtype}; cast them to float32")
     return chunk_grid(
         dtype_name(dtype), shape, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     )

@@ -101,7 +101,7 @@ def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> SparseGr
     else:
         positions = _masked_positions(where, *parts[name])
     if positions is None or values.size != positions.size:
-        raise CodecError(f"{node.codec.id}: {values.size} values for another number of places")
+        raise CodecError(f"{node.codec.id}: expected {values.size} places, as many as values")
     return SparseGradient(positions, values)
 
 
@@ -112,7 +112,7 @@ def _masked_positions(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.nd
             return positions
     mask = decode(node, payload, spec).reshape(-1)
     if mask.size and mask.view(np.uint8).max() > 1:
-        raise CodecError("a byte of the mask is neither 0 nor 1")
+        raise CodecError("expected bytes of a mask to be 0 or 1")
     return np.flatnonzero(mask)
 
 

@@ -55,7 +55,7 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
             below = {k[len(prefix) :]: v for k, v in values.items() if k.startswith(prefix)}
             changes[name] = unflatten(value, below)
         elif name not in values:
-            raise GradientError(f"the saved state has no {where}; it is another compressor's")
+            raise GradientError(f"expected a saved {where}, got a state of another compressor")
         elif isinstance(value, np.ndarray):
             changes[name] = _fitting(np.asarray(values[name]), value, where)
         else:
@@ -63,7 +63,9 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
                 changes[name] = type(value)(values[name])
             except (TypeError, ValueError) as error:
                 found = str(values[name])[:60]
-                raise GradientError(f"{where} is {found!r}, not {type(value).__name__}") from error
+                raise GradientError(
+                    f"expected {where} to be {type(value).__name__}, got {found!r}"
+                ) from error
     return replace(template, **changes)
 
 
@@ -82,7 +84,9 @@ def split(state: _S, sizes: Sequence[int], specs: Sequence[GradientSpec]) -> lis
     starts = stops - np.asarray(sizes)
     total = int(stops[-1]) if len(sizes) else 0
     if total != state.spec.size:
-        raise GradientError(f"{state.spec.name}: {total} elements are cut out of {state.spec.size}")
+        raise GradientError(
+            f"{state.spec.name}: expected sizes that sum to {state.spec.size}, got {total}"
+        )
     return [
         _piece(state, int(a), int(b), spec) for a, b, spec in zip(starts, stops, specs, strict=True)
     ]
@@ -113,7 +117,7 @@ def join(states: Sequence[_S], spec: GradientSpec) -> _S:
     if len(states) == 1:
         return _piece(first, 0, first.spec.size, spec)
     if len({type(state) for state in states}) > 1:
-        raise GradientError(f"{spec.name}: states of different compressors cannot be joined")
+        raise GradientError(f"{spec.name}: expected states of one compressor, got different ones")
     changes: dict[str, Any] = {"spec": spec}
     for field in fields(first):
         value = getattr(first, field.name)
@@ -178,11 +182,11 @@ def _remembered(state: State) -> Iterator[tuple[str, Any]]:
 
 def _fitting(array: np.ndarray, like: np.ndarray, where: str) -> np.ndarray:
     if array.size != like.size:
-        raise GradientError(f"{where} has {array.size} elements; {like.size} are needed")
+        raise GradientError(f"{where}: expected {like.size} elements, got {array.size}")
     if is_real(array.dtype) != is_real(like.dtype) or array.dtype.kind in "cUSO":
-        raise GradientError(f"{where} is of type {array.dtype}; {like.dtype} is needed")
+        raise GradientError(f"{where}: expected {like.dtype}, got {array.dtype}")
     with np.errstate(over="ignore"):  # it is looked for
         fitting = np.array(array.reshape(like.shape), dtype=like.dtype)
     if is_real(like.dtype) and not np.isfinite(fitting).all():
-        raise GradientError(f"{where} holds values that are not finite; the state is damaged")
+        raise GradientError(f"{where}: expected finite values; the state is damaged")
     return fitting

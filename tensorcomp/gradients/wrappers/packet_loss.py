@@ -69,17 +69,17 @@ class PacketLoss:
             missing = sorted(set(_TOLERANCE) - set(self.tolerance))
             if missing:
                 raise GradientError(
-                    f"tolerance of PacketLoss has no phase {missing[0]!r}; "
-                    f"give one number, or one for each of {', '.join(_TOLERANCE)}"
+                    f"expected a tolerance for each of {', '.join(_TOLERANCE)}, got none for "
+                    f"{missing[0]!r}; give one number for all, or one for each"
                 )
             shares = {f"tolerance[{p!r}]": share for p, share in self.tolerance.items()}
         else:
             shares = {"tolerance": self.tolerance}
         for name, share in {"loss": self.loss, **shares}.items():
             if not 0 <= share <= 1:
-                raise GradientError(f"{name} of PacketLoss is {share}; give a share in [0, 1]")
+                raise GradientError(f"expected {name} to be a share in [0, 1], got {share!r}")
         if self.chunk < 1:
-            raise GradientError(f"chunk of PacketLoss is {self.chunk}; give 1 or more")
+            raise GradientError(f"expected chunk to be 1 or more, got {self.chunk!r}")
 
     def lost(
         self, size: int, *, name: str, step: int, sender: int, phase: str = "beginning"
@@ -172,8 +172,7 @@ class PacketLoss:
             return self.tolerance
         if phase not in self.tolerance:
             raise GradientError(
-                f"PacketLoss has no tolerance for the phase {phase!r}; "
-                f"known are {', '.join(self.tolerance)}"
+                f"expected a phase among {', '.join(self.tolerance)}, got {phase!r}"
             )
         return self.tolerance[phase]
 

@@ -58,11 +58,11 @@ class PhaseTracker:
     def __post_init__(self) -> None:
         if not 0 <= self.final_below <= self.middle_below:
             raise ValueError(
-                "final_below is 0 or more, and middle_below not less; got "
+                "expected 0 <= final_below <= middle_below, got "
                 f"{self.final_below!r} and {self.middle_below!r}"
             )
         if self.window < 1:
-            raise ValueError(f"window is 1 change or more; got {self.window!r}")
+            raise ValueError(f"expected window to be 1 or more, got {self.window!r}")
         check_phases([self.phase])
 
     def observe(self, metric: float) -> PhaseTracker:
@@ -74,7 +74,7 @@ class PhaseTracker:
             If the metric is not finite.
         """
         if not math.isfinite(metric):
-            raise GradientError(f"a validation metric is {metric}; phases are told by finite ones")
+            raise GradientError(f"expected a finite validation metric, got {metric!r}")
         metrics = (*self.metrics, float(metric))[-self.window - 1 :]
         seen = replace(self, metrics=metrics)
         if len(metrics) <= self.window:
@@ -102,4 +102,4 @@ def check_phases(phases: list[str]) -> None:
     """
     for phase in phases:
         if phase not in PHASES:
-            raise ValueError(f"no phase is called {phase!r}; they are {', '.join(PHASES)}")
+            raise ValueError(f"expected a phase among {', '.join(PHASES)}, got {phase!r}")

@@ -150,7 +150,7 @@ class PhaseTolerance(Scheduler):
 
     def __post_init__(self) -> None:
         if bool(self.ratios) == bool(self.bounds):
-            raise ValueError("phases have either ratios or bounds; give one of them")
+            raise ValueError("expected either ratios or bounds of phases, got both or neither")
         check_phases([*self.ratios, *self.bounds])
         _check_tolerances(self.ratios.values(), "ratios", 1)
         _check_tolerances(self.bounds.values(), "bounds", math.inf)
@@ -158,8 +158,7 @@ class PhaseTolerance(Scheduler):
         if leaf.keep is None if self.ratios else not isinstance(leaf, ErrorBounded):
             kind, such = ("ratio", "topk(0.01)") if self.ratios else ("bound", _BOUNDED)
             raise ValueError(
-                f"{leaf.text()} has no {kind} that phases could change; give a compressor such as "
-                f"{such}"
+                f"expected a compressor with a {kind}, got {leaf.text()}; give one such as {such}"
             )
 
     @classmethod
@@ -198,5 +197,4 @@ _BOUNDED = "error_bounded(max_rel_l2=0.1)"
 def _check_tolerances(values: Iterable[float], name: str, most: float) -> None:
     for value in values:
         if not 0 < value < most:
-            below = f" and below {most:g}" if most < math.inf else ""
-            raise ValueError(f"{name} are above 0{below}; got {value!r}")
+            raise ValueError(f"expected {name} above 0 and below {most:g}, got {value!r}")
