@@ -175,6 +175,10 @@ class Compressor(ABC):
     def __post_init__(self) -> None:
         check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
 
+    def with_tolerance(self, tolerance: float) -> Compressor:
+        """Return this compressor with another ratio, or another error bound; itself without."""
+        return self if self.keep is None else self.with_keep(tolerance)
+
     @classmethod
     def parse(cls, call: Call, feedback: Feedback) -> Compressor:
         """Build the compressor of a parsed text; arguments are its fields.

@@ -13,7 +13,7 @@ from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.container.blob import Blob
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.gradients.base import GradientSpec, Payload
-from tensorcomp.gradients.compressors.draws import shared_key
+from tensorcomp.gradients.draws import shared_key
 from tensorcomp.gradients.payload.blobs import grid_of
 from tensorcomp.gradients.text import parse_compressor
 

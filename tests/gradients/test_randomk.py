@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs.sparse.randomk import RandomK as Codec
 from tensorcomp.errors import CodecError, TensorcompError
 from tensorcomp.gradients import ErrorFeedback, GradientSpec, Payload, RandomK
-from tensorcomp.gradients.compressors.randomk import draw
+from tensorcomp.gradients.draws import draw
 from tensorcomp.gradients.payload.states import flatten, unflatten
 
 
@@ -48,7 +48,7 @@ def test_places_are_those_of_the_codec(seed, size, part):
 def test_a_limit_that_is_too_low_or_too_high_is_mended(monkeypatch):
     expected = draw(3, 5000, 50)
     for deviations in (-6.5, 1000.0):  # the first finds too few, the second has no room to spare
-        monkeypatch.setattr("tensorcomp.gradients.compressors.randomk._DEVIATIONS", deviations)
+        monkeypatch.setattr("tensorcomp.gradients.draws._DEVIATIONS", deviations)
         found = draw(3, 5000, 50)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])

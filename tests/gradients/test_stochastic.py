@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import TensorcompError
 from tensorcomp.gradients import GradientSpec, Payload, Qsgd, TreeCompressor
-from tensorcomp.gradients.compressors.draws import own_key, shared_key
+from tensorcomp.gradients.draws import own_key, shared_key
 from tensorcomp.gradients.payload.states import flatten, unflatten
 
 SPEC = GradientSpec("w", (3, 5))

@@ -121,11 +121,11 @@ class ErrorBounded(Compressor):
         """Whether the bound is not a small relative one."""
         return self.max_rel_l2 is None or self.max_rel_l2 > SMALL_ERROR
 
-    def with_bound(self, bound: float) -> ErrorBounded:
-        """Return the compressor of another bound, of the kind that it has."""
+    def with_tolerance(self, tolerance: float) -> ErrorBounded:
+        """Return this compressor with another bound, of the kind that it has."""
         if self.max_abs is None:
-            return replace(self, max_rel_l2=bound)
-        return replace(self, max_abs=bound)
+            return replace(self, max_rel_l2=tolerance)
+        return replace(self, max_abs=tolerance)
 
     @property
     def bound(self) -> Bound:

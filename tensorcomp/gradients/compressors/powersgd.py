@@ -23,7 +23,7 @@ from tensorcomp.gradients.base import (
     StepInfo,
 )
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.compressors.draws import MAX_SEED, drawn_numbers, shared_key
+from tensorcomp.gradients.draws import MAX_SEED, drawn_numbers, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, like
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -26,17 +25,13 @@ from tensorcomp.gradients.base import (
     Reduction,
     State,
 )
-from tensorcomp.gradients.compressors.draws import MAX_SEED, shared_key
+from tensorcomp.gradients.draws import MAX_SEED, draw, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
 from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
 from tensorcomp.gradients.payload.decoded import DecodedGradient, SparseGradient
-from tensorcomp.gradients.payload.sparse_blobs import find_draws
-from tensorcomp.kernels import native
 
 _TREE = "randomk(values=raw)"
-_DEVIATIONS = 8.0
-_MOST = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -159,42 +154,6 @@ class RandomK(Compressor):
         mean = zeros_like(gradient)
         mean.reshape(-1)[positions] = averaged
         return mean, SparseGradient(positions, values), replace(state, count=state.count + 1)
-
-
-def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw places of an array at random, exactly so many.
-
-    Parameters
-    ----------
-    key : int
-        The seed.
-    size : int
-        Elements of the array.
-    count : int
-        Of them to be kept, from 0 to `size`.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        (count,) int64, ascending: those that the codec `randomk` keeps for this seed; (count,)
-        uint64.
-    """
-    if count == 0:
-        return np.empty(0, np.int64), np.empty(0, np.uint64)
-    # So many more than wanted lie below a limit that the limit is hardly ever too low.
-    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
-    limit = min(int(wanted / size * 2.0**64), _MOST)
-    room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
-    found = find_draws(key, 0, size, limit, room)
-    if found is None or found[0].size < count:
-        exact = np.empty(1, np.uint64)
-        native.selection_draw_limit(key, 0, size, count, exact)
-        found = find_draws(key, 0, size, int(exact[0]), count)
-    if found is None:
-        raise AssertionError("more numbers than were counted are below their own limit")
-    positions, numbers = found
-    lowest = numbers <= np.partition(numbers, count - 1)[count - 1]
-    return positions[lowest], numbers[lowest]
 
 
 def _blob(

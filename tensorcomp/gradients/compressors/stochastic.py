@@ -22,7 +22,7 @@ from tensorcomp.gradients.base import (
     Reduction,
     State,
 )
-from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
+from tensorcomp.gradients.draws import MAX_SEED, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
 from tensorcomp.gradients.payload.decoded import DecodedGradient

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tensorcomp.gradients.compressors.draws import drawn_numbers
+from tensorcomp.gradients.draws import drawn_numbers
 
 _STEEPEST = 8.0  # of what a threshold's tail is taken for: a Gaussian's at a density of 1e-4
 _FARTHEST = 4.0  # times that a threshold changes in a step

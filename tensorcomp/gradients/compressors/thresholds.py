@@ -15,13 +15,13 @@ from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
 from tensorcomp.gradients.base import Compressor, CountedState, GradientSpec, Payload, State
-from tensorcomp.gradients.compressors.draws import MAX_SEED, own_key
 from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
     corrected_threshold,
     sampled_threshold,
     smallest_of_largest,
 )
+from tensorcomp.gradients.draws import MAX_SEED, own_key
 from tensorcomp.gradients.payload.blobs import receive_blob, sparse_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 

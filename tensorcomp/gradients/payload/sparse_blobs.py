@@ -22,12 +22,11 @@ from tensorcomp.codecs.payload import (
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError
+from tensorcomp.gradients.draws import find_draws
 from tensorcomp.gradients.payload.decoded import SparseGradient
-from tensorcomp.kernels import native
 
 CODED = 1  # a mark, see `codecs.payload`
 _PARTS = ("mask", "values")
-_SPARE = 256  # places that the kernel wants at the end
 
 
 def is_sparse(node: Node) -> bool:
@@ -120,30 +119,3 @@ def _drawn_positions(state: np.ndarray, size: int, count: int) -> np.ndarray | N
     seed, first, limit = (int(number) for number in state)
     found = find_draws(seed, first, size, limit, count)
     return None if found is None else found[0]
-
-
-def find_draws(
-    key: int, first: int, size: int, limit: int, room: int
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find the places that draw numbers up to a limit, as `randomk` does.
-
-    Parameters
-    ----------
-    key : int
-        The seed.
-    first : int
-        Index of the first place in a larger tensor.
-    size : int
-        Places.
-    limit : int
-    room : int
-        Places that may be found.
-
-    Returns
-    -------
-    tuple of numpy.ndarray or None
-        (k,) int64, ascending; (k,) uint64. None if there may be more than `room`.
-    """
-    positions, numbers = np.empty(room + _SPARE, np.int64), np.empty(room + _SPARE, np.uint64)
-    found = native.stochastic_find_draws(key, first, size, limit, positions, numbers)
-    return None if found < 0 else (positions[:found], numbers[:found])

@@ -183,12 +183,7 @@ class PhaseTolerance(Scheduler):
         value = (self.ratios or self.bounds).get(info.phase)
         if value is None:
             return inner
-        return map_leaf(inner, lambda leaf: self._changed(leaf, value))
-
-    def _changed(self, leaf: Compressor, value: float) -> Compressor:
-        if self.ratios:
-            return leaf if leaf.keep is None else leaf.with_keep(value)
-        return leaf.with_bound(value) if isinstance(leaf, ErrorBounded) else leaf
+        return map_leaf(inner, lambda leaf: leaf.with_tolerance(value))
 
 
 _BOUNDED = "error_bounded(max_rel_l2=0.1)"
