@@ -40,7 +40,7 @@ class GradientSpec:
     dtype : numpy.dtype
         Of what is coded: float32, or float64 for float64 parameters.
     role : str
-        As `planning.roles` tells from name and shape; empty if nobody asked.
+        As `planning.roles` infers it from name and shape; empty if unknown.
     worker : int
         The number of the worker (rank) that compresses it: what is drawn at random differs by it.
     """

@@ -83,7 +83,7 @@ class ErrorBounded(Compressor):
         Of max |x − x̂|. At least one of the two is given.
     tree : str
         Its steps are scaled; a tree without steps is sent if it keeps the bound as it is. A uniform
-        quantizer is told to keep max_abs for each element.
+        quantizer keeps max_abs for each element.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def corrected_threshold(threshold: float, kept: np.ndarray, wanted: int) -> floa
     -------
     float
         By the Hill estimate of the tail; within a factor of four of the old one. 0 where there are
-        too few of them to tell.
+        too few of them for an estimate.
     """
     if not kept.size or kept.size * _LOST < wanted:
         return 0.0

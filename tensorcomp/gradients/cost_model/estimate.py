@@ -142,7 +142,7 @@ def estimate(
     backward : float
         Seconds of the backward pass, while which buckets of 25 MiB are exchanged.
     compressors : iterable of str
-        Recipes, see `recipes`.
+        Texts of compressors, see `parse_compressor`.
     shape : tuple of int
         Of the sample.
 

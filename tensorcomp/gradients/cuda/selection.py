@@ -47,7 +47,7 @@ def largest_positions(flat: torch.Tensor, keep: int) -> torch.Tensor:
 
 
 def _candidates(keys: torch.Tensor, keep: int) -> torch.Tensor | None:
-    """Return where keys are above one that a sample tells, or None where a sample does not pay."""
+    """Return where keys are above a sampled limit; None where a sample does not pay."""
     if keep > keys.numel() * _FEW_KEPT or keys.numel() < _SAMPLED:
         return None
     sample = keys[:: max(1, keys.numel() // _SAMPLED)]

@@ -48,7 +48,7 @@ def compress_gradients(
         Without a communication hook. Its mean is over the initial number of ranks, also where
         `Join` has some of them end earlier.
     compressor : Compressor or str
-        The same on all ranks; a text as `recipes.parse_compressor` takes it, such as
+        The same on all ranks; a text as `parse_compressor` takes it, such as
         ``"topk(0.01, values=affine(8))"``.
     feedback : bool or "auto"
         Of a text: whether there is error feedback; ``"auto"`` where much is left out.

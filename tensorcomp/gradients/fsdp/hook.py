@@ -40,7 +40,7 @@ def compress_fsdp(
     model : torch.nn.Module
         With ``fully_shard`` applied to it, to its modules, or both.
     compressor : Compressor or str
-        The same on all ranks; a text as `recipes.parse_compressor` takes it.
+        The same on all ranks; a text as `parse_compressor` takes it.
     feedback : bool or "auto"
         Of a text: whether there is error feedback; ``"auto"`` where much is left out.
     scaler : torch.amp.GradScaler, optional

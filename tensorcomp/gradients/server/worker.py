@@ -40,7 +40,7 @@ class WorkerCompression:
     Parameters
     ----------
     compressor : Compressor or str
-        A text is parsed by `recipes.parse_compressor`: error feedback is on where it is needed.
+        A text is parsed by `parse_compressor`: error feedback is on where it is needed.
     worker : int, optional
         The number of the worker.
     weight : float, optional

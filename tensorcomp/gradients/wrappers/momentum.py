@@ -26,7 +26,7 @@ from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
-_FIRST = 1024  # elements that tell nearly always that a gradient is not all zero
+_FIRST = 1024  # elements that nearly always show that a gradient is not all zero
 _STILL = -0.0  # given on where the gradient was all zero; sums that cancel out are 0.0
 
 
@@ -175,7 +175,7 @@ def for_workers(compressor: Compressor, workers: int) -> Compressor:
     Parameters
     ----------
     compressor : Compressor
-        With or without any; those that were told a number keep it.
+        With or without any; those that have a number keep it.
     workers : int
     """
     found: Any = compressor

@@ -31,7 +31,7 @@ class PerRole(Scheduler):
         A tensor of fewer elements is sent dense.
     dense_roles : tuple of str
         Roles, or selectors of several, as `planning.roles` lists them. A tensor whose spec has no
-        role has the one that its name and its shape tell.
+        role has the one inferred from its name and shape.
 
     Raises
     ------
