@@ -123,8 +123,12 @@ class Call:
         TensorcompError
             The language's: if they do not fit the fields, or the class refuses them.
         """
-        names = [field.name for field in fields(make) if field.init]  # type: ignore[arg-type]
+        known = [field for field in fields(make) if field.init]  # type: ignore[arg-type]
+        names = [field.name for field in known]
         values = {name: argument.plain for name, argument in self.bind(names).items()}
+        for field in known:
+            if field.default is MISSING and field.name not in values:
+                raise self.error(f"expected arguments {', '.join(names)}, got no {field.name}")
         return self.made(make, **values)
 
     def made(self, make: Callable[..., _T], **values: Any) -> _T:

@@ -38,7 +38,7 @@ def test_texts_as_users_write_them():
     ("text", "words"),
     [
         ("column", "no granularity is called"),
-        ("nm", "missing 2 required"),
+        ("nm", "got no keep"),
         ("nm(0, 4)", "keep"),
         ("nm(5, 4)", "keep"),
         ("nm(2, 1000)", "group"),
@@ -77,7 +77,7 @@ def test_shapes_that_do_not_suit(unit, shape, words):
 
 def test_errors_say_what_arguments_there_are():
     for text, words in [
-        ("nm(2)", "missing 1 required positional argument: 'group'"),
+        ("nm(2)", "nm: expected arguments keep, group, axis, got no group, in 'nm(2)'"),
         ("nm(2, 4, axes=0)", "expected arguments among keep, group, axis, got 'axes'"),
         (3, "a granularity is a text"),
     ]:
