@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tensorcomp._names import shown
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
@@ -20,7 +21,7 @@ from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.scores.base import widened
 from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.stored.adam_state import Moment, moments_of
-from tensorcomp.selection.stored.tensors import Chosen, describe
+from tensorcomp.selection.stored.tensors import Chosen
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ def second_moments(
     moments = moments_of(sources, chosen)
     missing = [item for item in chosen if item.key not in moments]
     if (missing and all_of_them) or not moments:
+        first = (missing or list(chosen))[0]
         raise PruningError(
-            f"{describe((missing or list(chosen))[0])} has no second moment of Adam's in the "
-            "checkpoint; leave it out by 'where' (--prune-where), or give statistics"
+            f"tensor {shown(first.key)} has no second moment of Adam's in the checkpoint; "
+            "leave it out by 'where' (--prune-where), or give statistics"
         )
     arrays = {item.key: _read(item, moments[item.key]) for item in chosen if item.key in moments}
     factors = {key: _factor(key, moments[key]) for key in arrays}
@@ -83,7 +85,7 @@ def _read(item: Chosen, moment: Moment) -> np.ndarray:
     dtype = numpy_dtype(moment.info.dtype)
     if moment.info.shape != item.info.shape or dtype is None:
         raise PruningError(
-            f"{describe(item)} has the shape {list(item.info.shape)}, its second moment "
+            f"tensor {shown(item.key)} has the shape {list(item.info.shape)}, its second moment "
             f"{moment.info.dtype} {list(moment.info.shape)}: it is of another model"
         )
     return moment.source.read(moment.info.name).view(dtype).reshape(moment.info.shape)

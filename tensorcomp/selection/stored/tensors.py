@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp._names import listed, shown
+from tensorcomp._names import listed
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
@@ -156,8 +156,3 @@ def duplicates(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[st
         else:
             alike.append(item)
     return found
-
-
-def describe(item: Chosen) -> str:
-    """Return how a message calls a tensor."""
-    return f"tensor {shown(item.key)}"
