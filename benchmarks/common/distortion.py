@@ -34,15 +34,6 @@ def mean_snr(snr: Mapping[str, float], tensors: Tensors) -> float:
 
 def total_snr(original: Tensors, decoded: Tensors) -> float:
     """Return the SNR in dB of tensors taken as one, over those that were decoded."""
-    names = list(decoded)
-    signal = sum(float(np.sum(original[name].astype(np.float64) ** 2)) for name in names)
-    error = sum(
-        float(np.sum((original[name].astype(np.float64) - decoded[name].astype(np.float64)) ** 2))
-        for name in names
-    )
-    return 10 * math.log10(signal / error) if error else math.inf
-
-
-def bits_above_limit(bits: float, snr: float) -> float:
-    """Return how many bits a weight are spent beyond R(D) of a Gaussian, ½ log₂(σ²/D)."""
-    return bits - snr / DB_A_BIT
+    parts = [original[name].reshape(-1) for name in decoded]
+    found = [tensor.reshape(-1) for tensor in decoded.values()]
+    return snr_db(np.concatenate(parts), np.concatenate(found))

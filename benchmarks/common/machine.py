@@ -17,15 +17,10 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def machine() -> str:
-    """Return a line on the processor and the system."""
-    return f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()}"
-
-
 def described(packages: Iterable[str]) -> dict[str, str]:
     """Tell the machine and the versions of packages."""
     return {
-        "machine": machine(),
+        "machine": f"{cpu_model()}, {os.cpu_count()} cores, {platform.system()}",
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {version_of(name)}" for name in packages),
     }

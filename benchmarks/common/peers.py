@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 import numpy as np
@@ -48,21 +47,11 @@ class Peer:
 
     def unavailable(self) -> str | None:
         """Return why the peer cannot run and what would help, or None."""
-        wanted = f"'{self.requirement}'" if self.takes == "buffer" else "-e ."
         try:
-            module = import_module(self.package)
+            import_module(self.package)
         except ImportError as error:
-            return f"{error} (pip install {wanted})"
-        if self.takes == "tensors" and not hasattr(module, "save"):
-            return f"it has no function save (pip install {wanted})"
+            return f"{error} (pip install '{self.requirement}')"
         return None
-
-    def version(self) -> str:
-        """Return the installed version, as packages name it."""
-        try:
-            return version(self.package)
-        except PackageNotFoundError:
-            return "of unknown version"
 
     def fresh(self, data: Input, buffer: bytes) -> Any:
         """Return a private copy of the input.
@@ -250,49 +239,26 @@ def ours(effort: str) -> str:
     return f"tensorcomp {effort}"
 
 
+def _ours(effort: str) -> Peer:
+    encode = partial(tensorcomp_encode, effort)
+    return Peer(ours(effort), "tensorcomp", encode, tensorcomp_decode, takes="tensors")
+
+
+def _blosc2(filter_name: str, level: int) -> Peer:
+    name = f"Blosc2 {filter_name.lower()}"
+    encode = partial(blosc2_encode, filter_name, level)
+    return Peer(name, "blosc2==4.14.1", encode, blosc2_decode, f"zstd, level {level}")
+
+
+_SLICED, _ALL, _ONE = "one slice a thread", "decodes with all cores", "decodes in one thread"
 PEERS = (
-    *(
-        Peer(
-            ours(effort),
-            "tensorcomp",
-            partial(tensorcomp_encode, effort),
-            tensorcomp_decode,
-            takes="tensors",
-        )
-        for effort in EFFORTS
-    ),
+    *map(_ours, EFFORTS),
     Peer(REFERENCE, "zipnn==0.5.4", zipnn_encode, zipnn_decode),
-    Peer(
-        "pcodec",
-        "pcodec==1.1.0",
-        pcodec_encode,
-        pcodec_decode,
-        note="one slice a thread",
-        slow=True,
-    ),
+    Peer("pcodec", "pcodec==1.1.0", pcodec_encode, pcodec_decode, _SLICED, slow=True),
     # At level 1 weights come out smaller than at the default 5, and five times as fast.
-    Peer(
-        "Blosc2 shuffle",
-        "blosc2==4.14.1",
-        partial(blosc2_encode, "SHUFFLE", 1),
-        blosc2_decode,
-        note="zstd, level 1",
-    ),
-    Peer(
-        "Blosc2 bitshuffle",
-        "blosc2==4.14.1",
-        partial(blosc2_encode, "BITSHUFFLE", 5),
-        blosc2_decode,
-        note="zstd, level 5",
-    ),
-    Peer(
-        "z4ai",
-        "z4ai==0.2.0",
-        z4ai_encode,
-        z4ai_decode,
-        note="decodes with all cores",
-        slow=True,
-    ),
-    Peer("OpenZL", "openzl==0.3.0", openzl_encode, openzl_decode, note="one slice a thread"),
-    Peer("zstd", "zstandard==0.25.0", zstd_encode, zstd_decode, note="decodes in one thread"),
+    _blosc2("SHUFFLE", 1),
+    _blosc2("BITSHUFFLE", 5),
+    Peer("z4ai", "z4ai==0.2.0", z4ai_encode, z4ai_decode, _ALL, slow=True),
+    Peer("OpenZL", "openzl==0.3.0", openzl_encode, openzl_decode, _SLICED),
+    Peer("zstd", "zstandard==0.25.0", zstd_encode, zstd_decode, _ONE),
 )

@@ -44,6 +44,16 @@ class Sheet:
         cells = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
         return cls(title, tuple(columns), cells)
 
+    @classmethod
+    def pivot(cls, title: str, corner: str, cells: Mapping[tuple[str, str], str]) -> Self:
+        """Tabulate cells by the names of their row and column, both in order of appearance."""
+        across = dict.fromkeys(column for _, column in cells)
+        rows = tuple(
+            (name, *(cells.get((name, column), ABSENT) for column in across))
+            for name in dict.fromkeys(name for name, _ in cells)
+        )
+        return cls(title, (corner, *across), rows)
+
     def table(self) -> Table:
         """Return what draws the table: the first column on the left, figures to the right."""
         columns = [

@@ -6,8 +6,7 @@ not allowed it says why, and does the rest. All of it takes less than 12 minutes
 """
 
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,7 +14,7 @@ import typer
 
 from benchmarks.common.reporting import Found, JsonPath, Markdown, note, report
 from benchmarks.gradients.links import RATES, UNSHAPED, LinkError, check_rate, why_not
-from benchmarks.gradients.scaling import curve_sheet, scaling_limits, scaling_rows, scaling_sheet
+from benchmarks.gradients.scaling import scaling_limits, scaling_rows, scaling_sheet
 from benchmarks.gradients.speed import speed_limits, speed_rows, speed_sheet
 from benchmarks.gradients.verdicts import (
     failure_sheet,
@@ -35,6 +34,7 @@ MODEL_WORLD = 3  # between them, for the cost model alone
 MODEL_RATE = "100mbit"
 MODEL_WAYS = (PLAIN, NOTHING, FP16, TOP_K, OWNED)
 OVERHEAD_WAYS = (PLAIN, DENSE, ADAPTIVE)
+SPEED_ROUNDS = 15
 BUDGET = 4.0  # seconds of a cell after which no more steps are begun
 
 
@@ -46,30 +46,17 @@ class Part(StrEnum):
     SPEED = "speed"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is to be run."""
-
-    worlds: tuple[int, ...]
-    rates: tuple[str, ...]
-    ways: tuple[str, ...]
-    steps: int
-    quick: bool
-    without_links: str | None
-
-
-def add_wire(asked: Asked, found: Found) -> None:
+def add_wire(
+    found: Found, worlds: Sequence[int], rates: Sequence[str], ways: Sequence[str], steps: int
+) -> None:
     """Measure all ways over all links; compare the cost model with what came out."""
-    if asked.without_links is not None:
-        note(f"skipped, steps over links: {asked.without_links}")
-        return
     rows: list[WireRow] = []
     found.rows["wire"] = rows
-    for world in asked.worlds:
-        rows += wire_rows(world, asked.rates, asked.ways, asked.steps, BUDGET)
+    for world in worlds:
+        rows += wire_rows(world, rates, ways, steps, BUDGET)
         found.sheets.append(wire_sheet(rows, world))
-    more = () if asked.quick or MODEL_WORLD in asked.worlds else (MODEL_WORLD,)
-    model_ways = tuple(way for way in MODEL_WAYS if way in asked.ways)
+    more = () if MODEL_WORLD in worlds else (MODEL_WORLD,)
+    model_ways = tuple(way for way in MODEL_WAYS if way in ways)
     modelled = list(rows)
     for world in more:
         modelled += wire_rows(world, (MODEL_RATE,), model_ways, 3, BUDGET)
@@ -77,36 +64,23 @@ def add_wire(asked: Asked, found: Found) -> None:
     found.sheets += [spent_sheet(rows), failure_sheet(modelled)]
     found.sheets.append(scaling_sheet(compared))
     found.limits += wire_limits(rows, PARAMETERS) + scaling_limits(compared)
-    found.sheets += [
-        curve_sheet(rows, PARAMETERS, rate) for rate in asked.rates if RATES.get(rate) is not None
-    ]
     found.rows["scaling"] = list(compared)
 
 
-def add_overhead(asked: Asked, found: Found) -> None:
+def add_overhead(found: Found, world: int) -> None:
     """Measure what it costs to be ready to compress where that does not pay."""
-    if asked.without_links is not None:
-        note(f"skipped, overhead: {asked.without_links}")
-        return
-    rows = overhead_rows(asked.worlds[0], OVERHEAD_WAYS)
+    rows = overhead_rows(world, OVERHEAD_WAYS)
     found.sheets.append(overhead_sheet(rows))
     found.limits += overhead_limits(rows)
     found.rows["overhead"] = list(rows)
 
 
-def add_speed(asked: Asked, found: Found) -> None:
+def add_speed(found: Found) -> None:
     """Time compressors on one core."""
-    rows = speed_rows(3 if asked.quick else 15)
+    rows = speed_rows(SPEED_ROUNDS)
     found.sheets.append(speed_sheet(rows))
     found.limits += speed_limits(rows)
     found.rows["speed"] = list(rows)
-
-
-PARTS: dict[Part, Callable[[Asked, Found], None]] = {
-    Part.WIRE: add_wire,
-    Part.OVERHEAD: add_overhead,
-    Part.SPEED: add_speed,
-}
 
 
 def chosen_ways(only: Sequence[str] | None) -> tuple[str, ...]:
@@ -140,9 +114,6 @@ def main(
         list[str] | None, typer.Option("--only", help="Ways whose names hold this text.")
     ] = None,
     steps: Annotated[int, typer.Option(min=3, help="Measured steps of a cell, at most.")] = 9,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Two ranks, three steps, 1 Gbit/s, no third world.")
-    ] = False,
     json_path: JsonPath = None,
     markdown: Markdown = False,
 ) -> None:
@@ -153,21 +124,22 @@ def main(
             check_rate(rate)
         except LinkError as error:
             raise typer.BadParameter(str(error)) from None
-    asked = Asked(
-        tuple(dict.fromkeys(worlds or (WORLDS[:1] if quick else WORLDS))),
-        tuple(dict.fromkeys(rates or (("1gbit",) if quick else RATES))),
-        chosen_ways(only),
-        3 if quick else steps,
-        quick,
-        why_not(),
-    )
+    sizes = tuple(dict.fromkeys(worlds or WORLDS))
+    without_links = why_not()
     found = Found()
-    for part in dict.fromkeys(parts or PARTS):
-        PARTS[part](asked, found)
+    for part in dict.fromkeys(parts or Part):
+        if part != Part.SPEED and without_links is not None:
+            note(f"skipped, {part}: {without_links}")
+        elif part == Part.WIRE:
+            add_wire(found, sizes, tuple(dict.fromkeys(rates or RATES)), chosen_ways(only), steps)
+        elif part == Part.OVERHEAD:
+            add_overhead(found, sizes[0])
+        else:
+            add_speed(found)
     about = {
         "ranks": "one process and one thread of torch each; W > 2 share two cores, and their "
         "seconds are longer than on machines of their own; bytes are exact",
-        "links": asked.without_links
+        "links": without_links
         or "veth pairs shaped by tbf in both directions; bytes are "
         "those of the interface's counters; three steps or more are discarded",
     }

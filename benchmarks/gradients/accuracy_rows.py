@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from benchmarks.common.accuracy import BySeed, deviation, in_processes
-from benchmarks.common.reporting import ABSENT, Limit, Sheet, note, number, spread
-from benchmarks.gradients.methods import ADAM, RATES, SGD, TOLERANCE, Method
+from benchmarks.common.reporting import ABSENT, Columns, Limit, Sheet, note, number, spread
+from benchmarks.gradients.methods import ADAM, SGD, Method
 from benchmarks.gradients.tasks import TASKS, Task
 from benchmarks.gradients.training import Outcome, train
 
@@ -48,14 +48,13 @@ class Job:
     method: Method
     seed: int
     epochs: int
-    validation: bool = False
 
 
 def done(job: Job) -> Outcome:
     """Do a job."""
     task = replace(job.task, epochs=job.epochs)
     compressor = job.method.compressor_for(task.steps)
-    return train(task, compressor, job.method.rule, job.seed, validation=job.validation)
+    return train(task, compressor, job.method.rule, job.seed)
 
 
 def _rows(jobs: Sequence[Job], processes: int) -> list[AccuracyRow]:
@@ -97,47 +96,6 @@ def accuracy_rows(
     return _rows(jobs, processes)
 
 
-def choice_rows(
-    tasks: Iterable[str], seeds: Sequence[int], *, processes: int = 1
-) -> list[AccuracyRow]:
-    """Train by dense gradients at each rate of learning, and score on validation digits."""
-    methods = [
-        replace(
-            method,
-            name=f"{method.rule.optimizer}, {rate:g}",
-            rule=replace(method.rule, rate=rate),
-        )
-        for method in (SGD, ADAM)
-        for rate in RATES[method.rule.optimizer]
-    ]
-    jobs = [
-        Job(TASKS[name], method, seed, TASKS[name].epochs, validation=True)
-        for name in tasks
-        for method in methods
-        for seed in seeds
-    ]
-    return _rows(jobs, processes)
-
-
-def chosen_rate(optimizer: str, rows: Iterable[AccuracyRow]) -> float:
-    """Return the smallest rate of learning that comes within the tolerance of the best one."""
-    found: dict[float, list[float]] = {}
-    for row in rows:
-        name, _, rate = row.method.partition(", ")
-        if name == optimizer:
-            found.setdefault(float(rate), []).append(row.mean)
-    means = {rate: mean(accuracies) for rate, accuracies in found.items()}
-    best = max(means.values())
-    return min(rate for rate, accuracy in means.items() if accuracy >= best - TOLERANCE)
-
-
-def choice_sheet(task: str, rows: Iterable[AccuracyRow]) -> Sheet:
-    """Tabulate what rates of learning lead to."""
-    cells = tuple((row.method, spread(row.mean, row.spread)) for row in rows if row.task == task)
-    title = f"{task}: dense gradients, accuracy on validation digits, %"
-    return Sheet(title, ("optimizer, rate of learning", "accuracy"), cells)
-
-
 def differences(row: AccuracyRow, rows: Iterable[AccuracyRow]) -> tuple[float, ...]:
     """Return by seed the points that a method is above dense gradients; none without those."""
     name = ADAM.name if row.method.startswith("Adam") else SGD.name
@@ -165,20 +123,22 @@ def _to_dense(row: AccuracyRow, rows: Iterable[AccuracyRow]) -> str:
 def accuracy_sheet(task: str, rows: Sequence[AccuracyRow]) -> Sheet:
     """Tabulate accuracies, and how many times smaller payloads are."""
     own = [row for row in rows if row.task == task]
-    cells = []
-    for row in own:
-        accuracy = spread(row.mean, row.spread)
-        ratio = f"{row.raw / row.steady:.1f}" if row.steady else ABSENT
-        overall = f"{row.raw * row.steps / row.sent:.1f}" if row.sent else ABSENT
-        difference = _to_dense(row, rows)
-        cells.append((row.method, accuracy, difference, number(row.steady, 0), ratio, overall))
     seeds = len(own[0].accuracies)
     title = (
         f"{task}: held-out accuracy, %, mean ± deviation of {seeds} seeds; to dense, points, mean ±"
         " standard error; bytes of a worker's payloads in the last step"
     )
-    columns = ("method", "accuracy", "to dense", "bytes", "ratio", "ratio overall")
-    return Sheet(title, columns, tuple(cells))
+    columns: Columns = {
+        "method": lambda row: row.method,
+        "accuracy": lambda row: spread(row.mean, row.spread),
+        "to dense": lambda row: _to_dense(row, rows),
+        "bytes": lambda row: number(row.steady, 0),
+        "ratio": lambda row: f"{row.raw / row.steady:.1f}" if row.steady else ABSENT,
+        "ratio overall": lambda row: (
+            f"{row.raw * row.steps / row.sent:.1f}" if row.sent else ABSENT
+        ),
+    }
+    return Sheet.of(title, own, columns)
 
 
 def accuracy_limits(rows: Sequence[AccuracyRow]) -> list[Limit]:

@@ -8,13 +8,13 @@ with an idle device, transfers and the host's coding included; `on the device` a
 that go to the host. Payloads are compared with those that the host makes of the same gradient.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import typer
 
@@ -28,6 +28,7 @@ from benchmarks.common.reporting import (
     number,
     report,
 )
+from benchmarks.gradients.speed import summed_alone
 from tensorcomp.gradients import Compressor, ErrorFeedback, GradientSpec, Payload, TreeCompressor
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.compressors.randomk import RandomK
@@ -74,10 +75,10 @@ class GpuRow:
     """
 
     name: str
-    device: float
-    encode: float
-    decode: float
-    bits: float
+    device: float = math.nan
+    encode: float = math.nan
+    decode: float = math.nan
+    bits: float = math.nan
     same: str = ABSENT
 
 
@@ -121,28 +122,18 @@ def student(elements: int, device: torch.device) -> torch.Tensor:
 
 def reference_rows(bench: Bench) -> list[GpuRow]:
     """Measure what a device does at best: copy, cast, and select with torch."""
-    gradient, nothing = bench.gradient, float("nan")
+    gradient = bench.gradient
     other = torch.empty_like(gradient)
     half = gradient.half()
     flat = gradient.reshape(-1)
     keep = max(1, flat.numel() // 100)
+    cast, back = bench.gbps(gradient.half), bench.gbps(half.float)
+    top = bench.gbps(lambda: torch.topk(flat.abs(), keep, sorted=False))
     return [
-        GpuRow("memory copied", bench.gbps(lambda: other.copy_(gradient)), nothing, nothing, 32.0),
-        GpuRow(
-            "fp16 cast, left on the device",
-            bench.gbps(gradient.half),
-            nothing,
-            bench.gbps(half.float),
-            16.0,
-        ),
-        GpuRow(
-            "torch.topk of 1 %, left on the device",
-            bench.gbps(lambda: torch.topk(flat.abs(), keep, sorted=False)),
-            nothing,
-            nothing,
-            nothing,
-        ),
-        GpuRow("fp32 to the host", nothing, bench.gbps(gradient.cpu), nothing, 32.0),
+        GpuRow("memory copied", bench.gbps(lambda: other.copy_(gradient)), bits=32.0),
+        GpuRow("fp16 cast, left on the device", cast, decode=back, bits=16.0),
+        GpuRow("torch.topk of 1 %, left on the device", top),
+        GpuRow("fp32 to the host", encode=bench.gbps(gradient.cpu), bits=32.0),
     ]
 
 
@@ -198,8 +189,7 @@ def feedback_row(bench: Bench, text: str) -> GpuRow:
         sizes.append(len(payload.data))
 
     speed = bench.gbps(step)
-    nothing = float("nan")
-    return GpuRow(f"{text}, with residual", nothing, speed, nothing, 8 * sizes[-1] / spec.size)
+    return GpuRow(f"{text}, with residual", encode=speed, bits=8 * sizes[-1] / spec.size)
 
 
 def summed_row(bench: Bench, plain: Compressor) -> GpuRow:
@@ -212,19 +202,10 @@ def summed_row(bench: Bench, plain: Compressor) -> GpuRow:
 
     def step() -> None:
         nonlocal state
-        sent[0] = 0
-        phases = compressor.phases(gradient, state)
-        try:
-            array = next(phases)
-            while True:
-                sent[0] += array.size if isinstance(array, np.ndarray) else array.numel()
-                array = phases.send(array)
-        except StopIteration as end:
-            state = end.value[2]
+        sent[0], state = summed_alone(compressor, gradient, state)
 
     speed = bench.gbps(step)
-    nothing = float("nan")
-    return GpuRow(f"{plain.text()}, both ways", nothing, speed, nothing, 32 * sent[0] / spec.size)
+    return GpuRow(f"{plain.text()}, both ways", encode=speed, bits=8 * sent[0] / spec.size)
 
 
 def counterpart(plain: Compressor, device: torch.device) -> Compressor:

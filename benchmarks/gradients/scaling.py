@@ -1,11 +1,10 @@
-"""The cost model beside what was measured at 2, 3 and 4 ranks, and its curve to 1,024."""
+"""The cost model beside what was measured at 2, 3 and 4 ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from benchmarks.common.reporting import Columns, Limit, Sheet, number
-from benchmarks.gradients.links import RATES, UNSHAPED
+from benchmarks.gradients.links import RATES
 from benchmarks.gradients.verdicts import found_row
 from benchmarks.gradients.ways import CODING, DENSE, FP16, NOTHING, OWNED, PAYLOAD, PLAIN, TOP_K
 from benchmarks.gradients.wire import WireRow
@@ -13,7 +12,6 @@ from tensorcomp.gradients.base import Reduction
 from tensorcomp.gradients.cost_model.model import Cost, Link
 
 BYTES_OFF = 0.08  # of the interface's counters, by TCP/IP and frames
-WORLDS = (2, 4, 16, 64, 256, 1024)
 
 _FP32 = 4
 _REDUCTIONS: dict[str, Reduction] = {
@@ -106,31 +104,3 @@ def scaling_limits(rows: Sequence[ScalingRow]) -> list[Limit]:
             )
         ]
     ]
-
-
-def curve_sheet(rows: Sequence[WireRow], parameters: int, rate: str) -> Sheet:
-    """Tabulate what the model says of more ranks than there were."""
-    line = RATES[rate]
-    if line is None:
-        raise ValueError(f"no model of {UNSHAPED} links")
-    here = [row for row in rows if row.rate == rate and not row.error]
-    link = Link.of_line(line, median(row.message for row in here) if here else 0.0)
-    costs = {
-        PLAIN: Cost("sum", _FP32 * parameters),
-        FP16: Cost("sum", _FP32 * parameters / 2),
-    }
-    for row in here:
-        reduction = _REDUCTIONS.get(row.way)
-        payload = payload_of(row, parameters)
-        if row.way not in costs and payload is not None and reduction is not None:
-            costs[row.way] = Cost(reduction, payload)
-    body = []
-    for way, cost in costs.items():
-        cells = [
-            f"{cost.bytes_sent(world) / 1e6:.3g} / {1e3 * cost.work(world, link):.0f}"
-            for world in WORLDS
-        ]
-        body.append((way, *cells))
-    title = f"A MODEL, not measured: MB that a rank sends / ms of the exchange, at {rate}"
-    columns = ("gradients sent by", *(f"W={world}" for world in WORLDS))
-    return Sheet(title, columns, tuple(body))

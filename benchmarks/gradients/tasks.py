@@ -127,12 +127,9 @@ class Task:
         """Steps of a training: whole minibatches of all workers."""
         return self.epochs * ((self.total - self.held_out) // (WORKERS * self.batch))
 
-    def digits(self, seed: int, *, validation: bool = False) -> Digits:
-        """Split the digits; for validation, what is scored is a part of the training digits."""
-        digits = split(*self.data(), self.held_out, seed)
-        if not validation:
-            return digits
-        return split(digits.images.numpy(), digits.classes.numpy(), self.held_out, seed)
+    def digits(self, seed: int) -> Digits:
+        """Split the digits."""
+        return split(*self.data(), self.held_out, seed)
 
 
 TASKS = {

@@ -137,14 +137,13 @@ def train(
     rule: Rule,
     seed: int,
     *,
-    validation: bool = False,
     workers: int = WORKERS,
 ) -> Outcome:
     """Train a network by several workers, and score it on digits that it has not seen.
 
     Training ends where a gradient is not finite.
     """
-    digits = task.digits(seed, validation=validation)
+    digits = task.digits(seed)
     network = Network(task.pixels)
     weights = network.weights(seed)
     optimizer = rule.of(weights)

@@ -29,10 +29,8 @@ OVERHEAD = 1.03
 
 def found_row(rows: Sequence[WireRow], world: int, rate: str, way: str) -> WireRow:
     """Return the row of a cell; one without figures if it was not measured."""
-    for row in rows:
-        if (row.world, row.rate, row.way) == (world, rate, way):
-            return row
-    return WireRow(world, rate, way)
+    place = (world, rate, way)
+    return next((row for row in rows if (row.world, row.rate, row.way) == place), WireRow(*place))
 
 
 def wire_sheet(rows: Sequence[WireRow], world: int) -> Sheet:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from statistics import mean
 from typing import Any
 
@@ -77,16 +78,14 @@ def _plain(model: Any, optimizer: Any) -> None:
     """Leave torch's own mean."""
 
 
-def _nothing(model: Any, optimizer: Any) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+def _hooked(module: str, hook: str) -> Callable[[Any, Any], None]:
+    """Return what registers a hook of torch without a state."""
 
-    model.register_comm_hook(None, noop_hook)
+    def attach(model: Any, optimizer: Any) -> None:
+        hooks = import_module(f"torch.distributed.algorithms.ddp_comm_hooks.{module}")
+        model.register_comm_hook(None, getattr(hooks, hook))
 
-
-def _fp16(model: Any, optimizer: Any) -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-    model.register_comm_hook(None, fp16_compress_hook)
+    return attach
 
 
 def _powersgd(model: Any, optimizer: Any) -> None:
@@ -101,8 +100,8 @@ def _powersgd(model: Any, optimizer: Any) -> None:
 
 PEERS: Mapping[str, Way] = {
     PLAIN: Way(_plain, peer=True),
-    NOTHING: Way(_nothing, in_step=False, peer=True),
-    FP16: Way(_fp16, peer=True),
+    NOTHING: Way(_hooked("debugging_hooks", "noop_hook"), in_step=False, peer=True),
+    FP16: Way(_hooked("default_hooks", "fp16_compress_hook"), peer=True),
     POWERSGD: Way(_powersgd, one_bucket=True, peer=True),
 }
 

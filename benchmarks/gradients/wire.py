@@ -14,7 +14,7 @@ WORKER = "benchmarks.gradients.worker"
 AT_ONCE = 3  # steps between two looks at the time
 
 _JOIN_SECONDS = 90.0
-_OPEN_SECONDS = 300.0  # with the kernels' compilation, the first time
+_OPEN_SECONDS = 120.0
 _RUN_SECONDS = 120.0
 _CLOSE_SECONDS = 30.0
 _TURNS = 6  # of each training whose overhead is compared
@@ -190,7 +190,4 @@ def overhead_rows(world: int, ways: Sequence[str]) -> list[WireRow]:
             return [WireRow(world, UNSHAPED, way, error=str(error)) for way in ways]
         finally:
             crew.end()
-    rows = [_row(world, UNSHAPED, way, runs) for way, runs in taken.items()]
-    for row in rows:
-        note(f"{world} ranks, in turns, {row.way}: {1e3 * row.seconds:.1f} ms")
-    return rows
+    return [_row(world, UNSHAPED, way, runs) for way, runs in taken.items()]

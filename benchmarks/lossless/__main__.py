@@ -6,7 +6,6 @@ Each codec has a process of its own, so that none gains from another's allocator
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -25,18 +24,6 @@ from benchmarks.lossless.targets import Inputs, Results, limits
 from benchmarks.lossless.timing import Measurement, measure
 
 SLOW_ROUNDS = 3
-QUICK_ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class MeasurementRow:
-    """What one codec did with one input."""
-
-    input: str
-    nbytes: int
-    tensors: int
-    codec: str
-    measurement: Measurement
 
 
 def chosen(names: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
@@ -79,15 +66,6 @@ def summaries(inputs: Inputs, results: Results) -> list[Sheet]:
     ]
 
 
-def measurement_rows(inputs: Inputs, results: Results) -> list[MeasurementRow]:
-    """Return everything measured, times by round included."""
-    return [
-        MeasurementRow(name, data.nbytes, len(data.tensors), codec, result)
-        for name, data in inputs.items()
-        for codec, result in results[name].items()
-    ]
-
-
 def main(
     inputs: Annotated[
         list[str] | None, typer.Option("--input", help="Run this input only (may be repeated).")
@@ -97,16 +75,12 @@ def main(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each codec.")] = 9,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each codec.")] = 2,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="At most three rounds, without the slow codecs.")
-    ] = False,
     json_path: JsonPath = None,
     markdown: Markdown = False,
 ) -> None:
     """Measure tensorcomp and its peers on real checkpoints, interleaved round by round."""
     names = chosen(codecs, [peer.name for peer in PEERS], "codec")
-    running = available(peer for peer in PEERS if peer.name in names and not (quick and peer.slow))
-    rounds = min(rounds, QUICK_ROUNDS) if quick else rounds
+    running = available(peer for peer in PEERS if peer.name in names)
     plan = {peer.name: min(rounds, SLOW_ROUNDS) if peer.slow else rounds for peer in running}
     loaded: dict[str, Input] = {}
     results: dict[str, dict[str, Measurement]] = {}
@@ -119,7 +93,8 @@ def main(
     sheets = summaries(loaded, results)
     if not markdown:
         sheets = [result_sheet(data, results[name]) for name, data in loaded.items()]
-    found = Found(sheets, limits(loaded, results), {"codecs": measurement_rows(loaded, results)})
+    measured = [result for by_codec in results.values() for result in by_codec.values()]
+    found = Found(sheets, limits(loaded, results), {"codecs": measured})
     slow = ", ".join(peer.name for peer in running if peer.slow)
     fewer = f" ({min(rounds, SLOW_ROUNDS)} of {slow})" if slow else ""
     about = {

@@ -56,16 +56,13 @@ def summary_sheet(
     title: str, names: Sequence[str], inputs: Inputs, results: Results, cell: Cell
 ) -> Sheet:
     """Tabulate one cell for each codec and input, codecs down and inputs across."""
-    names = [name for name in names if name in inputs]
-    codecs = list(dict.fromkeys(codec for name in names for codec in results[name]))
-    rows = []
-    for codec in codecs:
-        cells = []
-        for name in names:
-            result = results[name][codec]
-            cells.append(cell(inputs[name], result) if result.valid else failure(result))
-        rows.append((codec, *cells))
-    return Sheet(title, ("codec", *names), tuple(rows))
+    cells = {
+        (codec, name): cell(inputs[name], result) if result.valid else failure(result)
+        for name in names
+        if name in inputs
+        for codec, result in results[name].items()
+    }
+    return Sheet.pivot(title, "codec", cells)
 
 
 def speeds_cell(data: Input, result: Measurement) -> str:

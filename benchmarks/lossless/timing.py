@@ -1,18 +1,34 @@
-"""Interleaved timing: every peer runs once a round, so that drift hits all alike."""
+"""Interleaved timing: every peer runs once a round, so that drift hits all alike.
 
-from collections.abc import Mapping, Sequence
+Each codec has a process of its own, so that none gains from another's allocator settings. It is new
+for each input and builds it itself, as a program would: an input that came in a message would pass
+through large buffers, whose sizes the allocator remembers. It takes its own times, so that no
+message is in them.
+"""
+
+import gc
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from statistics import median
+from typing import Any, TypeVar
 
-from benchmarks.common.peers import Peer
-from benchmarks.lossless.workers import Worker, WorkerError, started
+from benchmarks.common.checkpoints import Input, load
+from benchmarks.common.peers import Peer, encoded_size
+
+Result = TypeVar("Result")
 
 
 @dataclass
 class Measurement:
     """What one peer did with one input; seconds are kept by round."""
 
+    input: str
+    codec: str
     size: int = 0
     exact: bool = False
     error: str | None = None
@@ -21,31 +37,67 @@ class Measurement:
 
     @property
     def valid(self) -> bool:
-        """Tell whether the peer gave back the input; only then do its figures count."""
+        """Return whether the peer gave back the input; only then do its figures count."""
         return self.error is None and self.exact
 
 
-def warm_up(worker: Worker) -> Measurement:
-    """Run a peer untimed, and tell what its round trip gave."""
-    try:
-        found = worker.check()
-    except WorkerError as error:
-        return Measurement(error=str(error))
-    return Measurement(found.size, found.exact)
+@dataclass(frozen=True)
+class Codec:
+    """A peer at work in a process of its own, which waits, asleep, while it is not asked."""
+
+    peer: Peer
+    data: Input
+    buffer: bytes
+    threads: int
+
+    def run(self) -> tuple[float, float, Any, Any]:
+        """Encode and decode once; return both times, the encoding and what was decoded."""
+        peer, element = self.peer, self.data.element
+        source = peer.fresh(self.data, self.buffer)
+        encode, blob = timed(lambda: peer.encode(source, element, self.threads))
+        decode, decoded = timed(lambda: peer.decode(blob, element, self.threads))
+        return encode, decode, blob, decoded
 
 
-def add_round(worker: Worker, index: int, result: Measurement) -> None:
-    """Run a peer once more, and note its times or its failure."""
+def timed(call: Callable[[], Result]) -> tuple[float, Result]:
+    """Return the seconds that a call took, and its result.
+
+    The result is alive when the clock stops, so that giving memory back costs nobody anything.
+    """
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+_codec: Codec  # of this process
+
+
+def _begin(peer: Peer, input_name: str, threads: int) -> None:
+    global _codec
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the asker too, which ends this
+    data = load(input_name)
+    _codec = Codec(peer, data, data.buffer(), threads)
+
+
+def _check() -> tuple[int, bool]:
+    """Run to load and compile the codec's code; return its bytes, and whether it is exact."""
+    _, _, blob, decoded = _codec.run()
+    return encoded_size(blob), _codec.peer.exact(decoded, _codec.data, _codec.buffer)
+
+
+def _take_times() -> tuple[float, float]:
+    """Run without garbage collection, which is made up for once the clock has stopped."""
+    gc.disable()
     try:
-        times = worker.take_times()
-    except WorkerError as error:
-        result.error = str(error)
-    else:
-        result.encode[index], result.decode[index] = times.encode, times.decode
+        encode, decode, _, _ = _codec.run()
+    finally:
+        gc.enable()
+    gc.collect()
+    return encode, decode
 
 
 def takes_part(index: int, wanted: int, total: int) -> bool:
-    """Tell whether a peer runs in a round, so that its rounds are spread evenly over them all."""
+    """Return whether a peer runs in a round, so that its rounds are spread evenly over them all."""
     return (index + 1) * wanted // total > index * wanted // total
 
 
@@ -55,20 +107,37 @@ def measure(
     """Measure all peers on one input, `rounds[name]` times each.
 
     One peer works at a time. Each round starts with another, so that nobody always follows the
-    same neighbour.
+    same neighbour. A codec may fail in any way, and its process may die; the others go on.
     """
+    results = {peer.name: Measurement(input_name, peer.name) for peer in peers}
     with ExitStack() as stack:
         workers = {
-            peer.name: stack.enter_context(started(peer, input_name, threads)) for peer in peers
+            peer.name: stack.enter_context(
+                ProcessPoolExecutor(1, get_context("spawn"), _begin, (peer, input_name, threads))
+            )
+            for peer in peers
         }
-        results = {name: warm_up(worker) for name, worker in workers.items()}
-        running = [name for name in workers if results[name].valid]
+
+        def ask(name: str, work: Callable[[], Result]) -> Result | None:
+            try:
+                return workers[name].submit(work).result()
+            except Exception as error:
+                results[name].error = f"{type(error).__name__}: {error}"
+                return None
+
+        for name, result in results.items():
+            if (checked := ask(name, _check)) is not None:
+                result.size, result.exact = checked
+        running = [name for name, result in results.items() if result.valid]
         total = max((rounds[name] for name in running), default=0)
         for index in range(total):
             shift = index % len(running)
             for name in running[shift:] + running[:shift]:
-                if results[name].valid and takes_part(index, rounds[name], total):
-                    add_round(workers[name], index, results[name])
+                result = results[name]
+                if not result.valid or not takes_part(index, rounds[name], total):
+                    continue
+                if (taken := ask(name, _take_times)) is not None:
+                    result.encode[index], result.decode[index] = taken
     return results
 
 

@@ -45,14 +45,10 @@ def at_snr(tensors: Tensors, snr: Mapping[str, float], effort: str) -> Coded:
     return _opened(save(tensors, effort=effort, profile=PROFILE, bounds=bounds))
 
 
-def at_size(tensors: Tensors, nbytes: int, profile: str) -> Coded:
-    """Compress a checkpoint to at most so many bytes with a profile."""
-    return _opened(save(tensors, profile=profile, budget=Budget(target_size=nbytes)))
-
-
-def by_profile(tensors: Tensors, profile: str) -> Coded:
-    """Compress a checkpoint with a profile and its own budget."""
-    return _opened(save(tensors, profile=profile))
+def at_size(tensors: Tensors, nbytes: int | None, profile: str) -> Coded:
+    """Compress a checkpoint to at most so many bytes, or to the profile's own budget."""
+    budget = None if nbytes is None else Budget(target_size=nbytes)
+    return _opened(save(tensors, profile=profile, budget=budget))
 
 
 def _opened(file: bytes) -> Coded:

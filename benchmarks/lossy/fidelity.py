@@ -7,7 +7,6 @@ by their codes, scales and tables; tensorcomp by its whole file.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 
@@ -15,7 +14,6 @@ from benchmarks.common import ggml
 from benchmarks.common.checkpoints import Tensors, minilm
 from benchmarks.common.models import Quality, minilm_quality, tiny_lm, tiny_lm_quality
 from benchmarks.common.reporting import (
-    ABSENT,
     Found,
     JsonPath,
     Limit,
@@ -24,15 +22,14 @@ from benchmarks.common.reporting import (
     note,
     report,
 )
-from benchmarks.lossy import budgets as lossy
+from benchmarks.lossy import budgets
 from benchmarks.lossy.fixed_width import FORMATS, coded
-from benchmarks.lossy.single_methods import SeedRow, seed_rows, seed_sheet
+from benchmarks.lossy.single_methods import seed_rows, seed_sheet
 
 PROFILES = ("transformer", "cnn", "mlp", "memory", "speed")
 LOSSLESS = "lossless"
 JUDGED = "transformer"
 BITS = (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5, 2.0)
-QUICK_BITS = (4.0, 3.0)
 PERPLEXITY_LIMITS = {4.0: 1.0, 3.0: 4.0}  # % above the original's, by bits a weight
 PACKAGES = ("tensorcomp", "numpy", "torch", "tokenizers", "pywhispercpp")
 
@@ -79,32 +76,30 @@ def format_rows(models: Iterable[Model], formats: Iterable[str]) -> Iterator[For
         tensors = model.load()
         for name in formats:
             nbytes, decoded = coded(FORMATS[name], tensors)
-            own = lossy.at_size(tensors, nbytes, JUDGED)
+            own = budgets.at_size(tensors, nbytes, JUDGED)
             yield FormatRow(
                 model.name,
                 name,
-                lossy.bits(nbytes, tensors),
+                budgets.bits(nbytes, tensors),
                 model.quality(decoded),
-                lossy.bits(own.nbytes, tensors),
+                budgets.bits(own.nbytes, tensors),
                 model.quality(own.decoded),
             )
 
 
 def profile_rows(
-    models: Iterable[Model], profiles: Iterable[str], budgets: Iterable[float | None]
+    models: Iterable[Model], profiles: Iterable[str], rates: Iterable[float | None]
 ) -> Iterator[ProfileRow]:
     """Compress models with every profile to every budget; lossless has one size only."""
-    profiles, budgets = tuple(profiles), tuple(budgets)
+    profiles, rates = tuple(profiles), tuple(rates)
     for model in models:
         tensors = model.load()
         weights = sum(tensor.size for tensor in tensors.values())
         for profile in profiles:
-            for wanted in (None,) if profile == LOSSLESS else budgets:
-                if wanted is None:
-                    found = lossy.by_profile(tensors, profile)
-                else:
-                    found = lossy.at_size(tensors, int(wanted * weights / 8), profile)
-                bits = lossy.bits(found.nbytes, tensors)
+            for wanted in (None,) if profile == LOSSLESS else rates:
+                size = None if wanted is None else int(wanted * weights / 8)
+                found = budgets.at_size(tensors, size, profile)
+                bits = budgets.bits(found.nbytes, tensors)
                 yield ProfileRow(model.name, profile, wanted, bits, model.quality(found.decoded))
 
 
@@ -129,36 +124,32 @@ MEASURES = {
 
 def format_sheet(model: str, rows: list[FormatRow]) -> Sheet:
     """Tabulate formats of fixed width beside tensorcomp in their bytes."""
-    rows = [row for row in rows if row.model == model]
-    divergence = model == "tiny_lm"
-    body = []
-    for row in rows:
-        cells = [cell(model, row.quality), cell(model, row.own_quality)]
-        if divergence:
-            cells += [f"{1e3 * q.divergence:.3f}" for q in (row.quality, row.own_quality)]
-        body.append((row.format, f"{row.bits:.3f}", f"{row.own_bits:.3f}", *cells))
-    columns: tuple[str, ...] = ("format", "bpw", "tensorcomp's bpw", "format", "tensorcomp")
-    if divergence:
-        columns += ("divergence, 1e-3 nats", "tensorcomp's")
+    columns: dict[str, Callable[[FormatRow], str]] = {
+        "format": lambda row: row.format,
+        "bpw": lambda row: f"{row.bits:.3f}",
+        "tensorcomp's bpw": lambda row: f"{row.own_bits:.3f}",
+        "the format's": lambda row: cell(model, row.quality),
+        "tensorcomp's": lambda row: cell(model, row.own_quality),
+    }
+    if model == "tiny_lm":
+        columns |= {
+            "divergence, 1e-3 nats": lambda row: f"{1e3 * row.quality.divergence:.3f}",
+            "tensorcomp's divergence": lambda row: f"{1e3 * row.own_quality.divergence:.3f}",
+        }
     title = f"{model}: {MEASURES[model]}, at equal bytes"
-    return Sheet(title, columns, tuple(body))
+    return Sheet.of(title, [row for row in rows if row.model == model], columns)
 
 
 def profile_sheet(model: str, rows: list[ProfileRow]) -> Sheet:
     """Tabulate budgets down and profiles across."""
-    rows = [row for row in rows if row.model == model]
-    profiles = list(dict.fromkeys(row.profile for row in rows))
-    found = {(row.profile, row.wanted): row for row in rows}
-    body = []
-    for wanted in dict.fromkeys(row.wanted for row in rows):
-        line = []
-        for profile in profiles:
-            row = found.get((profile, wanted))
-            text = ABSENT if row is None else cell(model, row.quality)
-            line.append(f"{row.bits:.2f}: {text}" if row and wanted is None else text)
-        body.append(("own budget" if wanted is None else f"{wanted:g}", *line))
+    cells = {}
+    for row in rows:
+        if row.model == model:
+            text = cell(model, row.quality)
+            place = ("own budget" if row.wanted is None else f"{row.wanted:g}", row.profile)
+            cells[place] = f"{row.bits:.2f}: {text}" if row.wanted is None else text
     title = f"{model}: {MEASURES[model]}, by profile and bits a weight of the whole file"
-    return Sheet(title, ("bpw", *profiles), tuple(body))
+    return Sheet.pivot(title, "bpw", cells)
 
 
 def limits(formats: list[FormatRow], profiles: list[ProfileRow]) -> list[Limit]:
@@ -186,9 +177,6 @@ def limits(formats: list[FormatRow], profiles: list[ProfileRow]) -> list[Limit]:
 
 
 def main(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One model, two rates, one profile, no methods.")
-    ] = False,
     json_path: JsonPath = None,
     markdown: Markdown = False,
 ) -> None:
@@ -199,14 +187,9 @@ def main(
     except ggml.MissingGgmlError as error:
         names = [name for name in names if "ggml" not in name]
         note(f"Q4_0 is left out: {error}")
-    models = MODELS[:1] if quick else MODELS
-    formats = list(format_rows(models, names))
-    profiles = list(
-        profile_rows(models, (JUDGED,), QUICK_BITS)
-        if quick
-        else profile_rows(models, (LOSSLESS, *PROFILES), (None, *BITS))
-    )
-    seeds: list[SeedRow] = [] if quick else list(seed_rows())
+    formats = list(format_rows(MODELS, names))
+    profiles = list(profile_rows(MODELS, (LOSSLESS, *PROFILES), (None, *BITS)))
+    seeds = list(seed_rows())
     sheets = [format_sheet(model.name, formats) for model in MODELS]
     sheets += [profile_sheet(model.name, profiles) for model in MODELS]
     sheets.append(seed_sheet(seeds))

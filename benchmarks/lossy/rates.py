@@ -1,18 +1,18 @@
 """Rates at given errors, and speeds: what `rate_distortion` tabulates."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import ggml
-from benchmarks.common import nncodec as nncodec_peer
+from benchmarks.common import ggml, nncodec
 from benchmarks.common.checkpoints import SEED, Array, Tensors, is_weight, minilm
-from benchmarks.common.distortion import DB_A_BIT, bits_above_limit, mean_snr, snr_by_tensor, snr_db
-from benchmarks.lossy import budgets as lossy
+from benchmarks.common.distortion import DB_A_BIT, mean_snr, snr_by_tensor, snr_db
+from benchmarks.lossy import budgets
 from tensorcomp.codecs.tree import Node
 
 EFFORTS = {"default": "balanced", "max": "max"}
@@ -47,7 +47,7 @@ class GgufRow:
     margin: dict[str, float]
 
 
-def gguf_rows(kinds: Iterable[str], efforts: Iterable[str]) -> Iterator[GgufRow]:
+def gguf_rows(kinds: Iterable[str], efforts: Sequence[str]) -> Iterator[GgufRow]:
     """Compress MiniLM to the SNR that ggml reaches on each of its matrices."""
     tensors = minilm()
     matrices = {name: tensor for name, tensor in tensors.items() if is_weight(tensor)}
@@ -57,15 +57,15 @@ def gguf_rows(kinds: Iterable[str], efforts: Iterable[str]) -> Iterator[GgufRow]
         snr = {name: snr_db(matrices[name], decoded) for name, (_, decoded) in found.items()}
         bits, margin = {}, {}
         for effort in efforts:
-            coded = lossy.at_snr(tensors, snr, EFFORTS[effort])
+            coded = budgets.at_snr(tensors, snr, EFFORTS[effort])
             reached = snr_by_tensor(matrices, {name: coded.decoded[name] for name in matrices})
-            bits[effort] = lossy.bits(coded.nbytes, tensors)
+            bits[effort] = budgets.bits(coded.nbytes, tensors)
             margin[effort] = min(reached[name] - snr[name] for name in matrices)
         size = sum(nbytes for nbytes, _ in found.values())
         yield GgufRow(
             kind,
             ggml.kind(kind).bits,
-            lossy.bits(size + rest, tensors),
+            budgets.bits(size + rest, tensors),
             mean_snr(snr, matrices),
             min(snr.values()),
             bits,
@@ -91,120 +91,107 @@ def source(name: str) -> Array:
     return generator.standard_t(5, SOURCE_SHAPE).astype(np.float32)
 
 
-def source_rows(limits: Iterable[float], efforts: Iterable[str]) -> Iterator[SourceRow]:
+def source_rows(limits: Iterable[float], efforts: Sequence[str]) -> Iterator[SourceRow]:
     """Compress independent weights, at the SNR for which a Gaussian needs so many bits."""
-    efforts = tuple(efforts)
     for name in ("iid Gaussian", "Student t(5)"):
         tensors = {"weight": source(name)}
         for limit in limits:
             wanted = limit * DB_A_BIT
             bits, above = {}, {}
             for effort in efforts:
-                coded = lossy.at_snr(tensors, {"weight": wanted}, EFFORTS[effort])
+                coded = budgets.at_snr(tensors, {"weight": wanted}, EFFORTS[effort])
                 reached = snr_db(tensors["weight"], coded.decoded["weight"])
-                bits[effort] = lossy.bits(coded.nbytes, tensors)
-                above[effort] = bits_above_limit(bits[effort], reached)
+                bits[effort] = budgets.bits(coded.nbytes, tensors)
+                above[effort] = bits[effort] - reached / DB_A_BIT
             yield SourceRow(name, wanted, bits, above)
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Seconds by round of encoding and decoding one array on one thread."""
-
-    encode: list[float]
-    decode: list[float]
-
-    def of(self, which: str) -> list[float]:
-        """Return the seconds of "encode" or of "decode"."""
-        return self.encode if which == "encode" else self.decode
-
-
-@dataclass(frozen=True)
 class NncodecRow:
-    """NNCodec at one step, and tensorcomp at its SNR; bytes are payloads, without a container."""
+    """NNCodec at one step, and an effort of tensorcomp at its SNR, on one thread each.
+
+    Bytes are payloads, without a container.
+
+    Parameters
+    ----------
+    tensor : str
+    qp : int
+    snr, bits : float
+        NNCodec's, in dB and a weight.
+    encode, decode : float
+        NNCodec's millions of weights a second.
+    effort : str
+    ratio : float
+        tensorcomp's bytes over NNCodec's.
+    margin : float
+        tensorcomp's SNR above NNCodec's, in dB.
+    encode_times, decode_times : float
+        How many times as fast tensorcomp is: the median over rounds.
+    """
 
     tensor: str
-    weights: int
     qp: int
     snr: float
-    nncodec_bytes: int
-    nncodec: Speed
-    tensorcomp_bytes: dict[str, int]
-    margin: dict[str, float]
-    tensorcomp: dict[str, Speed]
-
-    @property
-    def nncodec_bits(self) -> float:
-        """Return NNCodec's bits a weight."""
-        return 8 * self.nncodec_bytes / self.weights
-
-    def ratio(self, effort: str) -> float:
-        """Return tensorcomp's bytes over NNCodec's."""
-        return self.tensorcomp_bytes[effort] / self.nncodec_bytes
-
-    def times(self, effort: str, which: str) -> float:
-        """Return the median over rounds of how many times as fast tensorcomp encodes or decodes."""
-        ours, theirs = self.tensorcomp[effort].of(which), self.nncodec.of(which)
-        return median(b / a for a, b in zip(ours, theirs, strict=True))
-
-    def speed(self, which: str, effort: str | None = None) -> float:
-        """Return NNCodec's or an effort's millions of weights a second."""
-        speed = self.nncodec if effort is None else self.tensorcomp[effort]
-        return self.weights / median(speed.of(which)) / 1e6
+    bits: float
+    encode: float
+    decode: float
+    effort: str
+    ratio: float
+    margin: float
+    encode_times: float
+    decode_times: float
 
 
-def nncodec_rows(rounds: int, efforts: Iterable[str], *, points: int) -> Iterator[NncodecRow]:
+def nncodec_rows(rounds: int, efforts: Sequence[str]) -> Iterator[NncodecRow]:
     """Code four tensors by NNCodec and by tensorcomp, in turns, each on one thread."""
-    efforts = tuple(efforts)
     tensors: Tensors = {"iid Gaussian": source("iid Gaussian"), **minilm()}
     for name, steps in NNCODEC_POINTS.items():
-        for qp in steps[-points:]:
-            yield _nncodec_row(name, tensors[name], qp, rounds, efforts)
+        for qp in steps:
+            yield from _nncodec_rows(name, tensors[name], qp, rounds, efforts)
 
 
-def _nncodec_row(
-    name: str, array: Array, qp: int, rounds: int, efforts: tuple[str, ...]
-) -> NncodecRow:
-    stream = nncodec_peer.encode(array, qp)
-    snr = snr_db(array, nncodec_peer.decode(stream))
-    trees = {effort: lossy.tree_at_snr(array, snr, EFFORTS[effort]) for effort in efforts}
-    data = {effort: lossy.payload(tree, array) for effort, tree in trees.items()}  # compiles
-    decodings = {
-        effort: lossy.restored(tree, data[effort], array) for effort, tree in trees.items()
-    }
-    theirs = Speed([], [])
-    ours = {effort: Speed([], []) for effort in efforts}
+def _nncodec_rows(
+    name: str, array: Array, qp: int, rounds: int, efforts: Sequence[str]
+) -> Iterator[NncodecRow]:
+    stream = nncodec.encode(array, qp)
+    snr = snr_db(array, nncodec.decode(stream))
+    trees = {effort: budgets.tree_at_snr(array, snr, EFFORTS[effort]) for effort in efforts}
+    data = {effort: budgets.payload(tree, array) for effort, tree in trees.items()}
+    theirs: list[tuple[float, float]] = []
+    ours: dict[str, list[tuple[float, float]]] = {effort: [] for effort in trees}
     for _ in range(rounds):
-        _add_times(theirs, lambda: nncodec_peer.encode(array, qp), nncodec_peer.decode)
+        theirs.append(_times(lambda: nncodec.encode(array, qp), nncodec.decode))
         for effort, tree in trees.items():
-            _add_times(ours[effort], *_coder(tree, array))
-    return NncodecRow(
-        name,
-        array.size,
-        qp,
-        snr,
-        len(stream),
-        theirs,
-        {effort: len(data[effort]) for effort in efforts},
-        {effort: snr_db(array, decoded) - snr for effort, decoded in decodings.items()},
-        ours,
-    )
+            encode, decode = partial(budgets.payload, tree, array), partial(_restored, tree, array)
+            ours[effort].append(_times(encode, decode))
+    for effort, tree in trees.items():
+        pairs = list(zip(ours[effort], theirs, strict=True))
+        yield NncodecRow(
+            name,
+            qp,
+            snr,
+            8 * len(stream) / array.size,
+            array.size / median(encode for encode, _ in theirs) / 1e6,
+            array.size / median(decode for _, decode in theirs) / 1e6,
+            effort,
+            len(data[effort]) / len(stream),
+            snr_db(array, _restored(tree, array, data[effort])) - snr,
+            median(their[0] / our[0] for our, their in pairs),
+            median(their[1] / our[1] for our, their in pairs),
+        )
 
 
-def _coder(tree: Node, array: Array) -> tuple[Callable[[], bytes], Callable[[bytes], Array]]:
-    return (
-        lambda: lossy.payload(tree, array),
-        lambda data: lossy.restored(tree, data, array),
-    )
+def _restored(tree: Node, array: Array, data: bytes) -> Array:
+    return budgets.restored(tree, data, array)
 
 
-def _add_times(speed: Speed, encode: Callable[[], Any], decode: Callable[[Any], Any]) -> None:
+def _times(encode: Callable[[], Any], decode: Callable[[Any], Any]) -> tuple[float, float]:
+    """Return the seconds of encoding and of decoding."""
     start = time.perf_counter()
     data = encode()
     middle = time.perf_counter()
     decode(data)
-    speed.encode.append(middle - start)
-    speed.decode.append(time.perf_counter() - middle)
+    return middle - start, time.perf_counter() - middle
 
 
 @dataclass(frozen=True)
@@ -224,18 +211,18 @@ class DecodeRow:
 
 
 def decode_rows(
-    bits: float, rounds: int, efforts: Iterable[str], threads: int
+    bits: float, rounds: int, efforts: Sequence[str], threads: int
 ) -> Iterator[DecodeRow]:
     """Decode MiniLM out of a file of so many bits a weight, from memory to memory."""
     tensors = minilm()
     weights = sum(tensor.size for tensor in tensors.values())
     for effort in efforts:
-        file = lossy.file_at_bits(tensors, bits, EFFORTS[effort])
-        lossy.loaded(file, threads)
+        file = budgets.file_at_bits(tensors, bits, EFFORTS[effort])
+        budgets.loaded(file, threads)
         seconds = []
         for _ in range(rounds):
             start = time.perf_counter()
-            decoded = lossy.loaded(file, threads)
+            decoded = budgets.loaded(file, threads)
             seconds.append(time.perf_counter() - start)
             del decoded
         yield DecodeRow(effort, 8 * len(file) / weights, weights, threads, seconds)

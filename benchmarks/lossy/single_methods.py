@@ -14,7 +14,7 @@ from benchmarks.common.checkpoints import is_weight, load, minilm
 from benchmarks.common.distortion import total_snr
 from benchmarks.common.models import minilm_quality
 from benchmarks.common.reporting import Columns, Sheet
-from benchmarks.lossy import budgets as lossy
+from benchmarks.lossy import budgets
 
 FP32 = "minilm-fp32"
 
@@ -83,9 +83,9 @@ def seed_rows(methods: Iterable[Method] = METHODS) -> Iterator[SeedRow]:
         matrices = {
             name: tensor
             for name, tensor in tensors.items()
-            if is_weight(tensor) and tensor.size >= lossy.SMALLEST
+            if is_weight(tensor) and tensor.size >= budgets.SMALLEST
         }
-        nbytes, decoded = lossy.coded_by_text(method.tree, matrices)
+        nbytes, decoded = budgets.coded_by_text(method.tree, matrices)
         total = sum(tensor.nbytes for tensor in tensors.values())
         rest = total - sum(tensor.nbytes for tensor in matrices.values())
         zeros = sum(np.count_nonzero(tensor == 0) for tensor in decoded.values())

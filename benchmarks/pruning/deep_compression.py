@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.common.accuracy import Digits, accuracy, deviation, in_processes
-from benchmarks.common.reporting import Limit, Sheet, note, spread
+from benchmarks.common.reporting import Columns, Limit, Sheet, note, spread
 from benchmarks.pruning.networks import CASES, Case, Course
 from tensorcomp import Budget, compress, load_file
 from tensorcomp.errors import PlanError
@@ -246,25 +246,20 @@ def _accuracies(rows: Iterable[DeepRow]) -> tuple[float, float]:
 
 def deep_sheet(case: str, rows: Sequence[DeepRow]) -> Sheet:
     """Tabulate files: means over the seeds."""
-    body = []
-    for what in dict.fromkeys(row.what for row in rows if row.case == case):
-        found = _of(rows, case, what)
-        ratios = [row.ratio for row in found]
-        body.append(
-            (
-                what,
-                f"{found[0].sparsity:.1%}",
-                f"{mean(row.nbytes for row in found):,.0f}",
-                f"{mean(ratios):.1f}×",
-                f"{min(ratios):.1f}–{max(ratios):.1f}×",
-                spread(*_accuracies(found)),
-                f"{mean(row.loss for row in found):.5f}",
-            )
-        )
+    files = dict.fromkeys(row.what for row in rows if row.case == case)
+    columns: Columns = {
+        "file": lambda found: found[0].what,
+        "zeros": lambda found: f"{found[0].sparsity:.1%}",
+        "bytes": lambda found: f"{mean(row.nbytes for row in found):,.0f}",
+        "ratio": lambda found: f"{mean(row.ratio for row in found):.1f}×",
+        "lowest": lambda found: f"{min(row.ratio for row in found):.1f}×",
+        "highest": lambda found: f"{max(row.ratio for row in found):.1f}×",
+        "held out, %": lambda found: spread(*_accuracies(found)),
+        "training loss": lambda found: f"{mean(row.loss for row in found):.5f}",
+    }
     count = len(_of(rows, case, DENSE))
     title = f"{case}: Deep Compression, mean of {count} seeds, every byte of the file counted"
-    columns = ("file", "zeros", "bytes", "ratio", "range", "held out, %", "training loss")
-    return Sheet(title, columns, tuple(body))
+    return Sheet.of(title, [_of(rows, case, what) for what in files], columns)
 
 
 def deep_limits(rows: Sequence[DeepRow]) -> list[Limit]:

@@ -19,7 +19,6 @@ from tensorcomp import compress, load_file
 from tensorcomp.pruning import Pruning, Statistics, calibrate
 
 SPARSITIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-QUICK_SPARSITIES = (0.5,)
 WINDOWS = 128  # of 256 bytes, each a minibatch
 SEED = 0
 JUDGED = 0.5
@@ -89,21 +88,21 @@ def titled(score: str, scope: str) -> str:
 
 def language_sheet(rows: list[LanguageRow]) -> Sheet:
     """Tabulate perplexities, sparsities down, and the ratio of the smallest file."""
-    found = {(row.score, row.scope, row.sparsity): row for row in rows}
     original = sum(tensor.nbytes for tensor in tiny_lm().values())
-    body = []
-    for sparsity in dict.fromkeys(row.sparsity for row in rows):
-        line = [found.get((*pair, sparsity)) for pair in PAIRS]
-        ratios = [original / row.nbytes for row in line if row is not None]
-        cells = [number(None if row is None else row.perplexity, 3) for row in line]
-        body.append((f"{sparsity:g}", *cells, f"{min(ratios):.2f}–{max(ratios):.2f}×"))
+    cells: dict[tuple[str, str], str] = {}
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        name = f"{row.sparsity:g}"
+        cells[name, titled(row.score, row.scope)] = number(row.perplexity, 3)
+        ratios.setdefault(name, []).append(original / row.nbytes)
+    for name, found in ratios.items():
+        cells[name, "file, lossless, of bf16"] = f"{min(found):.2f}–{max(found):.2f}×"
     own = tiny_lm_quality(tiny_lm()).perplexity if rows else math.nan
     title = (
         f"tiny_lm: held-out perplexity by sparsity of its layers, one shot ({own:.3f} before); "
         f"statistics of {WINDOWS} windows of training text, seed {SEED}"
     )
-    columns = ("sparsity", *(titled(*pair) for pair in PAIRS), "file, lossless, of bf16")
-    return Sheet(title, columns, tuple(body))
+    return Sheet.pivot(title, "sparsity", cells)
 
 
 def language_limits(rows: list[LanguageRow]) -> list[Limit]:

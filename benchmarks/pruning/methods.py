@@ -56,7 +56,7 @@ class Job:
     case: str
     seed: int
     sparsities: tuple[float, ...]
-    epochs: int | None
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,12 +184,11 @@ def method_rows(
     seeds: Sequence[int],
     sparsities: Sequence[float] = SPARSITIES,
     *,
-    epochs: int | None = None,
     processes: int = 2,
 ) -> list[MethodRow]:
     """Run every method on networks, at every sparsity, for every seed."""
     jobs = [
-        Job(work, case, seed, tuple(sparsities), epochs)
+        Job(work, case, seed, tuple(sparsities))
         for case in cases
         for work in WORK
         for seed in seeds

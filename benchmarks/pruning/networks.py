@@ -29,11 +29,7 @@ COARSE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 def lenet_300_100(pixels: int) -> nn.Module:
     """Make LeNet-300-100 (LeCun et al. 1998): two hidden layers of rectifiers."""
     return nn.Sequential(
-        nn.Linear(pixels, 300),
-        nn.ReLU(),
-        nn.Linear(300, 100),
-        nn.ReLU(),
-        nn.Linear(100, 10),
+        nn.Linear(pixels, 300), nn.ReLU(), nn.Linear(300, 100), nn.ReLU(), nn.Linear(100, 10)
     )
 
 

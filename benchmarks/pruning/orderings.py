@@ -8,7 +8,7 @@ means. `a keeps b`: a's mean is no lower than b's less b's deviation.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.reporting import ABSENT, Limit, Sheet, spread
+from benchmarks.common.reporting import Limit, Sheet, spread
 from benchmarks.pruning.methods import (
     DENSE,
     GRASP,
@@ -89,38 +89,28 @@ def _of(rows: Rows, case: str, method: str, sparsity: float) -> MethodRow | None
 
 def method_sheet(case: str, rows: Sequence[MethodRow], about: str) -> Sheet:
     """Tabulate accuracies, methods down and sparsities across."""
-    found = {(row.method, row.sparsity): row for row in rows if row.case == case}
-    sparsities = sorted({sparsity for _, sparsity in found if sparsity})
-    dense = found.get((DENSE, 0.0))
-    body = []
-    for method in METHODS:
-        cells = [
-            spread(row.mean, row.spread) if row is not None else ABSENT
-            for sparsity in sparsities
-            for row in [found.get((method, sparsity))]
-        ]
-        if any(cell != ABSENT for cell in cells):
-            body.append((method, *cells))
-    own = "" if dense is None else f", dense {spread(dense.mean, dense.spread)}"
-    title = f"{case}: held-out accuracy in % by sparsity{own}; {about}"
-    return Sheet(title, ("method", *(f"{sparsity:.0%}" for sparsity in sparsities)), tuple(body))
+    own = sorted(
+        (row for row in rows if row.case == case and row.method in METHODS),
+        key=lambda row: (METHODS.index(row.method), row.sparsity),
+    )
+    cells = {(row.method, f"{row.sparsity:.0%}"): spread(row.mean, row.spread) for row in own}
+    dense = next((row for row in rows if (row.case, row.method) == (case, DENSE)), None)
+    before = "" if dense is None else f", dense {spread(dense.mean, dense.spread)}"
+    title = f"{case}: held-out accuracy in % by sparsity{before}; {about}"
+    return Sheet.pivot(title, "method", cells)
 
 
 def verdict_sheet(case: str, rows: Sequence[MethodRow]) -> Sheet:
     """Tabulate orderings: whether they hold, and the difference in points."""
-    found = [verdict for verdict in verdicts(rows) if verdict.case == case]
-    sparsities = sorted({verdict.sparsity for verdict in found})
-    by_place = {(verdict.ordering, verdict.sparsity): verdict for verdict in found}
-    body = []
-    for text in dict.fromkeys(verdict.ordering for verdict in found):
-        cells = []
-        for sparsity in sparsities:
-            verdict = by_place.get((text, sparsity))
-            word = "holds" if verdict is not None and verdict.holds else "does not hold"
-            cells.append(ABSENT if verdict is None else f"{word} ({verdict.difference:+.2f})")
-        body.append((text, *cells))
+    cells = {
+        (verdict.ordering, f"{verdict.sparsity:.0%}"): (
+            f"{'holds' if verdict.holds else 'does not hold'} ({verdict.difference:+.2f})"
+        )
+        for verdict in verdicts(rows)
+        if verdict.case == case
+    }
     title = f"{case}: expected orderings, with second less first in points"
-    return Sheet(title, ("ordering", *(f"{sparsity:.0%}" for sparsity in sparsities)), tuple(body))
+    return Sheet.pivot(title, "ordering", cells)
 
 
 def method_limits(rows: Sequence[MethodRow]) -> list[Limit]:
