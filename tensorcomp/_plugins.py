@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp.errors import TensorcompError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,25 @@ class Plugins:
             raise self.error(f"the entry point {name!r} gives a {self.noun} whose id is {own!r}")
         return found
 
-    def _entries(self) -> EntryPoints:
-        from importlib.metadata import entry_points  # which imports packages for mail
+    def _entries(self) -> Collection[EntryPoint]:
+        if not _is_announced(self.group, tuple(sys.path)):
+            return ()
+        from importlib.metadata import entry_points
 
         return entry_points(group=self.group)
+
+
+@functools.cache
+def _is_announced(group: str, path: tuple[str, ...]) -> bool:
+    """Return whether any installed package may have entry points in a group.
+
+    `importlib.metadata` imports packages for mail and archives: reading what they announce takes
+    longer than compressing a small file, and hardly anybody has such a package.
+    """
+    for folder in path:
+        if os.path.isfile(folder):  # noqa: PTH113 - a zip file on the path
+            return True
+        for file in Path(folder or ".").glob("*.*-info/entry_points.txt"):
+            if f"[{group}]" in file.read_text("utf-8", "replace"):
+                return True
+    return False

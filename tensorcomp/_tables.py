@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import html
-import io
 import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -152,6 +149,9 @@ class Table:
         Numbers are written with all their digits; None is empty, and what cannot be printed is
         escaped.
         """
+        import csv
+        import io
+
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         columns = [column for column in self.columns if column.key]
@@ -172,6 +172,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
+        import html
+
         columns = self._shown()
         sides = ["left" if column.left else "right" for column in columns]
         tags = ["th", *["td"] * (len(self.rows) + bool(self.total))]
