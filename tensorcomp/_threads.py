@@ -31,7 +31,7 @@ def keep_freed_memory() -> None:
 
     By default glibc gives large blocks back to the system at once, and each chunk then pays for
     fresh pages, which can take longer than coding it. Freeing one block of this size raises both
-    of its thresholds (mallopt(3), "dynamic mmap threshold"). Other allocators do not mind.
+    of its thresholds (mallopt(3), "dynamic mmap threshold"). Other allocators ignore it.
     """
     block = np.empty(_KEPT_BYTES, np.uint8)
     del block
@@ -68,9 +68,9 @@ class Workers:
         items: Iterable[Item],
         *,
         small: Callable[[Item], bool] = lambda _item: False,
-        ahead: int = 0,
+        prefetch: int = 0,
         size: Callable[[Item], int] = lambda _item: 0,
-        room: int = 0,
+        memory_budget: int = 0,
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, function(item)) in the order of `items`.
 
@@ -79,25 +79,25 @@ class Workers:
         function : callable
             Called on a thread; its exception is raised where its result is due.
         items : iterable
-            Taken as room appears: at most `ahead`, or two a thread, are under way.
+            Taken as they are needed: at most `prefetch`, or two per thread, are under way.
         small : callable, optional
             Whether handing an item to a thread costs more than the call itself.
-        ahead : int, optional
+        prefetch : int, optional
         size : callable, optional
             Bytes of memory that an item or its result takes.
-        room : int, optional
-            Bytes a thread for those under way; one of any size always is.
+        memory_budget : int, optional
+            Bytes per thread for the items under way; one of any size always is.
         """
         if self._pool is None:
             for item in items:
                 yield item, function(item)
             return
         waiting: deque[_Call[Item, Result]] = deque()
-        most = max(ahead, 2 * self._threads)
+        most = max(prefetch, 2 * self._threads)
         held = 0
         for item in items:
             held += size(item)
-            while waiting and held > room * self._threads:
+            while waiting and held > memory_budget * self._threads:
                 held -= size(waiting[0].item)
                 yield _first_result(waiting)
             future = None if small(item) else self._pool.submit(function, item)

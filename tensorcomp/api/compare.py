@@ -201,7 +201,9 @@ def _measured(
     pairs: Sequence[_Pair], workers: Workers, progress: Progress, *, with_file: bool
 ) -> Iterator[TensorComparison]:
     sums = ErrorSums()
-    for job, errors in workers.in_order(_measure, _jobs(pairs, with_file=with_file), ahead=_AHEAD):
+    for job, errors in workers.in_order(
+        _measure, _jobs(pairs, with_file=with_file), prefetch=_AHEAD
+    ):
         if errors is None:
             yield job.row
             continue

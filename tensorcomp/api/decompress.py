@@ -106,7 +106,7 @@ class _Decoder(Checkpoint):
         self._file = file
         self._progress = progress
         self._due = iter(file.tensors)
-        self._decoded = workers.in_order(_decode_job, self._jobs(), ahead=8)
+        self._decoded = workers.in_order(_decode_job, self._jobs(), prefetch=8)
 
     def _jobs(self) -> Iterator[tuple[TensorBlob | BundleMember, int]]:
         for info in self.tensors:

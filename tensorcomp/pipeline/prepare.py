@@ -137,9 +137,9 @@ def chunk_jobs(
         prepare_run,
         runs(source.tensors, lambda info: info.nbytes, _RUN_BYTES, _RUN_TENSORS),
         small=lambda run: all(info.nbytes < _SMALL_TENSOR for info in run),
-        ahead=_RUNS_AHEAD,
+        prefetch=_RUNS_AHEAD,
         size=lambda run: sum(_memory(source, info) for info in run),
-        room=ROOM,
+        memory_budget=ROOM,
     )
     for info, prepared in (
         pair for run, done in prepared_runs for pair in zip(run, done, strict=True)

@@ -64,7 +64,7 @@ def write_file(
             encode,
             chunk_jobs(source, grids, effort, workers),
             small=lambda job: job.is_small,
-            ahead=_CHUNKS_AHEAD,
+            prefetch=_CHUNKS_AHEAD,
         )
     )
     written = _FileWriter(source, file)

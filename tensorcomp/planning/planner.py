@@ -133,9 +133,9 @@ class Planner:
             self._look_at,
             once(),
             small=lambda tensor: tensor.array.size < _SMALL,
-            ahead=8,
+            prefetch=8,
             size=lambda tensor: tensor.copied_bytes,
-            room=_ROOM,
+            memory_budget=_ROOM,
         ):
             name = tensor.info.name
             if isinstance(found, TensorPlan):

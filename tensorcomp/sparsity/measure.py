@@ -109,7 +109,7 @@ def sparsity_report(
             lambda entry: _row(entry, _masked(entry, given), every=every),
             entries,
             size=lambda entry: 2 * entry.info.nbytes,
-            room=_ROOM,
+            memory_budget=_ROOM,
         ):
             progress.advance(row.name, entry.info.nbytes)
             rows.append(row)

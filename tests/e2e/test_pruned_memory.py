@@ -63,7 +63,9 @@ def test_workers_keep_within_the_room(threads: int) -> None:
 
     with Workers(threads) as workers:
         items = range(50)
-        for item, result in workers.in_order(work, items, ahead=32, size=lambda _: 10, room=20):
+        for item, result in workers.in_order(
+            work, items, prefetch=32, size=lambda _: 10, memory_budget=20
+        ):
             assert item == result
             most = max(most, begun[0] - ended)
             ended += 1
