@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorcomp.errors import NotRepresentable
 
-_SHORTEST_ROW = 16  # a level, a group or a span costs 3 bits or so: a shorter row cannot earn it
+SHORTEST_ROW = 16  # a level, a group or a span costs 3 bits or so: a shorter row cannot earn it
 _UNSIGNED: dict[int, np.dtype] = {
     1: np.dtype("u1"),
     2: np.dtype("<u2"),
@@ -40,7 +40,7 @@ def as_words(array: np.ndarray) -> np.ndarray:
 def as_long_rows(array: np.ndarray) -> np.ndarray:
     """Return what `as_rows` does, but a single row where rows are too short to be told apart."""
     rows = as_rows(array)
-    return rows if rows.shape[1] >= _SHORTEST_ROW else rows.reshape(1, -1)
+    return rows if rows.shape[1] >= SHORTEST_ROW else rows.reshape(1, -1)
 
 
 def as_rows(array: np.ndarray) -> np.ndarray:

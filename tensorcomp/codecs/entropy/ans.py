@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import struct
 from dataclasses import dataclass
@@ -12,29 +13,25 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_rows, as_words
-from tensorcomp.codecs.entropy.alphabet import symbols_of, unpack_symbols
-from tensorcomp.codecs.entropy.contexts import (
-    SUMS,
-    ContextModel,
-    has_levels,
-    integers,
-    is_signed,
-    learn_columns,
-    shares_columns,
-    unpack_columns,
-    unpack_model,
-)
-from tensorcomp.codecs.entropy.escapes import unpack_escaped
-from tensorcomp.codecs.entropy.frequencies import log2_table
+from tensorcomp.codecs.entropy import contexts
 from tensorcomp.codecs.entropy.raw_low_bits import join_low, low_bytes, split_low
-from tensorcomp.codecs.entropy.side_info import compress, unpack_side_info
-from tensorcomp.codecs.entropy.streams import PADDING, split_side, stream_starts
+from tensorcomp.codecs.entropy.side_info import (
+    PADDING,
+    compress,
+    split_side,
+    stream_starts,
+    symbols_of,
+    unpack_side_info,
+    unpack_symbols,
+)
 from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
 _HEAD = struct.Struct("<12Q")
 _STREAMS = 4
+NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
+_FRACTION = 20  # costs are counted in units of 2**-20 bit
 _MOST_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
 Levels: TypeAlias = "tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]"
 
@@ -90,11 +87,11 @@ class Ans(Serializer):
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether rows are so long that chunks share the columns' levels."""
-        return self.contexts > 1 and spec.dtype.itemsize <= 2 and shares_columns(spec)
+        return self.contexts > 1 and spec.dtype.itemsize <= 2 and contexts.shares_columns(spec)
 
     def fit(self, array: np.ndarray) -> bytes:
         """Learn the columns' levels."""
-        return learn_columns(array) if self.shares(spec_of(array)) else b""
+        return contexts.learn_columns(array) if self.shares(spec_of(array)) else b""
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
@@ -106,9 +103,11 @@ class Ans(Serializer):
         # Elements wider than 16 bits are cut into their bytes, which have one context.
         small = array.itemsize <= 2
         words = as_rows(as_words(array)) if small else array.reshape(1, -1).view(np.uint8)
-        matrix = integers(array) if small else words
-        scaled = self.contexts > 1 and small and has_levels(matrix, shared)
-        width, columns = unpack_columns(shared, words.shape[1]) if scaled and shared else (0, None)
+        matrix = contexts.integers(array) if small else words
+        scaled = self.contexts > 1 and small and contexts.has_levels(matrix, shared)
+        width, columns = (
+            contexts.unpack_columns(shared, words.shape[1]) if scaled and shared else (0, None)
+        )
         room = (words.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
         streams = np.empty(_STREAMS * room, np.uint8)
         side = np.empty(_MOST_SIDE + 2 * words.size + sum(words.shape), np.uint8)
@@ -117,7 +116,7 @@ class Ans(Serializer):
             words,
             matrix,
             _is_folded(array),
-            is_signed(array),
+            contexts.is_signed(array),
             self.contexts if scaled else 1,
             self.states,
             self.trellis if self._is_apart(array.dtype, low_bits) else 0,
@@ -147,7 +146,7 @@ class Ans(Serializer):
         symbols = symbols_of(out)
         side, stream = split_side(data)
         # No side information that was written is larger than the array in wide integers.
-        most = _HEAD.size + (1 << 13) + SUMS + 8 * self.contexts * symbols.size
+        most = _HEAD.size + (1 << 13) + contexts.SUMS + 8 * self.contexts * symbols.size
         head, present, packed, values, *packed_model = unpack_side_info(side, 6, most)
         if len(head) != _HEAD.size:
             raise CodecError("ans: its header is cut short")
@@ -168,7 +167,7 @@ class Ans(Serializer):
         quantizers = 2 if self._is_apart(out.dtype, low_bits) and number > 1 else 1
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
-        model = unpack_model(packed_model, number // quantizers, out, shared)
+        model = contexts.unpack_model(packed_model, number // quantizers, out, shared)
         starts = stream_starts(bits, stream.size)
         stops = [8 * (start + (b + 7) // 8) for start, b in zip(starts, bits, strict=True)]
         heads = np.array([*map(operator.sub, stops, bits), *states])
@@ -202,8 +201,51 @@ def _is_folded(array: np.ndarray) -> bool:
     return array.dtype.kind == "i" and array.itemsize <= 2
 
 
-def _levels_of(model: ContextModel | None, shift: int) -> Levels:
+def _levels_of(model: contexts.ContextModel | None, shift: int) -> Levels:
     """Return levels of rows and of columns, and context << shift of each sum of two of them."""
     if model is None:
         return None, None, None
     return model.row_levels, model.column_levels, model.context_of.astype(np.uint16) << shift
+
+
+def unpack_escaped(
+    symbols: np.ndarray, escape: int, escapes: int, packed: bytes, width: int, folded: bool
+) -> np.ndarray:
+    """Return the escaped values of an array of symbols, in its dtype, unfolded if they are folded.
+
+    Raises
+    ------
+    CodecError
+        If the escape symbol or the values cannot be those of such an array.
+    """
+    if escape == NO_ESCAPE:
+        return np.empty(0, symbols.dtype)
+    if escape >> (8 * symbols.itemsize):
+        raise CodecError(
+            f"ans: the escape symbol {escape} has more than {8 * symbols.itemsize} bits"
+        )
+    if escapes > symbols.size:
+        raise CodecError(f"ans: {escapes} escaped values in {symbols.size} elements")
+    if not width <= 8 * symbols.itemsize or len(packed) != (escapes * width + 7) // 8:
+        raise CodecError(f"ans: {len(packed)} bytes for {escapes} values of {width} bits")
+    values = np.empty(escapes, symbols.dtype)
+    native.ans_unpack_escaped(packed + bytes(8), width, folded, values)
+    return values
+
+
+@functools.cache
+def log2_table(states: int) -> np.ndarray:
+    """Return log2 of 0 .. 2**states in units of 2**-20, int32, by integer arithmetic; 0 of 0."""
+    numbers = np.arange(1, (1 << states) + 1, dtype=np.uint64)
+    whole = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64) - np.uint64(1)  # exact
+    mantissas = numbers << (np.uint64(31) - whole)
+    fraction = np.zeros_like(numbers)
+    for _ in range(_FRACTION):  # square, and see whether it passes 2
+        mantissas = (mantissas * mantissas) >> np.uint64(31)
+        bit = mantissas >> np.uint64(32)
+        mantissas >>= bit
+        fraction = (fraction << np.uint64(1)) | bit
+    table = ((whole << np.uint64(_FRACTION)) | fraction).astype(np.int32)
+    table = np.concatenate([np.zeros(1, np.int32), table])
+    table.flags.writeable = False
+    return table

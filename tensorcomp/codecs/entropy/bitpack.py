@@ -9,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
-from tensorcomp.codecs.bit_views import as_rows, as_words
-from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
+from tensorcomp.codecs.bit_views import SHORTEST_ROW, as_rows, as_words
+from tensorcomp.codecs.entropy.side_info import pack_side_info, split_side, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
-_SHORTEST_ROW = 16
 _SPARE = 16  # bytes by which the planes of a few words may be larger
 _U64 = struct.Struct("<Q")
 
@@ -51,7 +50,7 @@ class Bitpack(Serializer):
         spans = np.empty((rows.shape[0], 2), np.uint8)
         planes = np.empty(rows.nbytes + _SPARE, np.uint8)
         sizes = np.empty(2, np.int64)
-        native.bitpack_pack(rows, rows.shape[1] >= _SHORTEST_ROW, spans, planes, sizes)
+        native.bitpack_pack(rows, rows.shape[1] >= SHORTEST_ROW, spans, planes, sizes)
         side = pack_side_info([_U64.pack(least & (2**64 - 1)), spans[: sizes[0]].tobytes()])
         return [_U64.pack(len(side)), side, planes[: sizes[1]]]
 
@@ -61,16 +60,13 @@ class Bitpack(Serializer):
             return
         words = as_words(out)
         rows = as_rows(words)
-        if data.size < 8 or _U64.unpack_from(data)[0] > data.size - 8:
-            raise CodecError("bitpack: its side information is cut short")
-        length = _U64.unpack_from(data)[0]
-        side = unpack_side_info(data[8 : 8 + length].tobytes(), 2, 8 + 2 * rows.shape[0] + 2)
+        packed, planes = split_side(data, 0)
+        side = unpack_side_info(packed, 2, 8 + 2 * rows.shape[0] + 2)
         if len(side[0]) != 8:
-            raise CodecError("bitpack: the smallest integer has not 8 bytes")
+            raise CodecError(f"bitpack: expected 8 bytes for the minimum, got {len(side[0])}")
         spans = np.frombuffer(side[1], np.uint8)
         if spans.size not in (2, 2 * rows.shape[0]):
             raise CodecError(f"bitpack: {spans.size // 2} widths for {rows.shape[0]} rows")
-        planes = data[8 + length :]
         size = native.bitpack_unpack(planes, spans.reshape(-1, 2), rows)
         if size < 0:
             raise CodecError(f"bitpack: more than the {8 * words.itemsize} bits of a word")

@@ -19,14 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
-from tensorcomp.codecs.bit_views import as_rows, as_words
+from tensorcomp.codecs.bit_views import SHORTEST_ROW, as_rows, as_words
 from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
 LEVELS = 16
 SUMS = 2 * LEVELS - 1
-_SHORTEST_ROW = 16  # a level a row costs 3 bits or so: shorter rows cannot earn it
 _LONG_ROW = 4096  # columns; a chunk has fewer than 256 such rows
 _U64 = struct.Struct("<Q")
 
@@ -96,7 +95,7 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
 def has_levels(matrix: np.ndarray, shared: bytes) -> bool:
     """Return whether rows and columns of a matrix can have levels."""
     rows, columns = matrix.shape
-    return columns >= _SHORTEST_ROW and (rows > 1 or bool(shared))
+    return columns >= SHORTEST_ROW and (rows > 1 or bool(shared))
 
 
 def is_signed(array: np.ndarray) -> bool:
@@ -121,7 +120,7 @@ def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
     """
     width, levels = unpack_side_info(shared, 2, 8 + columns)
     if len(width) != 8:
-        raise CodecError("the width of a level has not 8 bytes")
+        raise CodecError(f"expected 8 bytes for the width of a level, got {len(width)}")
     return _U64.unpack(width)[0], _checked_levels(levels, columns, "column")
 
 

@@ -10,12 +10,6 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
-from tensorcomp.codecs.entropy.alphabet import (
-    pack_symbols,
-    symbol_bits,
-    symbols_of,
-    unpack_symbols,
-)
 from tensorcomp.codecs.entropy.contexts import (
     SUMS,
     ContextModel,
@@ -25,8 +19,17 @@ from tensorcomp.codecs.entropy.contexts import (
     shares_columns,
     unpack_model,
 )
-from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
-from tensorcomp.codecs.entropy.streams import PADDING, split_side, stream_starts
+from tensorcomp.codecs.entropy.side_info import (
+    PADDING,
+    pack_side_info,
+    pack_symbols,
+    split_side,
+    stream_starts,
+    symbol_bits,
+    symbols_of,
+    unpack_side_info,
+    unpack_symbols,
+)
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 

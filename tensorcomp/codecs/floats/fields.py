@@ -25,6 +25,13 @@ _EXPONENT_BITS = {
     "float8_e5m2": 5,
     "float8_e5m2fnuz": 5,
 }
+SHORTEST = 8  # bytes of any chunk of `floats` and `groupfloats`
+WRONG = {  # what their kernels say of a chunk that they cannot decode
+    -1: "the side information is damaged",
+    -2: "the code lengths make no prefix code",
+    -3: "its streams and planes have other sizes than its bytes",
+    -4: "a stream does not end where it should",
+}
 _USUAL_EXPONENT_BITS = {1: 4, 2: 5, 4: 8, 8: 11}  # what is no float is cut like one of its size
 
 

@@ -11,8 +11,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
 from tensorcomp.codecs.entropy.contexts import learn_columns, shares_columns, unpack_columns
-from tensorcomp.codecs.floats.chunk_lengths import SHORTEST, WRONG
-from tensorcomp.codecs.floats.fields import Fields, cut_of
+from tensorcomp.codecs.floats.fields import SHORTEST, WRONG, Fields, cut_of
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native

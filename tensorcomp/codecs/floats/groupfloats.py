@@ -11,8 +11,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
-from tensorcomp.codecs.floats.chunk_lengths import SHORTEST, WRONG
-from tensorcomp.codecs.floats.fields import cut_of
+from tensorcomp.codecs.floats.fields import SHORTEST, WRONG, cut_of
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 

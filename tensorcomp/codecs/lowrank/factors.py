@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensorcomp.codecs.lowrank.blas import one_blas_thread
+from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.errors import NotRepresentable
 
 _LARGE = 512  # the shorter side of a matrix for which sampling its range can pay
@@ -47,7 +47,7 @@ def nearest_factors(
     peak = float(np.abs(matrix).max())
     exponent = int(np.frexp(peak)[1]) // 2 * 2  # even, so that its half goes to each factor
     scaled = np.ldexp(matrix.astype(np.float64), -exponent)
-    with one_blas_thread():
+    with one_thread():
         basis, projected = _components(scaled, rank, precise=matrix.dtype == np.float64)
     energies = np.square(projected).sum(axis=1)
     if not np.isfinite(energies).all():

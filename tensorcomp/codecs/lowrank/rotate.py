@@ -13,7 +13,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
-from tensorcomp.codecs.lowrank.blas import one_blas_thread
+from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.codecs.lowrank.factors import nearest_factors
 from tensorcomp.codecs.lowrank.svd import product
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
@@ -166,7 +166,7 @@ def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
         lengths = np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
         np.divide(directions, lengths, out=directions, where=lengths > 0)
         return directions
-    with one_blas_thread():
+    with one_thread():
         vectors: np.ndarray = np.linalg.eigh((rows.T @ rows).astype(np.float64))[1]
     return vectors[:, ::-1][:, :rank].T
 
@@ -231,7 +231,7 @@ def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Transformations".
     """
     wide = reflectors.astype(np.float64)
-    with one_blas_thread():
+    with one_thread():
         gram = wide @ wide.T  # of integers: exact, whatever the order
     lengths = np.sqrt(gram.diagonal())
     products = lengths * lengths[:, None]

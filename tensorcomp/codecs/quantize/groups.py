@@ -133,6 +133,14 @@ class Groups:
             out[...] = target.astype(out.dtype)
 
 
+def grouped_parts(
+    spec: ArraySpec, group: int, name: str, dtype: type[np.generic]
+) -> dict[str, ArraySpec]:
+    """Return the specs of a scale for each group, and of codes, a part of this name and dtype."""
+    scales = Groups.of(spec.shape, group).spec(spec.dtype)
+    return {"scales": scales, name: ArraySpec(spec.shape, np.dtype(dtype))}
+
+
 def short(scales: np.ndarray) -> np.ndarray:
     """Return scales rounded to 11 significant bits; none that is not 0 becomes 0, or infinite."""
     mantissas, exponents = np.frexp(scales)

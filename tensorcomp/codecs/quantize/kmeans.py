@@ -10,14 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.codebooks import (
-    MAX_CODES,
-    code_dtype,
-    learn_codebook,
-    look_up,
-    nearest,
-    unpack_codebook,
-)
+from tensorcomp.codecs.quantize import codebooks
 from tensorcomp.codecs.rounding import widened, work_dtype
 from tensorcomp.codecs.strategy import Strategy
 
@@ -72,13 +65,13 @@ class Kmeans(Transform):
         ),
     )
     default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
-    k: int = argument(16, least=2, most=MAX_CODES)
+    k: int = argument(16, least=2, most=codebooks.MAX_CODES)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of a codebook of so many numbers as are needed, and that of the codes."""
         return {
             "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
-            "codes": ArraySpec(spec.shape, code_dtype(self.k)),
+            "codes": ArraySpec(spec.shape, codebooks.code_dtype(self.k)),
         }
 
     def shares(self, spec: ArraySpec) -> bool:
@@ -93,7 +86,7 @@ class Kmeans(Transform):
         NotRepresentable
             If the array holds no finite floats.
         """
-        return learn_codebook(widened(array, "kmeans"), self.k).tobytes()
+        return codebooks.learn_codebook(widened(array, "kmeans"), self.k).tobytes()
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return codebook and codes.
@@ -106,14 +99,17 @@ class Kmeans(Transform):
         values = widened(array, "kmeans")
         own = np.empty(0, values.dtype)
         if shared:
-            codebook = unpack_codebook(shared, array.dtype, self.k, "kmeans")
+            codebook = codebooks.unpack_codebook(shared, array.dtype, self.k, "kmeans")
         else:
-            codebook = own = learn_codebook(values, self.k)
-        return {"codebook": own, "codes": nearest(values, codebook, code_dtype(self.k))}
+            codebook = own = codebooks.learn_codebook(values, self.k)
+        return {
+            "codebook": own,
+            "codes": codebooks.nearest(values, codebook, codebooks.code_dtype(self.k)),
+        }
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look each code up."""
         codebook = parts["codebook"]
         if shared:
-            codebook = unpack_codebook(shared, out.dtype, self.k, "kmeans")
-        look_up(parts["codes"], codebook, out, "kmeans")
+            codebook = codebooks.unpack_codebook(shared, out.dtype, self.k, "kmeans")
+        codebooks.look_up(parts["codes"], codebook, out, "kmeans")

@@ -12,7 +12,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.quantize.codebooks import check_codes, nearest
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, grouped_parts, short
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.kernels import native
@@ -80,10 +80,7 @@ class Nf4(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group and of the codes."""
-        return {
-            "scales": Groups.of(spec.shape, self.group).spec(spec.dtype),
-            "codes": ArraySpec(spec.shape, np.dtype(np.uint8)),
-        }
+        return grouped_parts(spec, self.group, "codes", np.uint8)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return scales and codes.

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.quantize.codebooks import (
-    MAX_CODES,
-    check_codes,
-    code_dtype,
-    times_power,
-    unpack_codebook,
-)
+from tensorcomp.codecs.lowrank.blas import one_thread
+from tensorcomp.codecs.quantize import codebooks
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.strategy import Strategy
@@ -77,7 +70,7 @@ class Pq(Transform):
         Strategy("vectors of 4, 256 means", "pq(256, 4)", needs="sklearn"),
     )
     default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
-    k: int = argument(256, least=2, most=MAX_CODES)
+    k: int = argument(256, least=2, most=codebooks.MAX_CODES)
     width: int = argument(4, least=1, most=256)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
@@ -86,7 +79,7 @@ class Pq(Transform):
         codes = (rows.rows, rows.columns // self.width)
         return {
             "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
-            "codes": ArraySpec(codes, code_dtype(self.k)),
+            "codes": ArraySpec(codes, codebooks.code_dtype(self.k)),
         }
 
     def shares(self, spec: ArraySpec) -> bool:
@@ -122,7 +115,7 @@ class Pq(Transform):
         else:
             codebook = self._learn(vectors)
             own = codebook.reshape(-1)
-        codes = _nearest(vectors, codebook, code_dtype(self.k))
+        codes = _nearest(vectors, codebook, codebooks.code_dtype(self.k))
         spec = self.parts(ArraySpec(array.shape, array.dtype))["codes"]
         return {"codebook": own, "codes": codes.reshape(spec.shape)}
 
@@ -133,7 +126,7 @@ class Pq(Transform):
         return values.reshape(-1, self.width)
 
     def _unpack(self, shared: bytes, dtype: np.dtype) -> np.ndarray:
-        return self._as_vectors(unpack_codebook(shared, dtype, self.k * self.width, "pq"))
+        return self._as_vectors(codebooks.unpack_codebook(shared, dtype, self.k * self.width, "pq"))
 
     def _as_vectors(self, codebook: np.ndarray) -> np.ndarray:
         if codebook.size % self.width or codebook.size > self.k * self.width:
@@ -148,7 +141,11 @@ class Pq(Transform):
                 return distinct
         sample = vectors[:: max(1, len(vectors) // max(_SAMPLE, _SAMPLE_EACH * self.k))]
         exponent = _exponent(sample)
-        learner = _library("sklearn.cluster").MiniBatchKMeans(
+        try:
+            from sklearn.cluster import MiniBatchKMeans
+        except ImportError as error:
+            raise PlanError("pq learns by scikit-learn: pip install scikit-learn") from error
+        learner = MiniBatchKMeans(
             min(self.k, len(sample)),
             random_state=0,
             n_init=1,
@@ -158,11 +155,11 @@ class Pq(Transform):
             compute_labels=False,
         )
         scaled = np.ldexp(sample, -exponent).astype(np.float32)
-        with _threads().limit(limits=1, user_api="openmp"):  # ours work on chunks
+        with one_thread("openmp"):  # ours work on chunks
             centers = learner.fit(scaled).cluster_centers_
         for _ in range(_REFINEMENTS):
             centers = _means(scaled, centers)
-        return np.unique(times_power(centers.astype(vectors.dtype), exponent), axis=0)
+        return np.unique(codebooks.times_power(centers.astype(vectors.dtype), exponent), axis=0)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Look each vector up."""
@@ -172,7 +169,7 @@ class Pq(Transform):
         vectors = self._unpack(shared, out.dtype) if shared else self._as_vectors(codebook)
         if codes.size * self.width != out.size:
             raise CodecError(f"pq: {self.width} does not divide the rows of {out.shape}")
-        check_codes(codes, len(vectors), "pq")
+        codebooks.check_codes(codes, len(vectors), "pq")
         if not np.isfinite(vectors).all():
             raise CodecError("pq: its codebook holds NaN or infinity")
         if codes.size == 0:
@@ -180,18 +177,6 @@ class Pq(Transform):
         table = np.empty(vectors.shape, out.dtype)
         store(vectors, table)
         np.take(as_words(table), codes, axis=0, out=as_words(out).reshape(-1, self.width))
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise PlanError("pq learns by scikit-learn: pip install scikit-learn") from error
-
-
-@functools.cache
-def _threads() -> Any:
-    return _library("threadpoolctl").ThreadpoolController()
 
 
 def _exponent(values: np.ndarray) -> int:

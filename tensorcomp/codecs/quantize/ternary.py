@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, grouped_parts, short
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
@@ -60,10 +60,7 @@ class Ternary(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group and of the codes."""
-        return {
-            "scales": Groups.of(spec.shape, self.group).spec(spec.dtype),
-            "codes": ArraySpec(spec.shape, np.dtype(np.int8)),
-        }
+        return grouped_parts(spec, self.group, "codes", np.int8)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return scales and codes.

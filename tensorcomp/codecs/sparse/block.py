@@ -12,18 +12,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    Bounds,
-    block_squares,
-    check_hexadecimal,
-    from_hexadecimal,
-    has_small_elements,
-    kept_values,
-    mark_strongest,
-    restore,
-    sound_mask,
-    to_hexadecimal,
-)
+from tensorcomp.codecs.sparse import selection
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _LARGEST = 1 << 20
@@ -85,13 +74,13 @@ class Block(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_hexadecimal(self.keep, "keep")
+        selection.check_hexadecimal(self.keep, "keep")
         if self.offset >= self.height:
             raise ValueError(f"expected an offset below the height, got {self.offset}")
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether most elements are next to nothing."""
-        return has_small_elements(sample)
+        return selection.has_small_elements(sample)
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
         """Return for each chunk the codec that keeps those of its blocks that the tensor keeps.
@@ -106,7 +95,7 @@ class Block(Transform):
         for start, stop in bounds:
             first, offset = divmod(self.offset + start, self.height)
             own = mask[first : first + self._down(stop - start, offset)]
-            codecs.append(replace(self, keep=to_hexadecimal(own), offset=offset))
+            codecs.append(replace(self, keep=selection.to_hexadecimal(own), offset=offset))
         return codecs
 
     def _down(self, rows: int, offset: int) -> int:
@@ -116,17 +105,17 @@ class Block(Transform):
     def _across(self, shape: tuple[int, ...]) -> int:
         return -(-math.prod(shape[1:]) // self.width)
 
-    def _mask(self, array: np.ndarray, bounds: Bounds) -> np.ndarray:
+    def _mask(self, array: np.ndarray, bounds: selection.Bounds) -> np.ndarray:
         """Return the mask of an array's blocks; it is looked at in runs of rows."""
         if array.ndim < 2:
             raise NotRepresentable(f"block: the shape {array.shape} is no matrix")
         shape = self._down(array.shape[0], self.offset), self._across(array.shape)
         if self.keep:
             widened(array, self.id)
-            return from_hexadecimal(self.keep, shape, self.id)
+            return selection.from_hexadecimal(self.keep, shape, self.id)
         size = self.height, self.width
-        squares = block_squares(array, self.id, size, shape, bounds, self.offset)
-        return mark_strongest(squares, self.sparsity)
+        squares = selection.block_squares(array, self.id, size, shape, bounds, self.offset)
+        return selection.mark_strongest(squares, self.sparsity)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the blocks' mask, their origin and the values."""
@@ -145,7 +134,7 @@ class Block(Transform):
             If the array holds anything but finite floats, or has less than two axes.
         """
         mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = kept_values(array, self._spread(mask, array.shape, self.offset))
+        values = selection.kept_values(array, self._spread(mask, array.shape, self.offset))
         return {
             "mask": mask if mask.size else mask[:0],
             "origin": np.array(self.offset, np.uint32),
@@ -156,10 +145,10 @@ class Block(Transform):
         """Put the values where the mask says."""
         if out.ndim < 2:
             raise CodecError(f"block: the shape {out.shape} is no matrix")
-        mask, offset = sound_mask(parts["mask"], self.id), int(parts["origin"])
+        mask, offset = selection.sound_mask(parts["mask"], self.id), int(parts["origin"])
         if out.size and (offset >= self.height or len(mask) != self._down(len(out), offset)):
             raise CodecError(f"block: {len(mask)} blocks down from row {offset}, for {out.shape}")
-        restore(self._spread(mask, out.shape, offset), parts["values"], out, self.id)
+        selection.restore(self._spread(mask, out.shape, offset), parts["values"], out, self.id)
 
     def _spread(self, mask: np.ndarray, shape: tuple[int, ...], offset: int) -> np.ndarray:
         """Return the mask of an array's elements from that of its blocks."""

@@ -11,17 +11,7 @@ import numpy as np
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    few_largest,
-    has_small_elements,
-    kept_in_pieces,
-    kept_values,
-    mark_largest,
-    masked_parts,
-    restore,
-    row_pieces,
-    whole_tensor,
-)
+from tensorcomp.codecs.sparse import selection
 
 
 class Largest(Transform):
@@ -50,7 +40,7 @@ class Largest(Transform):
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether most elements are next to nothing."""
-        return has_small_elements(sample)
+        return selection.has_small_elements(sample)
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
         """Return for each chunk the codec that keeps as many of its elements as are its share.
@@ -60,15 +50,15 @@ class Largest(Transform):
         NotRepresentable
             If the tensor holds anything but finite floats.
         """
-        words = whole_tensor(array, bounds, self.id)
-        pieces = row_pieces(array, bounds)
-        kept = kept_in_pieces(words, self.kept(words.size), pieces, first=self.first)
+        words = selection.whole_tensor(array, bounds, self.id)
+        pieces = selection.row_pieces(array, bounds)
+        kept = selection.kept_in_pieces(words, self.kept(words.size), pieces, first=self.first)
         sizes = (stop - start for start, stop in pieces)
         return [self.keeping(k, size) for k, size in zip(kept, sizes, strict=True)]
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the values."""
-        return masked_parts(spec)
+        return selection.masked_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values.
@@ -81,14 +71,14 @@ class Largest(Transform):
         widened(array, self.id)
         words = as_words(array).reshape(-1)
         keep = self.kept(words.size)
-        positions = few_largest(words, keep) if self.first else None
+        positions = selection.few_largest(words, keep) if self.first else None
         if positions is None:
-            mask = mark_largest(words, keep, first=self.first).reshape(array.shape)
-            return {"mask": mask, "values": kept_values(array, mask)}
+            mask = selection.mark_largest(words, keep, first=self.first).reshape(array.shape)
+            return {"mask": mask, "values": selection.kept_values(array, mask)}
         mask = np.zeros(array.shape, np.bool_)
         mask.reshape(-1)[positions] = True
         return {"mask": mask, "values": array.reshape(-1)[positions]}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""
-        restore(parts["mask"], parts["values"], out, self.id)
+        selection.restore(parts["mask"], parts["values"], out, self.id)

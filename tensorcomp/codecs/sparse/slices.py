@@ -12,18 +12,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import as_matrix, widened
-from tensorcomp.codecs.sparse.selection import (
-    Bounds,
-    block_squares,
-    check_hexadecimal,
-    from_hexadecimal,
-    kept_values,
-    mark_strongest,
-    restore,
-    sound_mask,
-    spread,
-    to_hexadecimal,
-)
+from tensorcomp.codecs.sparse import selection
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _FEWEST = 8  # slices among which some may be dead
@@ -44,7 +33,7 @@ class PrunedSlices(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_hexadecimal(self.keep, "keep")
+        selection.check_hexadecimal(self.keep, "keep")
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether some rows (columns of the matrix) are next to nothing."""
@@ -61,22 +50,24 @@ class PrunedSlices(Transform):
         """
         mask = self._mask(array, bounds)
         if self.axis:
-            return [replace(self, keep=to_hexadecimal(mask))] * len(bounds)
-        return [replace(self, keep=to_hexadecimal(mask[start:stop])) for start, stop in bounds]
+            return [replace(self, keep=selection.to_hexadecimal(mask))] * len(bounds)
+        return [
+            replace(self, keep=selection.to_hexadecimal(mask[start:stop])) for start, stop in bounds
+        ]
 
-    def _mask(self, array: np.ndarray, bounds: Bounds) -> np.ndarray:
+    def _mask(self, array: np.ndarray, bounds: selection.Bounds) -> np.ndarray:
         """Return the mask of an array's slices; it is looked at in runs of rows."""
         if array.ndim < 2:
             raise NotRepresentable(f"{self.id}: expected two axes or more, got {array.shape}")
         count = array.shape[self.axis]
         if self.keep:
             widened(array, self.id)
-            return from_hexadecimal(self.keep, (count,), self.id)
+            return selection.from_hexadecimal(self.keep, (count,), self.id)
         block, blocks = (1, math.prod(array.shape[1:])), (count, 1)
         if self.axis:
             block, blocks = (array.shape[0], math.prod(array.shape[2:])), (1, count)
-        squares = block_squares(array, self.id, block, blocks, bounds)
-        return mark_strongest(squares.reshape(-1), self.sparsity)
+        squares = selection.block_squares(array, self.id, block, blocks, bounds)
+        return selection.mark_strongest(squares.reshape(-1), self.sparsity)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the kept slices."""
@@ -100,7 +91,7 @@ class PrunedSlices(Transform):
             If the array holds anything but finite floats, or has less than two axes.
         """
         mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = kept_values(array, spread(mask, self.axis, array.shape))
+        values = selection.kept_values(array, selection.spread(mask, self.axis, array.shape))
         shape = list(array.shape)
         shape[self.axis] = int(np.count_nonzero(mask)) if values.size or self.axis else 0
         return {"mask": mask, "values": values.reshape(shape)}
@@ -109,5 +100,7 @@ class PrunedSlices(Transform):
         """Put the values where the mask says."""
         if out.ndim < 2:
             raise CodecError(f"{self.id}: expected two axes or more, got {out.shape}")
-        mask = sound_mask(parts["mask"], self.id)
-        restore(spread(mask, self.axis, out.shape), parts["values"], out, self.id)
+        mask = selection.sound_mask(parts["mask"], self.id)
+        selection.restore(
+            selection.spread(mask, self.axis, out.shape), parts["values"], out, self.id
+        )

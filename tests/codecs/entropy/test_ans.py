@@ -16,9 +16,7 @@ from reference.rice import read_table
 
 from tensorcomp.codecs import decode, encode, fit, format_tree, parse_tree
 from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.entropy.ans import Ans
-from tensorcomp.codecs.entropy.escapes import NO_ESCAPE
-from tensorcomp.codecs.entropy.frequencies import log2_table
+from tensorcomp.codecs.entropy.ans import NO_ESCAPE, Ans, log2_table
 from tensorcomp.codecs.entropy.side_info import unpack_side_info
 from tensorcomp.codecs.payload import join
 from tensorcomp.errors import CodecError, PlanError

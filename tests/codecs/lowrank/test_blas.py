@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from tensorcomp.codecs.lowrank.blas import one_blas_thread
+from tensorcomp.codecs.lowrank.blas import one_thread
 
 
 def blas_threads() -> set[int]:
@@ -18,7 +18,7 @@ def test_threads_that_come_and_go_leave_the_number_as_it_was() -> None:
     before, meet = blas_threads(), Barrier(4)
 
     def work(index: int) -> set[int]:
-        with one_blas_thread():
+        with one_thread():
             found = blas_threads()
             meet.wait(30)
             np.linalg.eigh(np.eye(64) * (index + 1))
@@ -31,6 +31,6 @@ def test_threads_that_come_and_go_leave_the_number_as_it_was() -> None:
 
 def test_it_is_lifted_after_an_error() -> None:
     before = blas_threads()
-    with pytest.raises(np.linalg.LinAlgError), one_blas_thread():
+    with pytest.raises(np.linalg.LinAlgError), one_thread():
         np.linalg.inv(np.zeros((2, 2)))
     assert blas_threads() == before
