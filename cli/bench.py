@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,9 +51,8 @@ def bench(
     plot: Path | None,
     everything: bool,
     codecs: tuple[str, ...],
-    profile: str,
-    threads: int,
     force: bool,
+    **asked: Any,
 ) -> Result:
     """Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).
 
@@ -84,11 +84,10 @@ def bench(
     with progress("measuring") as watch:
         found = benching.bench(
             source,
-            profile=profile,
             strategies=(*strategies(), *own),
             most=None if everything else benching.SAMPLE,
-            threads=threads,
             progress=watch,
+            **asked,
         )
     saved = ""
     if plot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import click
 
@@ -34,6 +35,7 @@ def gradients() -> None:
 )
 @option(
     "--bandwidth",
+    "line",
     type=bandwidth,
     required=True,
     metavar="RATE",
@@ -55,15 +57,7 @@ def gradients() -> None:
     help="Of the backward pass, which hides exchanges.",
 )
 @all_forms
-def estimate(
-    *,
-    parameters: int,
-    world: int,
-    bandwidth: float,
-    latency: float,
-    compressors: tuple[str, ...],
-    backward_ms: float,
-) -> Result:
+def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) -> Result:
     """Say what a training step takes under each compressor, and below which bandwidth it pays.
 
     Bits and the time of coding are measured on a sample of random gradients, on one core; bytes
@@ -85,14 +79,7 @@ def estimate(
     from .progress import progress
 
     with progress("measuring"):
-        found = estimated(
-            parameters,
-            world,
-            bandwidth,
-            latency=latency,
-            backward=backward_ms / 1e3,
-            compressors=compressors or RECIPES,
-        )
+        found = estimated(**asked, backward=backward_ms / 1e3, compressors=compressors or RECIPES)
     return Result(
         lambda: tables.estimate_json(found),
         tables.estimate_table(found),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from .command import command
@@ -36,12 +35,12 @@ def inspect(source: Path) -> Result:
     from tensorcomp.reports.pruning import pruning_line
 
     from .output import stdout_width
+    from .progress import progress
 
-    begun = time.perf_counter()
-    summary = summarise(source)
-    seconds = time.perf_counter() - begun
+    with progress("inspecting") as watch:
+        summary = summarise(source)
     return Result(
-        lambda: {**summary_json(summary), "seconds": round(seconds, 6)},
+        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)},
         tensor_table(summary),
         notes=(GAP,) if summary.lossy else (),
         summary=(

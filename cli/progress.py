@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Watch(Progress):
-    """Times a job; subclasses show how far it is.
+    """Times a job, and logs how far it is where that is asked for.
 
     Attributes
     ----------
@@ -28,19 +28,33 @@ class Watch(Progress):
         From the first byte of its input that it works on, where it says so.
     """
 
-    def __init__(self) -> None:
-        self._created = self._begun = time.perf_counter()
+    def __init__(self, doing: str) -> None:
+        self._created = time.perf_counter()
+        self._begun: float | None = None
         self.seconds = self.work_seconds = 0.0
-        self._waiting = True
+        self._logger = None
+        if settings().verbose:
+            import logging
+
+            self._logger = logging.getLogger("tensorcomp")
+            self._logger.info("%s", doing)
 
     def begin_folder(self, nbytes: int) -> None:
         """Note when work begins."""
-        if self._waiting:
-            self._waiting, self._begun = False, time.perf_counter()
+        self._begun = self._begun or time.perf_counter()
+        if self._logger is not None:
+            self._logger.info("a folder of %s bytes", f"{nbytes:,}")
 
     def begin(self, tensors: int, nbytes: int) -> None:
         """Note when work begins."""
-        Watch.begin_folder(self, nbytes)
+        self._begun = self._begun or time.perf_counter()
+        if self._logger is not None:
+            self._logger.info("a file of %s tensors, %s bytes", f"{tensors:,}", f"{nbytes:,}")
+
+    def advance(self, name: str, nbytes: int) -> None:
+        """Log what is done."""
+        if self._logger is not None:
+            self._logger.debug("%s: %s bytes done", name, f"{nbytes:,}")
 
     def count(self, done: int, total: int | None) -> None:
         """Show how many things are done, where bytes say nothing."""
@@ -48,7 +62,9 @@ class Watch(Progress):
     def stop(self) -> None:
         """Take the times."""
         now = time.perf_counter()
-        self.seconds, self.work_seconds = now - self._created, now - self._begun
+        self.seconds, self.work_seconds = now - self._created, now - (self._begun or self._created)
+        if self._logger is not None:
+            self._logger.info("done in %.3f s", self.seconds)
 
 
 @contextlib.contextmanager
@@ -64,12 +80,9 @@ def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
     """
     chosen = settings()
     with contextlib.ExitStack() as stack:
-        if chosen.verbose:
-            watch: Watch = _Log(doing)
-        elif _has_bar() and not chosen.quiet:
+        watch = Watch(doing)
+        if _has_bar() and not chosen.quiet and not chosen.verbose:
             watch = _Bar(stack.enter_context(_rich_progress(unit)), doing)
-        else:
-            watch = Watch()
         yield watch
         watch.stop()
 
@@ -106,7 +119,7 @@ class _Bar(Watch):
     """A bar over one file, or over all files of a folder, whose bytes `begin_folder` gives."""
 
     def __init__(self, shown: RichProgress, doing: str) -> None:
-        super().__init__()
+        super().__init__(doing)
         self._shown = shown
         self._task = shown.add_task(doing, total=None, items="0")
         self._in_folder = False
@@ -141,32 +154,3 @@ class _Bar(Watch):
     def count(self, done: int, total: int | None) -> None:
         items = f"{done:,}/{'?' if total is None else f'{total:,}'}"
         self._shown.update(self._task, completed=done, total=total, items=items)
-
-
-class _Log(Watch):
-    """Lines under the name ``tensorcomp`` of Python's logging."""
-
-    def __init__(self, doing: str) -> None:
-        import logging
-
-        super().__init__()
-        self._logger = logging.getLogger("tensorcomp")
-        self._logger.info("%s", doing)
-
-    def begin_folder(self, nbytes: int) -> None:
-        super().begin_folder(nbytes)
-        self._logger.info("a folder of %s bytes", f"{nbytes:,}")
-
-    def begin(self, tensors: int, nbytes: int) -> None:
-        super().begin(tensors, nbytes)
-        self._logger.info("a file of %s tensors, %s bytes", f"{tensors:,}", f"{nbytes:,}")
-
-    def advance(self, name: str, nbytes: int) -> None:
-        self._logger.debug("%s: %s bytes done", name, f"{nbytes:,}")
-
-    def count(self, done: int, total: int | None) -> None:
-        self._logger.debug("%s done", f"{done:,}")
-
-    def stop(self) -> None:
-        super().stop()
-        self._logger.info("done in %.3f s", self.seconds)

@@ -13,7 +13,7 @@ from tensorcomp._formatting import (
     shape_text,
     three_digits,
 )
-from tensorcomp._tables import Column, Table, json_value
+from tensorcomp._tables import Column, Table, Value, json_value
 from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums
 
@@ -57,18 +57,15 @@ def _figure(
 
 
 def _side(side: str) -> tuple[Column, ...]:
+    """Return the columns of one side, for programs, and its bytes."""
+
+    def of(figure: Callable[[Held], Value]) -> Callable[[TensorComparison], Value]:
+        return lambda row: (held := getattr(row, side)) and figure(held)
+
     return (
-        Column("", f"{side}_dtype", lambda row: (held := getattr(row, side)) and held.dtype),
-        Column(
-            "", f"{side}_shape", lambda row: (held := getattr(row, side)) and shape_text(held.shape)
-        ),
-        Column(
-            f"Bytes {side}",
-            f"{side}_bytes",
-            lambda row: (held := getattr(row, side)) and held.stored,
-            bytes_text,
-            spare=2,
-        ),
+        Column("", f"{side}_dtype", of(lambda held: held.dtype)),
+        Column("", f"{side}_shape", of(lambda held: shape_text(held.shape))),
+        Column(f"Bytes {side}", f"{side}_bytes", of(lambda held: held.stored), bytes_text, spare=2),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorcomp._formatting import (
@@ -50,10 +50,10 @@ _SIZES = (
 
 def tensor_table(summary: CheckpointSummary) -> Table:
     """Return a table of all tensors."""
-    numbers = _numbered(summary.tensors)
+    numbers = {tree: str(number) for number, tree in enumerate(_by_tree(summary.tensors), 1)}
 
     def number(row: TensorSummary) -> str:
-        return "=" if row.same_as is not None else str(numbers.get(_family(row.tree), "-"))
+        return "=" if row.same_as is not None else numbers.get(_family(row.tree), "-")
 
     columns = (
         Column(
@@ -169,42 +169,38 @@ def _family(tree: str | None) -> str:
     return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
 
 
-def _numbered(rows: Iterable[TensorSummary]) -> dict[str, int]:
-    trees = dict.fromkeys(_family(row.tree) for row in rows if row.tree is not None)
-    return {tree: number for number, tree in enumerate(trees, 1)}
-
-
-def _grouped(
-    rows: Iterable[TensorSummary], key: Callable[[TensorSummary], str]
-) -> dict[str, list[TensorSummary]]:
+def _by_tree(rows: Iterable[TensorSummary]) -> dict[str, list[TensorSummary]]:
     groups: dict[str, list[TensorSummary]] = {}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
+        if row.tree is not None:
+            groups.setdefault(_family(row.tree), []).append(row)
     return groups
 
 
 def _trees_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
-    trees = _grouped((row for row in rows if row.tree is not None), lambda row: _family(row.tree))
+    trees = _by_tree(rows)
     if trees:
         yield "Trees"
     for number, (tree, used) in enumerate(trees.items(), 1):
-        yield from fold(f"{number}  {printable(tree)}", width).split("\n")
         before, after = sum(row.nbytes for row in used), sum(row.stored for row in used)
         count = f"{counted(len(used), 'tensor')}, {bytes_text(before)} in {bytes_text(after)}"
-        reasons = _reasons(row.why for row in used)
-        for line in fold(f"{count}: {reasons}", max(width - 3, 20)).split("\n"):
-            yield f"   {line}"
+        reasons = fold(f"{count}: {_reasons(row.why for row in used)}", max(width - 3, 20))
+        yield from fold(f"{number}  {printable(tree)}", width).split("\n")
+        yield from (f"   {line}" for line in reasons.split("\n"))
     if trees:
         yield ""
 
 
 def _roles_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
-    roles = _grouped((row for row in rows if row.role_why), lambda row: row.role)
+    roles: dict[str, list[str]] = {}
+    for row in rows:
+        if row.role_why:
+            roles.setdefault(row.role, []).append(row.role_why)
     if roles:
         yield "Roles"
-    for role, found in sorted(roles.items()):
-        reasons = _reasons(row.role_why for row in found)
-        yield from fold(f"{role}, {counted(len(found), 'tensor')}: {reasons}", width).split("\n")
+    for role, whys in sorted(roles.items()):
+        line = f"{role}, {counted(len(whys), 'tensor')}: {_reasons(whys)}"
+        yield from fold(line, width).split("\n")
     if roles:
         yield ""
 

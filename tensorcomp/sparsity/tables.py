@@ -8,14 +8,7 @@ from tensorcomp._formatting import bytes_text, printable, shape_text
 from tensorcomp._tables import Column, Table
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
 
-_STORAGES = {
-    "dense": "Dense",
-    "bitmap": "Bitmap",
-    "gaps": "Gaps",
-    "packed": "Packed",
-    "live": "Live",
-    "entropy": "Entropy",
-}
+_STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
 SPEED = (
     "zeros alone do not make a matrix product faster: n of m patterns do, on hardware that skips "
     "them, and cutting dead rows and columns out of the model does (--keep-indices)"
@@ -28,28 +21,19 @@ def _pattern(row: SparsityRow) -> str | None:
     return None if row.pattern is None else f"{row.pattern[0]}:{row.pattern[1]}"
 
 
-def _packed(row: SparsityRow) -> str | None:
-    size = row.sizes.get("packed")
-    return None if size is None else f"{_pattern(row)} {bytes_text(size)}"
-
-
 def _best(row: SparsityRow) -> str:
     return f"{row.best} {bytes_text(row.sizes[row.best])}"
 
 
-def _storage(storage: str) -> tuple[Column, ...]:
-    bytes_column = Column(
-        _STORAGES[storage],
-        storage,
-        lambda row: row.sizes.get(storage),
+def _storage(name: str) -> Column:
+    return Column(
+        name.capitalize(),
+        name,
+        lambda row: row.sizes.get(name),
         bytes_text,
         optional=True,
-        spare=0 if storage == "dense" else 4,
+        spare=0 if name == "dense" else 4,
     )
-    if storage != "packed":
-        return (bytes_column,)
-    shown = Column("Packed", "", _packed, optional=True, spare=4)
-    return shown, Column("", storage, bytes_column.value)
 
 
 _COLUMNS = (
@@ -68,8 +52,8 @@ _COLUMNS = (
     Column("Dead rows", "dead_rows", lambda row: row.dead_rows, _count),
     Column("Dead columns", "dead_columns", lambda row: row.dead_columns, _count),
     Column("", "bytes", lambda row: row.stored),
-    *(column for storage in _STORAGES for column in _storage(storage)),
-    Column("", "pattern", _pattern),
+    *map(_storage, _STORAGES),
+    Column("Pattern", "pattern", _pattern, optional=True, spare=4),
     Column("", "best", lambda row: row.best),
     Column("Best", "", _best, left=True),
 )
@@ -83,19 +67,16 @@ def sparsity_table(report: SparsityReport) -> Table:
     """
     elements = sum(row.elements for row in report.rows)
     zeros = sum(row.zeros for row in report.rows)
-    sizes = {storage: report.total(storage) for storage in _STORAGES}
-    packed = sizes["packed"]
     total = {
         "Tensor": "all listed",
         "Zeros": zeros,
         "Density": (elements - zeros) / elements if elements else None,
-        "Packed": None if packed is None else bytes_text(packed),
         "Best": bytes_text(report.best_bytes),
         "name": "all floats",
         "elements": report.elements,
         "zeros": report.zeros,
         "density": report.density,
-        **sizes,
+        **{storage: report.total(storage) for storage in _STORAGES},
     }
     return Table(_COLUMNS, report.rows, total)
 

@@ -43,7 +43,7 @@ def test_the_table(call, pruned):
     lines = done.stdout.splitlines()
     head = ["Tensor", "Shape", "Type", "Zeros", "Density", "Dead", "rows", "Dead", "columns"]
     storages = ["Dense", "Bitmap", "Gaps", "Packed", "Live", "Entropy"]
-    assert lines[0].split() == [*head, *storages, "Best"]
+    assert lines[0].split() == [*head, *storages, "Pattern", "Best"]
     assert lines[1].split()[:7] == ["0.weight", "64×80", "F32", "2,560", "0.5000", "0", "40"]
     assert "2:4" in lines[1]
     assert lines[2].split()[:7] == ["1.weight", "32×64", "F32", "1,152", "0.4375", "16", "8"]
