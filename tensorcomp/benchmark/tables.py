@@ -31,7 +31,14 @@ _COLUMNS = (
     Column("Gap", "gap_bits", lambda row: row.gap, bits_text),
     Column("Encode M/s", "encode_weights_per_second", lambda row: row.encode_speed, _speed),
     Column("Decode M/s", "decode_weights_per_second", lambda row: row.decode_speed, _speed),
-    Column("Refused", "lossless_tensors", lambda row: row.refused, "{:,}".format, spare=2),
+    Column(
+        "Refused",
+        "lossless_tensors",
+        lambda row: row.refused,
+        "{:,}".format,
+        optional=True,
+        spare=2,
+    ),
     Column("Tree", "", lambda row: row.tree or "the planner's", printable, left=True, spare=3),
 )
 
