@@ -71,21 +71,36 @@ def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> 
     return _lose(node, readable(array), shared, codes=False)[1]
 
 
-def encode_seen(node: Node, array: np.ndarray, shared: Shared) -> tuple[Pieces, np.ndarray]:
+def encode_seen(
+    node: Node, array: np.ndarray, shared: Shared, out: np.ndarray | None = None
+) -> tuple[Pieces, np.ndarray]:
     """Return the payload of an array, as `encode` does, and what decoding it would give.
 
     Of what lossless codecs coded nothing is decoded.
+
+    Parameters
+    ----------
+    node : Node
+    array : numpy.ndarray
+    shared : Shared
+    out : numpy.ndarray, optional
+        Memory for what decoding would give, unless that is the array itself.
 
     Raises
     ------
     NotRepresentable
         If the root cannot represent the array.
     """
-    return _lose(node, readable(array), shared, codes=True)
+    return _lose(node, readable(array), shared, codes=True, out=out)
 
 
 def _lose(
-    node: Node, array: np.ndarray, shared: Shared, *, codes: bool
+    node: Node,
+    array: np.ndarray,
+    shared: Shared,
+    *,
+    codes: bool,
+    out: np.ndarray | None = None,
 ) -> tuple[Pieces, np.ndarray]:
     """Return the payload, empty unless asked for, and what decoding it would give."""
     if node.lossless:
@@ -106,7 +121,8 @@ def _lose(
             pieces += framed_part(specs[name], part.size, coded)
     if byte_count(pieces) > array.nbytes:
         return raw_payload(array), array
-    out = np.empty(array.shape, array.dtype)
+    if out is None:
+        out = np.empty(array.shape, array.dtype)
     codec.decode(parts, out, own)
     return [_CODED, *pieces], out
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.payload import join, raw_payload
+from tensorcomp.codecs.payload import encode_seen, join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
@@ -25,7 +25,6 @@ from tensorcomp.container.tensor_blob import (
     TensorBlob,
     chunk_roots,
     decode_tensor,
-    encode_tensor,
 )
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import CodecError, FormatError, NotRepresentable
@@ -69,11 +68,21 @@ def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
         positions = node.codec.positions(array)  # type: ignore[attr-defined]
         return sparse_blob(node, array, positions, spec)
     coder = coder_of(node, array, grid)
-    encoded = encode_tensor(array, coder, grid, chunk_roots(node, array, grid))
-    decoded = np.empty(grid.shape, spec.dtype)
-    for (_, start, stop), payload in zip(grid.chunks(), encoded.payloads, strict=True):
-        coder.decode_into(np.frombuffer(payload, np.uint8), decoded[start:stop])
-    return Payload(encoded.to_bytes(), spec, DenseGradient(decoded.reshape(-1)))
+    roots = chunk_roots(node, array, grid)
+    payloads, decoded = [], np.empty(grid.shape, spec.dtype)
+    for index, start, stop in grid.chunks():
+        chunk, out = array[start:stop], decoded[start:stop]
+        try:
+            root = roots[index] if roots else node
+            pieces, known = encode_seen(root, chunk, coder.shared[0], out)
+        except NotRepresentable:
+            pieces, known = raw_payload(readable(chunk)), chunk
+        if known is not out:
+            out[...] = known
+        payloads.append(join(pieces))
+    shared = coder.pack() if grid.count > 1 else b""
+    data = EncodedTensor(shared, payloads).to_bytes()
+    return Payload(data, spec, DenseGradient(decoded.reshape(-1)))
 
 
 def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -> Payload:

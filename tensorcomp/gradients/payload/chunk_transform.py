@@ -76,7 +76,8 @@ def encode_computed(
         would take more bytes.
     """
     unseen = np.empty(grid.shape, grid.dtype)  # memory that is never touched costs nothing
-    encoded = encode_tensor(unseen, coder, grid, chunk_roots(root, unseen, grid))
+    roots = chunk_roots(root, unseen, grid) if grid.count > 1 else (root,)
+    encoded = encode_tensor(unseen, coder, grid, roots)
     payloads = [
         data if data[0] == CODED else join(raw_payload(readable(whole(start, stop))))
         for (_, start, stop), data in zip(grid.chunks(), encoded.payloads, strict=True)
