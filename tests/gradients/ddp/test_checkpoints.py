@@ -164,7 +164,7 @@ def test_states_of_something_else_are_refused() -> None:
         "cannot be that of rank",
         "of version 1",
         "a parameter 'p9', which the model has not",
-        "the saved state has no p0: residual",
+        "expected a saved p0: residual",
     ]
     for messages in ranks.run(_refused):
         for message, part in zip(messages, expected, strict=True):

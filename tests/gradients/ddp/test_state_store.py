@@ -79,7 +79,7 @@ def test_a_saved_state_fits_its_own_compressor_only_unless_asked() -> None:
         SavedState(values).fit(fresh)
     assert _residual(SavedState(values, strict=False).fit(fresh)) == [1, 2, 3]
     short = {"residual": np.ones(2)}
-    with pytest.raises(GradientError, match="2 elements"):
+    with pytest.raises(GradientError, match="expected 3 elements, got 2"):
         SavedState(short).fit(fresh)
     assert _residual(SavedState(short, strict=False).fit(fresh)) == [0, 0, 0]
 
