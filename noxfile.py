@@ -51,7 +51,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run a benchmark by its module: ``nox -s bench -- lossless.main --help``."""
+    """Run a benchmark by its module: ``nox -s bench -- lossless --help``."""
     install(session, "bench,torch")
     name, *arguments = session.posargs or session.error("expected a benchmark; see benchmarks/")
     session.run("python", "-m", f"benchmarks.{name}", *arguments)

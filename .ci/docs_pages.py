@@ -47,14 +47,17 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def public_names(package: str) -> str:
     """Return directives for the names in a package's ``__all__``: functions, classes, errors."""
 
+    home = importlib.import_module(package)
+
     def order(name: str) -> tuple[bool, bool, str]:
         return name.endswith("Error"), not name.islower(), name
 
     def path(name: str) -> str:
         module = f"{package}.{name}"
-        return f"{module}.{name}" if importlib.util.find_spec(module) else module
+        hidden = importlib.util.find_spec(module) and not inspect.ismodule(getattr(home, name))
+        return f"{module}.{name}" if hidden else module  # by a function of its module's name
 
-    names = sorted(importlib.import_module(package).__all__, key=order)
+    names = sorted(home.__all__, key=order)
     return "\n\n".join(f"::: {path(name)}" for name in names)
 
 
@@ -75,7 +78,7 @@ def codecs_page() -> str:
             for name, codec in found.items()
         ]
         lines += [f"## {title}", _table(("codec", "kind", "loss", "what it does"), rows)]
-        lines += [_section(codec, f"`{name}`") for name, codec in found.items()]
+        lines += [_section(codec, name) for name, codec in found.items()]
     return "\n\n".join(lines) + "\n"
 
 
@@ -96,7 +99,7 @@ def scores_page() -> str:
         "`tensorcomp.pruning.calibrate` measures the statistics. Write your own score: "
         "[guide](../how-to/own-score.md).",
         _table(("score", "needs", "scope", "what it is"), rows),
-        *(_section(score, f"`{name}`") for name, score in SCORES.items()),
+        *(_section(score, name) for name, score in SCORES.items()),
     ]
     return "\n\n".join(lines) + "\n"
 
@@ -110,7 +113,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _section(kind: type, title: str) -> str:
-    options = [f"heading: '{title}'", f"toc_label: '{title.strip('`')}'", "members: false"]
+    options = [f"heading: '{title}'", "members: false"]
     body = "\n".join(f"      {option}" for option in options)
     return f"::: {_path(kind)}\n    options:\n{body}"
 
