@@ -46,7 +46,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def public_names(package: str) -> str:
     """Return directives for the names in a package's ``__all__``: functions, classes, errors."""
-
     home = importlib.import_module(package)
 
     def order(name: str) -> tuple[bool, bool, str]:
