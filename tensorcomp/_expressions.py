@@ -17,11 +17,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tensorcomp.errors import TensorcompError
 
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Call | None"
+_Token: TypeAlias = tuple[str, str, int]  # kind, text, position
 _T = TypeVar("_T")
 
 MAX_CHARACTERS = 1 << 14
@@ -224,12 +225,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    position: int
-
-
 class _Parser:
     """Recursive descent over the tokens of one text."""
 
@@ -237,12 +232,13 @@ class _Parser:
         self.text = text
         self.language = language
         self.tokens = list(self._tokens())
-        self.at = 0
+        self.at = -1
+        self._advance()
 
     def whole(self) -> Call:
         """Parse the whole text as a call."""
         call = self._call(0)
-        if self._token.kind != "end":
+        if self.kind != "end":
             raise self._unexpected("the end")
         return call
 
@@ -257,32 +253,33 @@ class _Parser:
                     f"{self.language.noun} {_shown(self.text)}"
                 )
             kind = match.lastgroup
-            yield _Token(kind, match[kind], match.start(kind))
+            yield kind, match[kind], match.start(kind)
             position = match.end()
-        yield _Token("end", "", position)
+        yield "end", "", position
 
-    @property
-    def _token(self) -> _Token:
-        return self.tokens[self.at]
+    def _advance(self) -> None:
+        """Take the next token."""
+        self.at += 1
+        self.kind, self.word, self.position = self.tokens[self.at]
 
     def _unexpected(self, wanted: str) -> TensorcompError:
-        found = _shown(self._token.text) if self._token.text else "the end"
+        found = _shown(self.word) if self.word else "the end"
         return self.language.error(
-            f"expected {wanted}, got {found} at character {self._token.position} of the "
+            f"expected {wanted}, got {found} at character {self.position} of the "
             f"{self.language.noun} {_shown(self.text)}"
         )
 
     def _written(self, first: int) -> str:
-        """Return the text from a token to the last one that was taken."""
-        last = self.tokens[self.at - 1]
-        return self.text[self.tokens[first].position : last.position + len(last.text)]
+        """Return the text from a position to the end of the last token that was taken."""
+        _, word, position = self.tokens[self.at - 1]
+        return self.text[first : position + len(word)]
 
     def _call(self, depth: int) -> Call:
-        first, name = self.at, self._token.text
-        if self._token.kind != "name" or name in _LITERALS:
+        first, name = self.position, self.word
+        if self.kind != "name" or name in _LITERALS:
             raise self._unexpected(self.language.name)
-        self.at += 1
-        arguments = self._items(depth, self._argument) if self._token.text == "(" else ()
+        self._advance()
+        arguments = self._items(depth, self._argument) if self.word == "(" else ()
         return Call(name, arguments, self._written(first), self.language)
 
     def _items(self, depth: int, item: Callable[[int], _T]) -> tuple[_T, ...]:
@@ -292,41 +289,41 @@ class _Parser:
                 f"a {self.language.noun} is at most {self.language.max_depth} levels deep; "
                 f"got {self.text[:60]!r} …"
             )
-        self.at += 1
+        self._advance()
         items: list[_T] = []
-        while self._token.text != ")":
+        while self.word != ")":
             items.append(item(depth + 1))
-            if self._token.text == ",":
-                self.at += 1
-                if self._token.text == ")" and item == self._argument:
+            if self.word == ",":
+                self._advance()
+                if self.word == ")" and item == self._argument:
                     raise self._unexpected("an argument")
-            elif self._token.text != ")":
+            elif self.word != ")":
                 raise self._unexpected("',' or ')'")
-        self.at += 1
+        self._advance()
         return tuple(items)
 
     def _argument(self, depth: int) -> Argument:
         name = None
-        if self._token.kind == "name" and self.tokens[self.at + 1].text == "=":
-            name = self._token.text
-            self.at += 2
-        first = self.at
+        if self.kind == "name" and self.tokens[self.at + 1][1] == "=":
+            name = self.word
+            self._advance()
+            self._advance()
+        first = self.position
         value = self._value(depth)
-        position, written = self.tokens[first].position, self._written(first)
-        return Argument(name, value, written, position, self.text, self.language)
+        return Argument(name, value, self._written(first), first, self.text, self.language)
 
     def _value(self, depth: int) -> Value:
-        kind, text, _ = self._token
-        if kind == "name" and text not in _LITERALS:
+        kind, word = self.kind, self.word
+        if kind == "name" and word not in _LITERALS:
             return self._call(depth)
-        if text == "(":
+        if word == "(":
             return self._items(depth, self._value)
         if kind not in ("name", "number", "string"):
             raise self._unexpected("an argument")
-        self.at += 1
+        self._advance()
         if kind == "name":
-            return _LITERALS[text]
-        return self._string(text) if kind == "string" else self._number(text)
+            return _LITERALS[word]
+        return self._string(word) if kind == "string" else self._number(word)
 
     def _string(self, text: str) -> str:
         try:
