@@ -132,7 +132,7 @@ class Adaptive(Scheduler):
         specs: Collection[GradientSpec],
         errors: Sequence[Mapping[str, Mapping[str, float]]],
     ) -> list[dict[str, str]]:
-        """Return the choices whose steps are to be timed, those of dense gradients first.
+        """Return the choices to be timed, those of dense gradients first.
 
         There is one for each candidate. Where it breaks the bound, the next candidate that keeps it
         takes its place, and dense if none does. Tensors of fewer than `MIN_ELEMENTS` stay dense.

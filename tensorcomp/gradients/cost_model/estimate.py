@@ -72,7 +72,7 @@ class EstimateRow:
 
     @property
     def pays(self) -> bool:
-        """Whether a step is faster than with dense gradients, by more than the model is off."""
+        """Return whether a step is faster than dense beyond the model's error."""
         return self.speed_up >= PAYS
 
 
@@ -104,12 +104,12 @@ class Estimate:
 
     @property
     def dense(self) -> EstimateRow:
-        """The row of dense gradients."""
+        """Return the row of dense gradients."""
         return self.rows[0]
 
     @property
     def fastest(self) -> EstimateRow | None:
-        """The fastest row that compresses; None if there is none.
+        """Return the fastest row that compresses; None if there is none.
 
         One whose error is larger than the gradient, such as elements drawn at random and scaled up,
         takes so many more steps that it comes last.
@@ -127,7 +127,7 @@ def estimate(
     compressors: Iterable[str] = RECIPES,
     shape: tuple[int, int] = SHAPE,
 ) -> Estimate:
-    """Estimate a training step under each compressor, and below which bandwidth it pays.
+    """Estimate a training step and the break-even bandwidth per compressor.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def estimate(
 
 
 def _parsed(text: str) -> Compressor:
-    """Return the compressor of a text; refuse one that chooses while training goes on."""
+    """Return the compressor of a text; refuse adaptive ones."""
     compressor = parse_compressor(text)
     leaf = leaf_of(compressor)
     if isinstance(leaf, Adaptive):

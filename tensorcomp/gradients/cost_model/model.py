@@ -1,4 +1,4 @@
-"""Predict bytes and seconds of exchanging gradients, and below which bandwidth compression pays.
+"""Predict bytes and seconds of gradient exchanges, and break-even bandwidth.
 
 Every rank gives a payload of S bytes, all by one kind of collective; α is the seconds of a message,
 β the bytes per second of a rank's link. A message costs α, and all bytes that a rank sends are
@@ -60,12 +60,12 @@ class Link:
 
     @classmethod
     def of_line(cls, bits: float, latency: float = 0.0) -> Link:
-        """Return the link that a line of so many nominal bits per second gives to TCP sockets."""
+        """Return the link of TCP sockets on a line of nominal bits per second."""
         return cls(bits / 8 / TCP_OVERHEAD, latency)
 
     @staticmethod
     def line_of(bandwidth: float) -> float:
-        """Return the nominal bits per second of a line that gives sockets so many bytes."""
+        """Return the nominal bits per second of a line of a socket's bandwidth."""
         return bandwidth * 8 * TCP_OVERHEAD
 
 
@@ -143,7 +143,7 @@ def bucket_count(nbytes: float) -> int:
 
 
 def step_seconds(backward: float, work: float, buckets: int = 1) -> float:
-    """Return the seconds of a backward pass whose gradients are exchanged while it runs.
+    """Return the seconds of a backward pass that overlaps the exchange.
 
     Buckets of equal size are ready at equal intervals, and one thread codes and exchanges them one
     after another. What it takes from the processor's time for the backward pass is not counted.
@@ -165,7 +165,7 @@ def step_seconds(backward: float, work: float, buckets: int = 1) -> float:
 
 
 def break_even_bandwidth(cost: Cost, dense: Cost, world: int, latency: float = 0.0) -> float:
-    """Return the bandwidth in bytes per second below which one cost is less than another.
+    """Return the bandwidth (bytes/s) below which one cost is less than another.
 
     The backward pass makes no difference: `step_seconds` grows with the work, whatever it hides.
 

@@ -1,1 +1,1 @@
-"""Gradient compression for torch's DistributedDataParallel, by its communication hook."""
+"""Compress gradients in the communication hook of DistributedDataParallel."""

@@ -1,4 +1,4 @@
-"""Tune the choices of an `Adaptive` on all ranks alike, by the times of real steps."""
+"""Tune the choices of `Adaptive` on all ranks alike, by real step times."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Autotuner(Observer):
         self.choices, self._test = dict(choices), None
 
     def wants(self, step: Step) -> bool:
-        """Take the time of the step before, and return whether something is to be decided."""
+        """Record the last step's time, and return whether a decision is due."""
         now = time.perf_counter()
         if self._test is None:
             self._due = self._comm.world > 1 and self._adaptive.is_due(step.info.step)
@@ -108,7 +108,7 @@ class Autotuner(Observer):
         self._test = None
 
     def _probe(self) -> float:
-        """Return the seconds of a collective that nobody is late for, the same on all ranks."""
+        """Return the seconds of a synchronized collective, equal on all ranks."""
         own = min(self._comm.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
         rows = self._comm.all_gather_bytes(np.float64(own).tobytes(), "probe")
         return float(min(row.view(np.float64)[0] for row in rows))

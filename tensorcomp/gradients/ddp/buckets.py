@@ -1,4 +1,4 @@
-"""Read the values of a bucket as an array or tensor, and put means back into it."""
+"""Load the values of a bucket, and store means in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAMPLE = 997
 
 
 def coded_dtype(dtype: torch.dtype) -> np.dtype:
-    """Return the dtype in which gradients are coded: float64, or float32 for all others."""
+    """Return the dtype in which gradients are coded: float64 or float32."""
     return np.dtype(np.float64 if dtype == torch.float64 else np.float32)
 
 
@@ -31,7 +31,7 @@ class Scratch:
         self._arrays: dict[object, np.ndarray] = {}
 
     def array(self, key: object, size: int, dtype: np.dtype) -> np.ndarray:
-        """Return a flat array of any content; the one that a key had before becomes invalid."""
+        """Return an uninitialized flat array; the key's previous one is invalid."""
         kept = self._arrays.get(key)
         if kept is None or kept.size < size or kept.dtype != dtype:
             kept = self._arrays[key] = np.empty(size, dtype)
@@ -39,7 +39,7 @@ class Scratch:
 
 
 def natively(layout: Layout, device: torch.device) -> Layout:
-    """Return a layout whose groups are compressed on a device, if all of them can be.
+    """Return a layout of groups compressed on a device, if all can be.
 
     That is where all payloads are gathered, and each compressor has its counterpart there;
     otherwise the bucket is copied to the host as a whole.
@@ -61,7 +61,7 @@ def natively(layout: Layout, device: torch.device) -> Layout:
 def load(
     buffer: torch.Tensor, factor: float, scratch: Scratch, key: str, *, stay: bool = False
 ) -> Any:
-    """Return a bucket's gradients times a factor, (n,): its own memory where possible.
+    """Return a bucket's gradients times a factor, (n,), in place if possible.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def load(
 
 
 def store(values: Any, factor: float, buffer: torch.Tensor) -> bool:
-    """Put values times a factor into a bucket, and return whether all are finite there.
+    """Store values times a factor in a bucket; return whether all are finite.
 
     Finite gradients and residuals may overflow in their sums, by the factor, or in the bucket's
     dtype; all ranks have the same means, so they find it alike.
@@ -111,7 +111,7 @@ def as_bytes(buffer: torch.Tensor) -> np.ndarray:
 
 
 def is_finite(values: Any) -> bool:
-    """Return whether a tensor or a contiguous array holds neither NaN nor infinities."""
+    """Return whether a tensor or contiguous array is free of NaN and infinity."""
     if isinstance(values, torch.Tensor):
         return bool(torch.isfinite(values).all().item())
     word, exponent = _EXPONENTS[values.dtype.itemsize]
@@ -143,7 +143,7 @@ def open_works(
 
 
 def close_works(works: list[GroupWork], values: Any) -> None:
-    """Put the means of groups whose parameters are apart into the bucket's values (n,)."""
+    """Scatter means of non-contiguous groups into the bucket's values (n,)."""
     for work in works:
         if work.group.place is None:
             start = 0
@@ -153,7 +153,7 @@ def close_works(works: list[GroupWork], values: Any) -> None:
 
 
 def _elements(group: CodingGroup, values: Any, scratch: Scratch) -> Any:
-    """Return a group's elements (n,): a view of the bucket's where they lie together."""
+    """Return a group's elements (n,), a view where they are contiguous."""
     if group.place is not None:
         start, stop = group.place
         return values[start:stop]

@@ -1,4 +1,4 @@
-"""Store state dicts in checkpoint formats: as a flat mapping of tensors, or distributed."""
+"""Store state dicts as flat mappings of tensors or distributed checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ABOUT = "about"
 
 
 def to_tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return a state dict as a flat mapping of tensors, which any checkpoint format holds.
+    """Return a state dict as a flat mapping of tensors.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def from_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def save_distributed(state: Mapping[str, Any], path: str) -> None:
-    """Save the state dicts of all ranks by ``torch.distributed.checkpoint``; all call it together.
+    """Save all ranks' state dicts by ``torch.distributed.checkpoint`` together.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Divide a bucket of gradients into coding groups: what is compressed as one tensor.
+"""Divide a bucket into coding groups, each compressed as one tensor.
 
 A group is a parameter, or all small parameters of a bucket that share a compressor: one payload
 then costs one index, and one call. Where a bucket's layout changes, groups change and states follow
@@ -166,7 +166,7 @@ class Layout:
 
     @cached_property
     def routes(self) -> dict[Reduction, tuple[int, ...]]:
-        """Return the groups that are reduced in each way, by their places in `groups`.
+        """Return the places in `groups` that are reduced in each way.
 
         A few dense ones go with gathered payloads: another collective would cost more.
         """
@@ -180,7 +180,7 @@ class Layout:
 
     @cached_property
     def lossy_routes(self) -> dict[Reduction, tuple[int, ...]]:
-        """Return the same with packet loss: all but what must be summed is reduce-scattered."""
+        """Return the same with packet loss: all but sums is reduce-scattered."""
         return self._routed(
             "sum"
             if group.compressor.reduction == "sum" and not is_dense(group.compressor)
@@ -270,7 +270,7 @@ def is_dense(compressor: Compressor) -> bool:
 
 
 def is_plain(compressor: Compressor) -> bool:
-    """Return whether a compressor sends the gradient itself, once no residual is left."""
+    """Return whether a compressor sends gradients unchanged, residuals aside."""
     while isinstance(compressor, ErrorFeedback | ReduceScatter):
         compressor = compressor.inner
     return isinstance(compressor, Dense)

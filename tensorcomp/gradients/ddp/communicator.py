@@ -1,4 +1,4 @@
-"""Exchange bytes and arrays between the ranks of a process group, counted and timed."""
+"""Exchange, count and time bytes and arrays between ranks."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Communicator:
         return np.split(joined, np.cumsum(incoming)[:-1])
 
     def all_reduce_mean(self, array: np.ndarray) -> np.ndarray:
-        """Replace an array by its mean over all ranks, which all ranks get bit for bit alike.
+        """Replace an array by its mean over all ranks, bit-identical on all.
 
         It is multiplied by 1 / W first and summed then, as DistributedDataParallel does.
 
@@ -176,7 +176,7 @@ class Communicator:
         return array
 
     def probe(self, nbytes: int) -> Exchange:
-        """Gather bytes that mean nothing, after all ranks have met, and return what that took."""
+        """Time an all-gather of so many bytes that begins on all ranks at once."""
         self._gather(self._buffer("meeting out", 1), "meeting in")
         self._gather(self._buffer("probe out", nbytes), "probe in")
         return self.exchanges[-1]
@@ -197,7 +197,7 @@ class Communicator:
         return everyone.numpy()
 
     def _buffer(self, name: str, size: int) -> torch.Tensor:
-        """Return `size` bytes that are kept: fresh memory costs a page fault every 4 KiB."""
+        """Return `size` bytes of kept memory, which avoids page faults."""
         kept = self._buffers.get(name)
         if kept is None or kept.numel() < size:
             kept = torch.empty(size + size // 16, dtype=torch.uint8)
@@ -247,7 +247,7 @@ def _fill(out: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
-    """Refuse ranks that differ in what they must have alike; all ranks call it together.
+    """Refuse ranks whose settings differ; all ranks call it together.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
 
 
 def first_difference(everyone: Sequence[Sequence[str]]) -> str:
-    """Return where a rank's lines first differ from those of rank 0; empty if they do not."""
+    """Return where a rank's lines first differ from those of rank 0, or ""."""
     for rank, lines in enumerate(everyone):
         for here, there in zip_longest(everyone[0], lines, fillvalue="nothing"):
             if here != there:

@@ -1,4 +1,4 @@
-"""Compress one model's gradients: what its communication hook calls, and what users hold."""
+"""Compress one model's gradients: the object that users hold."""
 
 from __future__ import annotations
 
@@ -99,31 +99,31 @@ class GradientCompression:
 
     @property
     def compressor(self) -> Compressor:
-        """What compresses, wrappers and all."""
+        """Return the compressor with all its wrappers."""
         return self._reducer.compressor
 
     @property
     def steps(self) -> int:
-        """Steps that were done; those in which a value was not finite do not count."""
+        """Return the steps that were done, without skipped ones."""
         return self._reducer.steps
 
     @property
     def phase(self) -> str:
-        """The phase of training: ``"beginning"``, ``"middle"`` or ``"final"``."""
+        """Return the phase of training: "beginning", "middle" or "final"."""
         return self._phases.phase
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """The compressor that was agreed on for each parameter (`Adaptive`)."""
+        """Return the compressor chosen for each parameter (`Adaptive`)."""
         return {} if self._autotuner is None else dict(self._autotuner.choices)
 
     @property
     def metrics(self) -> History:
-        """Bytes, times and errors of the last steps, and sums of all."""
+        """Return bytes, times and errors of the last steps, and sums of all."""
         return self._recorder.history
 
     def summary(self, width: int | None = None) -> str:
-        """Return totals and a table of all tensors; see `History.summary` for its columns.
+        """Return totals and a table of all tensors (see `History.summary`).
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class GradientCompression:
         return self.metrics.summary(width)
 
     def report(self, metric: float) -> str:
-        """Report a validation metric, from which the phase of training is found; all ranks call it.
+        """Report a validation metric on all ranks, and return the training phase.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class GradientCompression:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Go on from what `state_dict` returned; all ranks do, before the next step.
+        """Resume from what `state_dict` returned; all ranks do, before the next step.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class GradientCompression:
             self._autotuner.restore(state["choices"])
 
     def close(self) -> None:
-        """Compress no more: from now on gradients are averaged as they are. All ranks do it."""
+        """Stop compressing on all ranks: average gradients uncompressed from now on."""
         if not self._closed:
             self._closed = True
             self._engine.close()
@@ -281,7 +281,7 @@ class GradientCompression:
         self._passing = not self._reducer.begin(info, scale)
 
     def _average(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Average a bucket as it is, beside the backward pass, as DistributedDataParallel does."""
+        """Average a bucket uncompressed, as DistributedDataParallel does."""
         buffer.mul_(1.0 / self._comm.world)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
 

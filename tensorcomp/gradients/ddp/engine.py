@@ -42,7 +42,7 @@ class Job:
 
 
 class Engine:
-    """Run jobs one after the other, so that all ranks issue their collectives in the same order.
+    """Run jobs in order, so that all ranks issue collectives in the same order.
 
     What fails on one rank ends the futures of all of them, with its message.
 
@@ -114,7 +114,7 @@ class Engine:
         ----------
         message : str
         heard : bool
-            Whether another rank has failed; otherwise all ranks are told.
+            Whether another rank has failed; otherwise this one's failure is sent to all.
         """
         with self._lock:
             if self.failure is None:

@@ -1,4 +1,4 @@
-"""Broadcast one rank's failure to all, through the process group's store beside collectives."""
+"""Broadcast a rank's failure through the process group's store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STAY = 2.0  # seconds that a rank which failed waits for the others to hear why
 
 
 class FailureBroadcast:
-    """Tell the other ranks of a failure, and hear of theirs.
+    """Send this rank's failure to the others, and receive theirs.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class FailureBroadcast:
         self._thread.start()
 
     def post(self, message: str) -> None:
-        """Tell the other ranks that this one failed, unless another one was first."""
+        """Send this rank's failure to the others, unless another one was first."""
         if self.message() is None:
             with contextlib.suppress(Exception):  # the store's host may be the rank that died
                 self._store.set(_KEY, json.dumps([self._rank, message]))
@@ -82,7 +82,7 @@ class FailureBroadcast:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Stop listening; after a failure here, once the others have heard, or had the time to.
+        """Stop listening; after a failure here, wait until others have read it.
 
         The store may be this process's own, and end with it.
         """

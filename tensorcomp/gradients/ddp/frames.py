@@ -1,4 +1,4 @@
-"""Frame what a rank sends of a bucket: a head that others can check, then payloads.
+"""Frame a rank's payloads of a bucket behind a head that others check.
 
 ::
 
@@ -147,7 +147,7 @@ def read(data: np.ndarray, sender: int) -> Frame:
 def read_all(
     rows: Sequence[np.ndarray], comm: Communicator, context: ReduceContext
 ) -> list[Frame] | None:
-    """Return the frames of all ranks; None if some rank has a value that is not finite.
+    """Return all ranks' frames; None if some rank has a non-finite value.
 
     Raises
     ------

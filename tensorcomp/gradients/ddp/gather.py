@@ -1,4 +1,4 @@
-"""Average payloads that every rank receives from every other: one all-gather per bucket."""
+"""Average payloads that all ranks gather: one all-gather per bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 
 def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
-    """Compress groups, gather all ranks' payloads in one frame each, and average them.
+    """Compress groups, gather all ranks' payloads, and average them.
 
     Ranks are added in their order, by the same arithmetic everywhere: means are bit-identical.
 

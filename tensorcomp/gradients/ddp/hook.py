@@ -1,4 +1,4 @@
-"""Register compression as the communication hook of a DistributedDataParallel model."""
+"""Register compression as the communication hook of a DDP model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def compress_gradients(
     packet_loss: PacketLoss | None = None,
     timeout: timedelta | float | None = None,
 ) -> GradientCompression:
-    """Compress the gradients that a model's ranks exchange; all ranks call it together.
+    """Compress the gradients that a DDP model exchanges; all ranks call it.
 
     Gradients arrive averaged over the ranks, the same on all of them bit for bit. What
     compression leaves out is kept by parameter name and sent in later steps where the compressor
@@ -127,7 +127,7 @@ def prepared(
     residual_dtype: Literal["float32", "bfloat16"],
     world: int,
 ) -> Compressor:
-    """Return the compressor to be used; see `compress_gradients` for the arguments.
+    """Return the compressor for the arguments of `compress_gradients`.
 
     Momentum corrections get the number of ranks as their `workers`.
 
@@ -152,7 +152,7 @@ def prepared(
 
 
 def _with_residuals(compressor: Any, dtype: str) -> Compressor:
-    """Return a compressor whose error feedback is of a dtype unless it asks for another one."""
+    """Return a compressor whose error feedback has a dtype by default."""
     changes: dict[str, Any] = {}
     if isinstance(getattr(compressor, "inner", None), Compressor):
         changes["inner"] = _with_residuals(compressor.inner, dtype)

@@ -1,4 +1,4 @@
-"""Observe the reduction of buckets: metrics of every step, and whether all ranks are equal."""
+"""Observe reductions: record metrics, and check that ranks are equal."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class Observer:
         """
 
     def ended(self, step: Step) -> None:
-        """See a step that is done; states have been committed, or dropped if it is flagged."""
+        """See a step that is done; its states are committed, or dropped if flagged."""
 
     def passed(self, step: Step) -> None:
-        """See the begin of a step whose gradients are averaged as they are, without any work."""
+        """See the begin of a step whose gradients are averaged uncompressed."""
 
 
 class RankCheck(Observer):
@@ -119,7 +119,7 @@ class RankCheck(Observer):
             self._first.append(layout.groups[0].slices[0].name if layout.groups else "")
 
     def ended(self, step: Step) -> None:
-        """Compare.
+        """Compare the hashes of all ranks.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Recorder(Observer):
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
     ) -> None:
-        """Record what each group took; where a value was not finite, nothing was sent."""
+        """Record each group's metrics; nothing was sent of non-finite values."""
         gradients, self._gradients = self._gradients, []
         if not works:
             for index, group in enumerate(layout.groups):

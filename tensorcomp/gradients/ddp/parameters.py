@@ -34,12 +34,12 @@ class Parameter:
 
     @property
     def line(self) -> str:
-        """What ranks must have alike."""
+        """Return what ranks must have alike."""
         return f"{self.name}{list(self.shape)} of {self.dtype}"
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Return its elements."""
         return math.prod(self.shape)
 
     def plain_metrics(self) -> TensorMetrics:
@@ -49,7 +49,7 @@ class Parameter:
 
 
 def parameters_of(model: DistributedDataParallel) -> dict[int, Parameter]:
-    """Return the parameters that are trained, by the ``id`` of their tensor, in the model's order.
+    """Return trained parameters by the ``id`` of their tensor, in order.
 
     A parameter that several modules share has its first name.
 

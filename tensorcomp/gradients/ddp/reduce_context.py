@@ -1,4 +1,4 @@
-"""Hold what the functions that reduce a bucket are given, and what they give back."""
+"""Hold the arguments and results of functions that reduce a bucket."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ReduceContext:
         Of the whole bucket.
     finite : bool
         Whether all values of the bucket on this rank are finite. Where they are not, nothing is
-        compressed, and the function that reduces only tells the other ranks.
+        compressed, and the function that reduces only informs the other ranks.
     states : StateStore
         Those of this rank, also of shards' means. What is staged counts once the step is done, and
         is dropped with it.

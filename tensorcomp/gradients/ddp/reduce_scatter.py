@@ -1,4 +1,4 @@
-"""Average shards: each rank reduces its shard of every gradient, and sends the mean to all.
+"""Average shards: each rank reduces its own, and sends the mean to all.
 
 Quantized all-reduce and sparse reduce are the same steps: every rank compresses each shard and
 sends it to its owner (one all-to-all), the owner averages what it decodes, compresses the mean, and
@@ -30,7 +30,7 @@ from tensorcomp.gradients.wrappers.packet_loss import divide
 
 
 def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
-    """Compress groups for the owners of their shards, and decode the owners' means.
+    """Compress groups for the owners of their shards, and decode their means.
 
     A rank sends 2 (W − 1) / W times the bytes of its payload at most, whatever W is, and 8 · W
     bytes of lengths. With packet loss, chunks of what ranks send to owners are lost.
@@ -117,7 +117,7 @@ class _ShardedPayload(Payload):
 
 @dataclass(frozen=True)
 class _ShardedLeaf(Compressor):
-    """Apply the leaf of a compressor to each shard; what is wrapped around knows nothing of it."""
+    """Apply a compressor's leaf to each shard, unnoticed by its wrappers."""
 
     leaf: Compressor
     shards: tuple[Shard, ...]
@@ -174,7 +174,7 @@ def _compress(
 def _mean(
     work: GroupWork, shard: Shard, payloads: Sequence[Payload], context: ReduceContext
 ) -> Payload:
-    """Return the payload of the mean of all ranks' payloads of a shard that is this rank's."""
+    """Return the payload of the mean of this rank's shard."""
     group = shard.mean
     if not any(payload.data for payload in payloads):
         return Payload(b"", group.spec, EmptyGradient())

@@ -1,4 +1,4 @@
-"""Reduce the buckets of a model: from gradients to means, group by group, step by step."""
+"""Reduce the buckets of a model: from gradients to means, step by step."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Reducer:
     def restore(
         self, states: Mapping[str, Any], steps: int, groups: Sequence[Sequence[str]]
     ) -> None:
-        """Go on from states by parameter, after so many steps, with the same coding groups."""
+        """Resume from states by parameter, a step count and coding groups."""
         self.states.replace(states)
         self.steps = steps
         self._saved = tuple(tuple(names) for names in groups)
@@ -194,7 +194,7 @@ class Reducer:
     def _exchange(
         self, works: list[GroupWork], layout: Layout, key: str, step: Step, *, finite: bool
     ) -> bool:
-        """Fill the means of all groups; return whether some rank's values are not all finite."""
+        """Fill all groups' means; return whether some rank has non-finite values."""
         context = ReduceContext(
             key,
             step.info.step,

@@ -13,12 +13,12 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, chain, leaf_of
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_optimizer
 
-_STRONG = 0.01  # the part of a gradient below which Adam's second moments are told too little
+_STRONG = 0.01  # the part of a gradient below which Adam's second moments are too uncertain
 _LARGE = 1 << 20
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model whose gradients cannot be compressed by a communication hook.
+    """Refuse a model whose gradients a communication hook cannot compress.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_model(model: Any) -> None:
 
 
 def check_bucket(bucket: Any) -> None:
-    """Refuse what is no bucket.
+    """Refuse arguments that are not a bucket.
 
     Raises
     ------
@@ -63,7 +63,7 @@ _PYTHON_REDUCER = (
 
 
 def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Refuse an optimizer with which a compressor goes wrong, and warn of one that it suits badly.
+    """Refuse an optimizer that breaks a compressor; warn of a poor match.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | No
 
 
 def refuse_unsynchronized_start(model: DistributedDataParallel) -> Callable[[], None]:
-    """Refuse a static graph whose first backward pass is in ``no_sync``, which torch aborts.
+    """Refuse a static graph whose first backward pass is in ``no_sync``.
 
     Returns
     -------

@@ -37,7 +37,7 @@ class Partition:
     bounds: Mapping[str, tuple[int, ...]]
 
     def span(self, name: str, owner: int) -> tuple[int, int]:
-        """Return the first element of a parameter that a rank owns, and the one behind the last."""
+        """Return the range of a parameter's elements that a rank owns."""
         bounds = self.bounds[name]
         return bounds[owner], bounds[owner + 1]
 
@@ -115,7 +115,7 @@ class Shard:
     mean: CodingGroup
 
     def take(self, values: np.ndarray) -> np.ndarray:
-        """Return these elements (m,) of a group's (n,): a view where they lie together."""
+        """Return a shard's elements (m,) of a group's (n,), a view if contiguous."""
         if len(self.ranges) == 1:
             ((start, stop),) = self.ranges
             return values[start:stop]
@@ -130,7 +130,7 @@ class Shard:
 
 
 def shards_of(group: CodingGroup, world: int, sizes: Mapping[str, int]) -> tuple[Shard, ...]:
-    """Return the shards of a group by owner; ranks that own nothing of it are left out.
+    """Return the non-empty shards of a group by owner.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def compressor_of_means(compressor: Compressor) -> Compressor:
 
 
 def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceContext) -> None:
-    """Add residuals of this rank's shards to gradients that are not reduce-scattered any more.
+    """Add shards' residuals to gradients no longer reduce-scattered.
 
     All ranks miss what an owner left out, so it counts once for each of them. The states are gone
     once the step is done.

@@ -1,4 +1,4 @@
-"""Convert states to plain tensors and numbers and back, and check those that are loaded."""
+"""Convert states to plain tensors and back, and check loaded ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Values = dict[str, dict[str, Any]]  # by parameter, then by field: arrays and nu
 
 
 def values_of(states: Mapping[str, State | SavedState]) -> tuple[Values, Values]:
-    """Return what states hold: those of parameters, and those of means of this rank's shards."""
+    """Return the values of parameters' states and of shard means' states."""
     parameters: Values = {}
     means: Values = {}
     for name, state in states.items():
@@ -41,7 +41,7 @@ def values_of(states: Mapping[str, State | SavedState]) -> tuple[Values, Values]
 def average(
     parameters: Values, means: Values, sizes: Mapping[str, int], comm: Communicator
 ) -> None:
-    """Replace what ranks hold by what all of them together hold; all must call this together.
+    """Replace states by their mean over all ranks, which all call together.
 
     States of parameters become their mean over the ranks. Of the means' states, of which each rank
     holds those of its shards, all shards are put together; numbers, which belong to a shard, are
@@ -153,11 +153,11 @@ def check(state: Any, comm: Communicator, names: Sequence[str]) -> None:
         )
     unknown = sorted({*state["states"], *state["means"]} - set(names))
     if unknown:
-        raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model has not")
+        raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model lacks")
 
 
 def check_fields(state: Any, keys: Sequence[str]) -> None:
-    """Refuse what has no version, or not all of these fields, or others than `state_dict` gives.
+    """Refuse a state dict of another version or with invalid fields.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def check_fields(state: Any, keys: Sequence[str]) -> None:
     """
     if not isinstance(state, Mapping) or state.get("version") != VERSION:
         raise GradientError(
-            f"this is no state of gradient compression of version {VERSION}; give what "
+            f"expected a state of gradient compression of version {VERSION}; give what "
             "state_dict() returned"
         )
     for key in keys:

@@ -1,4 +1,4 @@
-"""Keep the states of all parameters on this rank: by name, changed only by whole steps."""
+"""Keep the states of all parameters by name, changed only by whole steps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StateStore:
         self._staged: dict[tuple[str, ...], State | None] = {}
 
     def state(self, group: CodingGroup) -> State:
-        """Return the state of a group, made from those of its parameters where groups changed."""
+        """Return the state of a group, rebuilt by parameter if groups changed."""
         held = self._groups.get(group.key)
         if held is not None and held[0] is group:
             return held[1]
@@ -88,7 +88,7 @@ class StateStore:
         return name in self._holders or name in self._loose
 
     def stage(self, group: CodingGroup, state: State | None) -> None:
-        """Take the next state of a group, or None to forget it; it counts once the step is done."""
+        """Stage the next state of a group, or None to forget it, until `commit`."""
         self._staged[group.key] = state
 
     @property

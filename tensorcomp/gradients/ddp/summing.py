@@ -1,4 +1,4 @@
-"""Average arrays that are summed on the way: all groups of a bucket in lockstep."""
+"""Average arrays by all-reduce: all groups of a bucket in lockstep."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContex
 def in_lockstep(
     phases: Sequence[Phases], average: Average, *, nonfinite: bool = False
 ) -> list[Ended] | None:
-    """Run the phases of several tensors, and average what they yield over all ranks.
+    """Run the phases of several tensors; average what they yield over ranks.
 
     With the arrays of the first phase goes one number that says whether any rank has a value that
     is not finite; then nothing is run on.
@@ -98,7 +98,7 @@ def in_lockstep(
 def _averages(
     arrays: Sequence[np.ndarray], average: Average, *, flag: bool | None = None
 ) -> tuple[list[np.ndarray], bool]:
-    """Return the means of arrays of one dtype, averaged as one, and whether a flag is up."""
+    """Return the means of arrays of one dtype, and whether a flag is up."""
     dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
     flags = np.array([] if flag is None else [flag], dtype)
     joined = np.concatenate([*(array.reshape(-1) for array in arrays), flags])

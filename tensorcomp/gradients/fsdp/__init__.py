@@ -1,1 +1,1 @@
-"""Gradient compression for FSDP2."""
+"""Compress gradients of fully sharded models (FSDP2)."""

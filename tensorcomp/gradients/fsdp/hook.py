@@ -29,7 +29,7 @@ def compress_fsdp(
     scaler: torch.amp.GradScaler | None = None,
     residual_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> FsdpCompression:
-    """Compress the gradients that fully sharded modules exchange; all ranks call it together.
+    """Compress the gradients that fully sharded modules exchange, on all ranks.
 
     A module's parameters are compressed as the flat vectors that FSDP sends to each owner, so that
     low rank, which needs matrices, sends them as they are. Small vectors do: wrap ``per_role(...)``

@@ -1,4 +1,4 @@
-"""Compress the gradients of fully sharded modules on their way to the owners of shards."""
+"""Compress the reduce-scatters of fully sharded modules."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class FsdpCompression:
     def reduce_scatter(
         self, name: str, out: torch.Tensor, given: torch.Tensor, group: Any, op: Any
     ) -> None:
-        """Reduce what FSDP gives for a module: shard r of each rank's values goes to rank r.
+        """Reduce a module's gradients: shard r of each rank goes to rank r.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class FsdpCompression:
         out.mul_(_factor(op, comm.world) * scale)
 
     def _exchange(self, name: str, shards: np.ndarray, comm: Communicator) -> np.ndarray | None:
-        """Return the sum of this rank's shard, None if some rank's values are not all finite."""
+        """Return the sum of this rank's shard; None if a value is not finite."""
         layout = self._layout(name, shards, comm.rank)
         finite = is_finite(shards)
         context = ReduceContext(name, self.steps, "", layout, finite, self._states, {})

@@ -1,1 +1,1 @@
-"""Figures of compression while training."""
+"""Record metrics of compression while training."""

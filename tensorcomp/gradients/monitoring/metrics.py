@@ -1,4 +1,4 @@
-"""What compression costs and does: bytes, times, densities and errors of each tensor and step."""
+"""Hold bytes, times, densities and errors of each tensor and step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensorcomp.metrics.distortion import ErrorSums, measure
 
 @dataclass(frozen=True)
 class TensorMetrics:
-    """What one worker's gradient of a tensor took at a step.
+    """Hold the metrics of one worker's gradient of a tensor at a step.
 
     What takes a pass over the gradient is None where a step was not observed.
 
@@ -60,22 +60,22 @@ class TensorMetrics:
 
     @property
     def density(self) -> float | None:
-        """The part of the elements that were not left out; None without elements."""
+        """Return the fraction of elements sent; None without elements."""
         return self.sent / self.elements if self.elements else None
 
     @property
     def bits(self) -> float | None:
-        """Bits of payload for each element of the gradient; None without elements."""
+        """Return payload bits per element; None without elements."""
         return 8 * self.payload_bytes / self.elements if self.elements else None
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the angle between the gradient and what is decoded; None if either is zero."""
+        """Return the cosine between gradient and decoded; None if either is zero."""
         return None if self.error is None else self.error.cosine
 
     @property
     def residual_ratio(self) -> float | None:
-        """‖residual‖ / ‖gradient‖; None if there is no residual, or the gradient is zero."""
+        """Return ‖residual‖ / ‖gradient‖; None without residual or gradient."""
         if self.residual_norm is None or self.error is None or not self.error.norm:
             return None
         return self.residual_norm / self.error.norm
@@ -134,7 +134,7 @@ def tensor_metrics(
 
 
 def _remembered(state: State | None, field: str) -> Any:
-    """Return a field of a state, or of the states that it wraps; None if there is none."""
+    """Return a field of a state or of the states within it; None if absent."""
     while state is not None:
         value = getattr(state, field, None)
         if value is not None:
@@ -145,7 +145,7 @@ def _remembered(state: State | None, field: str) -> Any:
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """What all gradients of one worker took at a step.
+    """Hold the metrics of all gradients of one worker at a step.
 
     Parameters
     ----------
@@ -172,38 +172,38 @@ class StepMetrics:
 
     @property
     def elements(self) -> int:
-        """Elements of all gradients."""
+        """Return the elements of all gradients."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of all gradients as they are."""
+        """Return the bytes of all gradients uncompressed."""
         return sum(tensor.raw_bytes for tensor in self.tensors)
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of all payloads."""
+        """Return the bytes of all payloads."""
         return sum(tensor.payload_bytes for tensor in self.tensors)
 
     @property
     def nonfinite(self) -> int:
-        """Elements that are NaN or infinite."""
+        """Return the elements that are NaN or infinite."""
         return sum(tensor.nonfinite for tensor in self.tensors)
 
     @property
     def density(self) -> float | None:
-        """The part of all elements that were not left out; None without elements."""
+        """Return the fraction of all elements sent; None without elements."""
         sent = sum(tensor.sent for tensor in self.tensors)
         return sent / self.elements if self.elements else None
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the angle between all gradients and all that is decoded, as one vector."""
+        """Return the cosine between all gradients and all decoded, as one vector."""
         return _sum_of(tensor.error for tensor in self.tensors).cosine
 
     @property
     def residual_ratio(self) -> float | None:
-        """‖residual‖ / ‖gradient‖ over all tensors that have a residual."""
+        """Return ‖residual‖ / ‖gradient‖ over all tensors with a residual."""
         pairs = [
             (tensor.residual_norm, tensor.error.norm)
             for tensor in self.tensors
@@ -236,7 +236,7 @@ def _sum_of(errors: Iterable[ErrorSums | None]) -> ErrorSums:
 
 
 class History:
-    """The metrics of the last steps, and the sums of all.
+    """Keep the metrics of the last steps, and sums over all.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ class History:
 
     @property
     def last(self) -> StepMetrics | None:
-        """The metrics of the last step, if there was one."""
+        """Return the metrics of the last step, if there was one."""
         return self._steps[-1] if self._steps else None
 
     def add(self, step: StepMetrics) -> None:
@@ -280,7 +280,7 @@ class History:
         self.wire_bytes += step.wire_bytes
 
     def summary(self, width: int | None = None) -> str:
-        """Return totals and a table of all tensors, their figures averaged over the kept steps.
+        """Return totals and a table of all tensors, averaged over the kept steps.
 
         Bits are those of payload for each element; errors are those of payloads against gradients,
         ‖g − ĝ‖₂ / ‖g‖₂, residuals ‖residual‖₂ / ‖g‖₂, and what an error-bounded compressor has

@@ -1,4 +1,4 @@
-"""Write the metrics of gradient compression for TensorBoard, whose package it needs."""
+"""Write metrics of gradient compression for TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIGURES = ("payload_bytes", "density", "cosine", "residual_ratio", "achieved")
 
 
 class TensorBoardLog:
-    """Log steps in a folder, one curve for each figure; one worker should write it.
+    """Log steps in a folder for TensorBoard, one curve for each figure.
 
     Curves are called ``gradients/bytes/payload`` and so on, as in `StepMetrics.scalars`; those of
     a tensor are ``gradients/tensors/NAME/density``, ``…/cosine``, ``…/residual_ratio``,

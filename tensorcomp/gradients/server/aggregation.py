@@ -1,4 +1,4 @@
-"""Average messages: a parameter server without its sockets, for workers that come and go."""
+"""Average messages, as a parameter server does, without its sockets."""
 
 from __future__ import annotations
 
@@ -137,22 +137,22 @@ class Aggregator:
 
     @property
     def step(self) -> int:
-        """The open step."""
+        """Return the open step."""
         return self._step
 
     @property
     def present(self) -> tuple[int, ...]:
-        """Workers whose gradients of the open step are there."""
+        """Return the workers whose gradients of the open step have arrived."""
         return tuple(sorted(worker for step, worker in self._arrived if step == self._step))
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Workers that are expected at the open step; none if nobody said which there are."""
+        """Return the workers that are still expected at the open step."""
         return tuple(sorted(set(self._workers or ()) - set(self.present)))
 
     @property
     def ready(self) -> bool:
-        """Whether there are enough workers for an answer."""
+        """Return whether enough workers have arrived for an answer."""
         return len(self.present) >= self._quorum
 
     def add(self, data: bytes) -> Outcome:
@@ -225,7 +225,7 @@ class Aggregator:
         return shapes
 
     def result(self, step: int) -> Round:
-        """Close the open step, and return its answer; or return that of a step closed before.
+        """Close the open step and return its answer, or an earlier step's.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class Aggregator:
         return done
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what goes on after a restart as nested dictionaries of arrays and numbers.
+        """Return the state as nested dictionaries of arrays and numbers.
 
         Messages of the open step are in it, answers to closed steps are not.
         """
@@ -301,7 +301,7 @@ class Aggregator:
 
 
 def _weighted_mean(arrived: Sequence[_Arrived]) -> dict[str, np.ndarray]:
-    """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over the messages that have it, in their order."""
+    """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over its messages, in order."""
     totals: dict[str, float] = {}
     for one in arrived:
         for name in one.decoded:
@@ -317,7 +317,7 @@ def _weighted_mean(arrived: Sequence[_Arrived]) -> dict[str, np.ndarray]:
 
 
 def _check_values(decoded: DecodedGradient, what: str) -> None:
-    """Refuse values that are not finite or overflow in a mean, and so in residuals ever after."""
+    """Refuse values that would make means, and then residuals, non-finite."""
     values = getattr(decoded, "values", None)
     if values is not None and values.size:
         largest = float(np.finfo(values.dtype).max) / 4

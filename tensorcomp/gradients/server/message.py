@@ -145,7 +145,7 @@ class Message:
 
     @classmethod
     def _from_file(cls, packed: memoryview, blobs: memoryview, limit: int) -> Message:
-        """Return the message of a compressed header and blobs; raise any error if they lie."""
+        """Return the message of a compressed header and blobs, or raise any error."""
         most = min(_MAX_HEADER, _MAX_GROWTH * len(packed) + 4096)
         text = zstd.decompress(packed, most, like=_TYPICAL)
         header = parse_header(text, len(text) + len(blobs), "a message")
@@ -202,7 +202,7 @@ class Message:
 
 
 def decompress(data: bytes, *, limit: int = MAX_GRADIENT_BYTES) -> dict[str, np.ndarray]:
-    """Return the gradients of a message, whoever wrote it: it says how it is read.
+    """Return the gradients of a message.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def decompress(data: bytes, *, limit: int = MAX_GRADIENT_BYTES) -> dict[str, np.
 
 @functools.lru_cache(maxsize=256)
 def _reader(text: str) -> Compressor:
-    """Return a compressor that reads the payloads of all compressors with a canonical text."""
+    """Return a compressor that reads payloads of a canonical text."""
     try:
         compressor = parse_compressor(text, feedback=False)
     except (TensorcompError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Compress the gradients of a worker that has no process group, a message per step."""
+"""Compress a worker's gradients to messages, without a process group."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Held:
 
 
 class WorkerCompression:
-    """Compress the gradients of one worker to messages; keep states by parameter name.
+    """Compress one worker's gradients to messages; keep states by name.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class WorkerCompression:
         return _Held(compressor, state, info)
 
     def take_back(self, data: bytes) -> None:
-        """Add what a message of this worker sent to its residuals: it was lost, or was refused.
+        """Add a message that was lost or refused back to this worker's residuals.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class WorkerCompression:
         self._held |= held
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as nested dictionaries of arrays, numbers and texts; arrays are copies.
+        """Return the state as nested dictionaries of copied arrays and numbers.
 
         `load_state_dict` of a worker with the same compressor then goes on bit for bit.
         """

@@ -163,7 +163,7 @@ def test_states_of_something_else_are_refused() -> None:
         'save with mode="mean"',
         "cannot be that of rank",
         "of version 1",
-        "a parameter 'p9', which the model has not",
+        "a parameter 'p9', which the model lacks",
         "expected a saved p0: residual",
     ]
     for messages in ranks.run(_refused):

@@ -247,7 +247,7 @@ def test_what_cannot_work_is_refused_by_name() -> None:
         "use torch.autocast instead",
         "python_reducer",
         'mode is "exact" or "mean"',
-        "no state of gradient compression of version 1",
+        "expected a state of gradient compression of version 1",
         "copy or save its .module",
         "copy or save its .module",
     ]
