@@ -36,6 +36,8 @@ def _break_even(row: EstimateRow) -> float | None:
 
 
 def _pays_below(row: EstimateRow) -> str:
+    if row.text == "dense":
+        return "-"
     if math.isinf(row.break_even):
         return "any"
     return bandwidth_text(row.break_even) if row.break_even else "never"
