@@ -41,7 +41,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
     from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.inspect_tables import cost_table, summary_json, totals
+    from tensorcomp.reports.inspect_tables import cost_table
     from tensorcomp.reports.pruning import pruning_line
 
     from .exits import say
@@ -56,10 +56,10 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     speed = speed_text(summary.input_bytes, watch.work_seconds)
     return Result(
-        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)},
+        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)},
         summary=(
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
-            f"{totals(summary)}, {seconds_text(watch.seconds)}, encoded at {speed}",
+            f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
             *pruning_line(summary),
             "",
             *cost_table(summary).lines(stdout_width()),

@@ -38,7 +38,6 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
     from tensorcomp.api.inspect import inspect as summarise
-    from tensorcomp.reports.inspect_tables import summary_json
 
     from .progress import progress
 
@@ -51,5 +50,5 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
     return Result(
-        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)}, summary=(line,)
+        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
     )

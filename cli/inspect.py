@@ -27,10 +27,7 @@ def inspect(source: Path) -> Result:
     from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.reports.inspect_tables import (
         GAP,
-        summary_json,
         tensor_legend,
-        tensor_table,
-        totals,
     )
     from tensorcomp.reports.pruning import pruning_line
 
@@ -40,12 +37,12 @@ def inspect(source: Path) -> Result:
     with progress("inspecting") as watch:
         summary = summarise(source)
     return Result(
-        lambda: {**summary_json(summary), "seconds": round(watch.seconds, 6)},
-        tensor_table(summary),
+        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)},
+        summary.table(),
         notes=(GAP,) if summary.lossy else (),
         summary=(
             *tensor_legend(summary, stdout_width()),
-            f"{printable(str(source))}: {totals(summary)}",
+            f"{printable(str(source))}: {summary.totals()}",
             *pruning_line(summary),
         ),
     )

@@ -31,7 +31,6 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
     from tensorcomp._formatting import printable, seconds_text
     from tensorcomp.api import plan as planning
     from tensorcomp.io.atomic import atomic_file, refuse_existing
-    from tensorcomp.reports.plan_tables import plan_table, plan_totals
     from tensorcomp.reports.pruning import planned_line
 
     from .progress import progress
@@ -49,9 +48,9 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
     line = f"planned in {seconds_text(watch.seconds)}{saved}"
     return Result(
         lambda: text,
-        plan_table(report),
+        report.table(),
         summary=(
-            f"{printable(str(source))}: {plan_totals(report)}, {line}",
+            f"{printable(str(source))}: {report.totals()}, {line}",
             *planned_line(report),
         ),
     )

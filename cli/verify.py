@@ -30,7 +30,6 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
     from tensorcomp.api import verify as verification
     from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.errors import VerificationError
-    from tensorcomp.reports.inspect_tables import summary_json
 
     from .progress import progress
 
@@ -40,7 +39,7 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
 
     def to_json() -> dict[str, Any]:
         return {
-            **summary_json(summarise(source)),
+            **summarise(source).to_dict(),
             "seconds": round(watch.seconds, 6),
             "sound": not failed,
             "errors": [

@@ -23,7 +23,8 @@ from tensorcomp.container.model import (
 from tensorcomp.io.atomic import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.pipeline.summary import CheckpointSummary, FileResult, join
+from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import CheckpointSummary, join
 from tensorcomp.progress import Progress
 
 

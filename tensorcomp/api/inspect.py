@@ -6,12 +6,8 @@ import os
 
 from tensorcomp.container.model import open_model
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.pipeline.summary import (
-    CheckpointSummary,
-    join,
-    summarise_checkpoint,
-    summarise_compressed,
-)
+from tensorcomp.pipeline.results import summarise_checkpoint, summarise_compressed
+from tensorcomp.pipeline.summary import CheckpointSummary, join
 
 
 def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NoReturn, Unpack
+from typing import Any, NoReturn, Unpack
 
+from tensorcomp._formatting import (
+    bits_text,
+    bytes_text,
+    counted,
+    printable,
+    ratio_text,
+    shape_text,
+    snr_text,
+)
+from tensorcomp._tables import Column, Table
 from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.codecs.text import format_tree
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.model import open_model, open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, plan_to_json
+from tensorcomp.pipeline.summary import share_text
+from tensorcomp.planning.checkpoint_plan import LOSSLESS, CheckpointPlan, plan_to_json
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlanReport:
     """Plan of a checkpoint, with predicted sizes.
 
@@ -78,6 +91,69 @@ class PlanReport:
     def weights(self) -> int:
         """Elements of all tensors."""
         return sum(math.prod(info.shape) for info in self.infos.values())
+
+    def table(self) -> Table:
+        """Return a table of the plan of each tensor."""
+        infos, plans = self.infos, self.plan.tensors
+
+        def snr(name: str) -> float | None:
+            rel_l2 = plans[name].rel_l2
+            return -20 * math.log10(rel_l2) if rel_l2 else None
+
+        def tree(name: str) -> str:
+            found = plans[name].tree
+            return LOSSLESS if found is None else format_tree(found)
+
+        def pruned(name: str) -> str | None:
+            return share_text(self.pruned.get(name), math.prod(infos[name].shape))
+
+        columns = (
+            Column("Tensor", "name", str, printable, left=True),
+            Column("Shape", "shape", lambda name: shape_text(infos[name].shape), left=True),
+            Column("Type", "dtype", lambda name: infos[name].dtype, printable, left=True),
+            Column("Role", "role", lambda name: self.roles[name].role, left=True, spare=1),
+            Column("Bytes", "predicted_bytes", self.predicted_bytes, bytes_text),
+            Column("Bits", "", self.predicted_bits, bits_text),
+            Column("", "predicted_rel_l2", lambda name: plans[name].rel_l2),
+            Column("SNR dB", "", snr, snr_text),
+            Column("Pruned", "", pruned, optional=True),
+            Column(
+                "Tree",
+                "tree",
+                tree,
+                printable,
+                left=True,
+                narrow=lambda name: tree(name).split("(")[0],
+            ),
+            Column("Why", "why", self.why, printable, left=True, spare=9),
+        )
+        return Table(columns, list(infos))
+
+    def totals(self) -> str:
+        """Return the predicted size, ratio and rate in one line."""
+        size, weights = self.output_bytes, self.weights
+        rate = f", {bits_text(8 * size / weights)} bits per weight" if weights else ""
+        budget = self.plan.budget
+        aim = f", for {budget}" if budget.given() else ""
+        return (
+            f"{counted(len(self.infos), 'tensor')}, {bytes_text(self.input_bytes)} in about "
+            f"{bytes_text(size)}: ratio {ratio_text(self.input_bytes / size)}{rate}{aim}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*self.table().lines(), "", self.totals()])
+
+    def __repr__(self) -> str:
+        return f"<PlanReport: {self.totals()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table and totals for a notebook."""
+        return f"{self.table()._repr_html_()}<p>{self.totals()}</p>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan file as JSON values."""
+        values: dict[str, Any] = json.loads(self.to_json())
+        return values
 
     def to_json(self) -> str:
         """Return the text of the plan file."""

@@ -1,112 +1,50 @@
-"""Summarize checkpoints: figures of each tensor, counted from bytes in the file."""
+"""Summarize a checkpoint: sizes, its tensors as a table or as JSON values."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tensorcomp.checkpoints.base import Checkpoint
-from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.records import PruningRecord, TensorRecord
-
-
-@dataclass(frozen=True)
-class TensorSummary:
-    """Sizes, tree and errors of one tensor.
-
-    Parameters
-    ----------
-    name, dtype, shape, role
-        As in the checkpoint; the role is the planner's.
-    nbytes : int
-        Bytes of the tensor in the original; 0 for a tied name, which has none of its own.
-    stored : int
-        Bytes of it in this file, its part of a bundle's if it is in one; 0 for a duplicate or tied
-        name.
-    tree : str or None
-        What it is coded by; None if it is not compressed, or stored under another name.
-    why : str
-        Why that tree; empty if there is none.
-    same_as : str or None
-        The tensor that holds its data.
-    tied : bool
-        Whether it is a further name of `same_as`, and not a tensor with equal bytes.
-    file : str or None
-        In which file of a folder.
-    rel_l2, max_abs_error : float
-        Measured errors, 0 if exact.
-    role_why : str
-        How the role is known.
-    pruned : PruningRecord or None
-        How the tensor was pruned, or that which holds its data; the errors count it.
-    bound : mapping of str to float
-        What its errors, or those of its weights that are not pruned, are promised to keep.
-    coded : bool
-        Whether its tree could represent every chunk; known of what was just compressed only.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str
-    nbytes: int
-    stored: int
-    tree: str | None = None
-    why: str = ""
-    same_as: str | None = None
-    tied: bool = False
-    file: str | None = None
-    rel_l2: float = 0
-    max_abs_error: float = 0
-    role_why: str = ""
-    pruned: PruningRecord | None = None
-    bound: Mapping[str, float] = field(default_factory=dict)
-    coded: bool = True
-
-    @property
-    def max_rel_l2(self) -> float | None:
-        """The rel-L2 that is promised; None if none is."""
-        return self.bound.get("max_rel_l2")
-
-    @property
-    def weights(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def bits_per_weight(self) -> float | None:
-        """Bits stored for each element; None if there is none."""
-        return 8 * self.stored / self.weights if self.weights else None
-
-    @property
-    def ratio(self) -> float | None:
-        """Original bytes / stored bytes; None if nothing is stored."""
-        return self.nbytes / self.stored if self.stored else None
-
-    @property
-    def codec(self) -> str | None:
-        """The tree, or which tensor holds the data; None if it is not compressed."""
-        return self.tree if self.same_as is None else f"same as {self.same_as}"
-
-    @property
-    def snr_db(self) -> float | None:
-        """Signal-to-noise ratio in dB; None if exact."""
-        return -20 * math.log10(self.rel_l2) if self.rel_l2 else None
-
-    @property
-    def gap(self) -> float | None:
-        """Bits per weight above R(D) = log2(1 / rel-L2), that of Gaussian weights; None if exact.
-
-        Weights of another distribution, or of unlike scales, may take fewer bits than that.
-        """
-        if not self.rel_l2 or self.bits_per_weight is None:
-            return None
-        return self.bits_per_weight - max(-math.log2(self.rel_l2), 0.0)
+from tensorcomp._formatting import (
+    bits_text,
+    bytes_text,
+    counted,
+    percent,
+    printable,
+    ratio_text,
+    shape_text,
+    snr_text,
+)
+from tensorcomp._tables import Column, Table
+from tensorcomp.container.records import PruningRecord
+from tensorcomp.pipeline.tensor_summary import TensorSummary
 
 
-@dataclass(frozen=True)
+def row_shape(row: TensorSummary) -> str:
+    """Return the text of a tensor's shape."""
+    return shape_text(row.shape)
+
+
+def _named(row: TensorSummary) -> str:
+    same = "" if row.same_as is None else f"\n  = {printable(row.same_as)}"
+    return printable(row.name) + same
+
+
+def _why(row: TensorSummary) -> str:
+    role = f"{row.role}: {row.role_why}" if row.role_why else ""
+    return printable("; ".join(filter(None, (row.why, role))))
+
+
+SIZE_COLUMNS = (
+    Column("Bytes", "bytes", lambda row: row.stored, bytes_text),
+    Column("Bits", "bits_per_weight", lambda row: row.bits_per_weight, bits_text),
+    Column("Ratio", "ratio", lambda row: row.ratio, ratio_text, spare=2),
+)
+
+
+@dataclass(frozen=True, repr=False)
 class CheckpointSummary:
     """Sizes of a checkpoint file or folder, and its tensors.
 
@@ -152,138 +90,108 @@ class CheckpointSummary:
         """Bits of the files for each element; None if there is none."""
         return 8 * self.output_bytes / self.weights if self.weights else None
 
+    def pruning(self) -> dict[str, Any] | None:
+        """Return the figures of all pruned tensors as JSON values; None if none was selected.
 
-@dataclass(frozen=True)
-class FileResult:
-    """Manifest and sizes of one compressed file.
+        Returns
+        -------
+        dict
+            ``scores`` and ``granularities`` by which they were pruned, mostly one each; ``count``
+            of the ``weights`` of the selected tensors were set to zero, the part ``sparsity``;
+            ``worst_rel_l2``, the largest share of its norm that a tensor lost by pruning alone;
+            ``kept_snr_db``, the least SNR of the weights that are not pruned, of all tensors, in
+            dB, null if they are exact.
+        """
+        if not self.pruned:
+            return None
+        kept = (row.kept_snr_db() for row in self.pruned)
+        records = [(row.pruned, row.weights) for row in self.pruned if row.pruned is not None]
+        return {
+            **pruning_figures(records),
+            "kept_snr_db": min((snr for snr in kept if snr is not None), default=None),
+        }
 
-    Parameters
-    ----------
-    manifest : Manifest
-        As it was written.
-    blobs : mapping of str to int
-        The bytes of each blob.
-    output_bytes : int
-        Of the whole file.
-    refused : collection of str
-        Tensors of which the planned tree could not represent every chunk.
-    """
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON values; the keys are part of the command line's interface.
 
-    manifest: Manifest
-    blobs: Mapping[str, int]
-    output_bytes: int
-    refused: Collection[str] = ()
+        Returns
+        -------
+        dict
+            ``input_bytes`` is the size of the original and ``output_bytes`` that of the
+            compressed checkpoint, whichever way the job went; ``ratio`` is the first over the
+            second. ``bits_per_weight`` counts every byte of the output, and is null without
+            weights. Each of ``tensors`` has its role and how that is known, its errors (0 if
+            exact) and its SNR in dB (null if exact); ``codec`` is the text of its tree, ``same as
+            NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
+            their ``file``. A pruned checkpoint has ``pruned``: how many of the ``weights`` of the
+            selected tensors were set to zero; and so has each of these, with the share of its norm
+            that this alone cost (``rel_l2``).
+        """
+        pruning = self.pruning()
+        return {
+            "input_bytes": self.input_bytes,
+            "output_bytes": self.output_bytes,
+            "ratio": self.ratio,
+            "bits_per_weight": self.bits_per_weight,
+            "tensors": [row.to_dict() for row in self.tensors],
+            **({} if pruning is None else {"pruned": pruning}),
+        }
 
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of the original."""
-        return self.manifest.source_bytes
+    def table(self) -> Table:
+        """Return a table of all tensors."""
+        numbers = {tree: str(number) for number, tree in enumerate(by_tree(self.tensors), 1)}
 
-    def stored(self, record: TensorRecord) -> int:
-        """Return the bytes of a tensor's blob, or its part of its bundle's; 0 for a duplicate."""
-        if record.same_as is not None:
-            return 0
-        if record.bundle is None:
-            return self.blobs[record.name]
-        return self.manifest.layout.share(record, self.blobs[record.bundle])
+        def number(row: TensorSummary) -> str:
+            return "=" if row.same_as is not None else numbers.get(tree_family(row.tree), "-")
 
-    def summary(self, file: str | None = None) -> CheckpointSummary:
-        """Return the figures of each tensor; `file` names one of several."""
-        sizes = {r.name: self.stored(r) for r in self.manifest.tensors.values()}
-        rows = _rows(self.manifest, sizes, file, self.refused)
-        return CheckpointSummary(self.input_bytes, self.output_bytes, rows, compressed=True)
-
-
-def summarise_compressed(opened: CompressedFile, file: str | None = None) -> CheckpointSummary:
-    """Return the figures of a compressed file; `file` names one of several."""
-    manifest = opened.manifest
-    sizes = {name: opened.blob_bytes(name) for name in manifest.tensors}
-    rows = _rows(manifest, sizes, file)
-    return CheckpointSummary(manifest.source_bytes, opened.nbytes, rows, compressed=True)
-
-
-def _rows(
-    manifest: Manifest, sizes: Mapping[str, int], file: str | None, refused: Collection[str] = ()
-) -> tuple[TensorSummary, ...]:
-    from tensorcomp.planning.roles.classify import classify_all
-
-    roles = classify_all(manifest.infos)
-    rows = []
-    for record in manifest.tensors.values():
-        stored = manifest.stored(record.name)
-        planned = manifest.planned(record)
-        role = roles[record.name]
-        row = TensorSummary(
-            name=record.name,
-            dtype=record.dtype,
-            shape=record.shape,
-            role=record.role,
-            nbytes=record.nbytes,
-            stored=sizes[record.name],
-            tree=planned.tree if planned else None,
-            why=planned.why if planned else "",
-            same_as=record.same_as,
-            file=file,
-            rel_l2=stored.rel_l2,
-            max_abs_error=stored.max_abs_error,
-            role_why=role.why if role.role == record.role else "",  # or the file is older
-            pruned=stored.pruned,
-            bound=stored.bound,
-            coded=record.name not in refused,
+        columns = (
+            Column(
+                "File",
+                "file",
+                lambda row: row.file,
+                printable,
+                left=True,
+                optional=True,
+                heading=True,
+            ),
+            Column("Tensor", "name", lambda row: row.name, printable, left=True, narrow=_named),
+            Column("Shape", "shape", row_shape, left=True),
+            Column("Type", "dtype", lambda row: row.dtype, printable, left=True),
+            Column("Role", "role", lambda row: row.role, left=True, spare=1),
+            *SIZE_COLUMNS,
+            Column("", "rel_l2", lambda row: row.rel_l2),
+            Column("SNR dB", "snr_db", lambda row: row.snr_db, snr_text, optional=True),
+            Column("Gap", "", lambda row: row.gap, bits_text, optional=True, spare=3),
+            Column("", "max_abs_error", lambda row: row.max_abs_error),
+            Column("Pruned", "", lambda row: share_text(row.pruned, row.weights), optional=True),
+            Column("Tree", "codec", lambda row: row.codec, printable, left=True, narrow=number),
+            Column("Why", "", _why, left=True, spare=9),
         )
-        rows.append(row)
-    return (*rows, *_tied(rows, manifest.aliases.items()))
+        return Table(columns, self.tensors)
 
-
-def summarise_checkpoint(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:
-    """Return the figures of a checkpoint that is not compressed.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    file : str, optional
-        Its name, where it is one of several.
-    """
-    from tensorcomp.planning.roles.classify import classify_all
-
-    roles = classify_all(checkpoint.tensors)
-    rows = [
-        TensorSummary(
-            name=info.name,
-            dtype=info.dtype,
-            shape=info.shape,
-            role=roles[info.name].role,
-            nbytes=info.nbytes,
-            stored=info.nbytes,
-            file=file,
-            role_why=roles[info.name].why,
+    def totals(self) -> str:
+        """Return sizes, ratio and rate in one line."""
+        tensors = counted(len(self.tensors), "tensor")
+        bits = self.bits_per_weight
+        rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
+        if not self.compressed:
+            return f"{tensors}, {bytes_text(self.input_bytes)}{rate}; not compressed"
+        worst = min((row.snr_db for row in self.tensors if row.snr_db is not None), default=None)
+        error = "" if worst is None else f", SNR of each tensor ≥ {snr_text(worst)} dB"
+        return (
+            f"{tensors}, {bytes_text(self.input_bytes)} in {bytes_text(self.output_bytes)}: "
+            f"ratio {ratio_text(self.ratio)}{rate}{error}"
         )
-        for info in checkpoint.tensors
-    ]
-    rows += _tied(rows, checkpoint.aliases.items())
-    return CheckpointSummary(checkpoint.nbytes, checkpoint.nbytes, tuple(rows), compressed=False)
 
+    def __str__(self) -> str:
+        return "\n".join([*self.table().lines(), "", self.totals()])
 
-def _tied(rows: Iterable[TensorSummary], aliases: Iterable[tuple[str, str]]) -> list[TensorSummary]:
-    by_name = {row.name: row for row in rows}
-    return [
-        TensorSummary(
-            name=name,
-            dtype=by_name[target].dtype,
-            shape=by_name[target].shape,
-            role=by_name[target].role,
-            nbytes=0,
-            stored=0,
-            same_as=target,
-            tied=True,
-            file=by_name[target].file,
-            rel_l2=by_name[target].rel_l2,
-            max_abs_error=by_name[target].max_abs_error,
-            role_why=by_name[target].role_why,
-            pruned=by_name[target].pruned,
-        )
-        for name, target in aliases
-    ]
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.totals()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table and totals for a notebook."""
+        return f"{self.table()._repr_html_()}<p>{self.totals()}</p>"
 
 
 def join(summaries: Iterable[CheckpointSummary]) -> CheckpointSummary:
@@ -295,3 +203,36 @@ def join(summaries: Iterable[CheckpointSummary]) -> CheckpointSummary:
         tensors=tuple(row for part in parts for row in part.tensors),
         compressed=any(part.compressed for part in parts),
     )
+
+
+def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:
+    """Return the figures of records, each with the elements of its tensor."""
+    count = sum(record.count for record, _ in records)
+    weights = sum(elements for _, elements in records)
+    return {
+        "scores": list(dict.fromkeys(record.score for record, _ in records)),
+        "granularities": list(dict.fromkeys(record.granularity for record, _ in records)),
+        "count": count,
+        "weights": weights,
+        "sparsity": count / weights if weights else 0.0,
+        "worst_rel_l2": max(record.rel_l2 for record, _ in records),
+    }
+
+
+def share_text(record: PruningRecord | None, weights: int) -> str | None:
+    """Return which part of so many weights a record says is pruned; None if there is none."""
+    return None if record is None or not weights else percent(record.count / weights)
+
+
+def tree_family(tree: str | None) -> str:
+    """Return a tree's text without its steps, which are each tensor's own."""
+    return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
+
+
+def by_tree(rows: Iterable[TensorSummary]) -> dict[str, list[TensorSummary]]:
+    """Return the tensors of each tree, steps apart, in the order of the trees."""
+    groups: dict[str, list[TensorSummary]] = {}
+    for row in rows:
+        if row.tree is not None:
+            groups.setdefault(tree_family(row.tree), []).append(row)
+    return groups

@@ -359,10 +359,9 @@ def test_folders(call, tmp_path, lossy_tensors):
 def test_a_narrow_terminal_gets_a_narrow_table(path, monkeypatch):
     from tensorcomp.api.plan import plan
     from tensorcomp.planning.budgets import Budget
-    from tensorcomp.reports.plan_tables import plan_table
 
     forecast = plan(path, budget=Budget(min_snr=30))
-    lines = plan_table(forecast).lines(80)
+    lines = forecast.table().lines(80)
     assert max(map(len, lines)) <= 80
     assert len(lines) >= 6
 

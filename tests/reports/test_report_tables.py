@@ -8,13 +8,11 @@ import pytest
 from tensorcomp._formatting import counted
 from tensorcomp._tables import cells
 from tensorcomp.container.records import PruningRecord
-from tensorcomp.pipeline.summary import CheckpointSummary, TensorSummary, join
+from tensorcomp.pipeline.summary import CheckpointSummary, join
+from tensorcomp.pipeline.tensor_summary import TensorSummary
 from tensorcomp.reports.inspect_tables import (
     cost_table,
-    summary_json,
     tensor_legend,
-    tensor_table,
-    totals,
 )
 
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
@@ -58,7 +56,7 @@ def test_join_adds_up(summary):
 
 
 def test_json_of_an_empty_checkpoint_is_strict():
-    value = summary_json(CheckpointSummary(10, 20, (), compressed=True))
+    value = CheckpointSummary(10, 20, (), compressed=True).to_dict()
     assert json.loads(json.dumps(value, allow_nan=False)) == {
         "input_bytes": 10,
         "output_bytes": 20,
@@ -69,7 +67,7 @@ def test_json_of_an_empty_checkpoint_is_strict():
 
 
 def test_a_table_for_a_pipe_has_one_whole_line_a_tensor(summary):
-    lines = tensor_table(summary).lines()
+    lines = summary.table().lines()
     assert len(lines) == 1 + len(summary.tensors)
     assert all(f"{TREE}  floats" in line for line in lines[1:13])
     assert lines[14].endswith("same as norm.weight")
@@ -78,7 +76,7 @@ def test_a_table_for_a_pipe_has_one_whole_line_a_tensor(summary):
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_a_table_for_a_terminal_keeps_within_it_and_explains_trees(summary, width):
-    lines = tensor_table(summary).lines(width)
+    lines = summary.table().lines(width)
     assert max(map(cells, lines)) <= width
     assert "= norm.weight" in "\n".join(lines)
     legend = list(tensor_legend(summary, width))
@@ -97,7 +95,7 @@ def test_a_pruned_and_lossy_table_keeps_within_a_terminal(summary, width, shape)
     pruned = PruningRecord("magnitude", "element", 1024, 0.25)
     changed = {"rel_l2": 0.3, "pruned": pruned, "shape": shape, "role": "attention.k"}
     tensors = [dataclasses.replace(row, **changed) for row in summary.tensors]
-    lines = tensor_table(dataclasses.replace(summary, tensors=tuple(tensors))).lines(width)
+    lines = dataclasses.replace(summary, tensors=tuple(tensors)).table().lines(width)
     assert max(map(cells, lines)) <= width
     head = lines[0].split()
     assert {"Tensor", "Shape", "Bytes", "Bits", "Pruned", "Tree"} <= set(head)
@@ -107,20 +105,20 @@ def test_a_pruned_and_lossy_table_keeps_within_a_terminal(summary, width, shape)
 
 
 def test_a_narrow_terminal_still_shows_every_figure(summary):
-    lines = tensor_table(summary).lines(30)
+    lines = summary.table().lines(30)
     assert all("64×32" in line for line in lines if line.startswith("encoder.layer.1"))
 
 
 def test_a_wide_terminal_needs_no_legend(summary):
-    assert tensor_table(summary).lines(300) == tensor_table(summary).lines()
+    assert summary.table().lines(300) == summary.table().lines()
     assert not list(tensor_legend(summary, 300))
 
 
 def test_files_of_a_folder_are_a_column_or_a_heading(summary):
     named = [dataclasses.replace(item, file="a.tc.safetensors") for item in summary.tensors]
     folder = dataclasses.replace(summary, tensors=tuple(named))
-    assert all(line.startswith("a.tc.safetensors") for line in tensor_table(folder).lines()[1:])
-    assert tensor_table(folder).lines(80).count("a.tc.safetensors") == 1
+    assert all(line.startswith("a.tc.safetensors") for line in folder.table().lines()[1:])
+    assert folder.table().lines(80).count("a.tc.safetensors") == 1
 
 
 def test_costs_add_up_to_the_file(summary):
@@ -138,11 +136,18 @@ def test_a_file_that_is_shown_whole_has_no_others(summary):
 
 def test_nothing_to_show():
     empty = CheckpointSummary(10, 400, (), compressed=True)
-    assert tensor_table(empty).lines() == cost_table(empty).lines() == []
-    assert totals(empty) == "0 tensors, 10 B in 400 B: ratio 0.025"
+    assert empty.table().lines() == cost_table(empty).lines() == []
+    assert empty.totals() == "0 tensors, 10 B in 400 B: ratio 0.025"
 
 
 def test_one_is_not_many():
     found = [counted(number, what) for number in (0, 1, 2000) for what in ("weight", "batch")]
     few = ["0 weights", "0 batches", "1 weight", "1 batch"]
     assert found == [*few, "2,000 weights", "2,000 batches"]
+
+
+def test_summaries_print_as_tables(summary: CheckpointSummary) -> None:
+    assert repr(summary) == f"<CheckpointSummary: {summary.totals()}>"
+    assert str(summary).splitlines()[0].split()[:2] == ["Tensor", "Shape"]
+    assert summary._repr_html_().startswith("<table>")
+    assert json.loads(json.dumps(summary.to_dict()))["output_bytes"] == summary.output_bytes

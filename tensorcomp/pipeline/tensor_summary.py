@@ -1,0 +1,150 @@
+"""Summarize a tensor of a checkpoint, compressed or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorcomp.container.records import PruningRecord
+
+_SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """Sizes, tree and errors of one tensor.
+
+    Parameters
+    ----------
+    name, dtype, shape, role
+        As in the checkpoint; the role is the planner's.
+    nbytes : int
+        Bytes of the tensor in the original; 0 for a tied name, which has none of its own.
+    stored : int
+        Bytes of it in this file, its part of a bundle's if it is in one; 0 for a duplicate or tied
+        name.
+    tree : str or None
+        What it is coded by; None if it is not compressed, or stored under another name.
+    why : str
+        Why that tree; empty if there is none.
+    same_as : str or None
+        The tensor that holds its data.
+    tied : bool
+        Whether it is a further name of `same_as`, and not a tensor with equal bytes.
+    file : str or None
+        In which file of a folder.
+    rel_l2, max_abs_error : float
+        Measured errors, 0 if exact.
+    role_why : str
+        How the role is known.
+    pruned : PruningRecord or None
+        How the tensor was pruned, or that which holds its data; the errors count it.
+    bound : mapping of str to float
+        What its errors, or those of its weights that are not pruned, are promised to keep.
+    coded : bool
+        Whether its tree could represent every chunk; known of what was just compressed only.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str
+    nbytes: int
+    stored: int
+    tree: str | None = None
+    why: str = ""
+    same_as: str | None = None
+    tied: bool = False
+    file: str | None = None
+    rel_l2: float = 0
+    max_abs_error: float = 0
+    role_why: str = ""
+    pruned: PruningRecord | None = None
+    bound: Mapping[str, float] = field(default_factory=dict)
+    coded: bool = True
+
+    @property
+    def max_rel_l2(self) -> float | None:
+        """The rel-L2 that is promised; None if none is."""
+        return self.bound.get("max_rel_l2")
+
+    @property
+    def weights(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """Bits stored for each element; None if there is none."""
+        return 8 * self.stored / self.weights if self.weights else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Original bytes / stored bytes; None if nothing is stored."""
+        return self.nbytes / self.stored if self.stored else None
+
+    @property
+    def codec(self) -> str | None:
+        """The tree, or which tensor holds the data; None if it is not compressed."""
+        return self.tree if self.same_as is None else f"same as {self.same_as}"
+
+    @property
+    def snr_db(self) -> float | None:
+        """Signal-to-noise ratio in dB; None if exact."""
+        return -20 * math.log10(self.rel_l2) if self.rel_l2 else None
+
+    @property
+    def gap(self) -> float | None:
+        """Bits per weight above R(D) = log2(1 / rel-L2), that of Gaussian weights; None if exact.
+
+        Weights of another distribution, or of unlike scales, may take fewer bits than that.
+        """
+        if not self.rel_l2 or self.bits_per_weight is None:
+            return None
+        return self.bits_per_weight - max(-math.log2(self.rel_l2), 0.0)
+
+    def pruning(self) -> dict[str, Any]:
+        """Return how it was pruned, as JSON values."""
+        record = self.pruned
+        assert record is not None
+        return {
+            "score": record.score,
+            "granularity": record.granularity,
+            "count": record.count,
+            "sparsity": record.count / self.weights if self.weights else 0.0,
+            "rel_l2": record.rel_l2,
+        }
+
+    def kept_snr_db(self) -> float | None:
+        """Return the least SNR of the weights that are not pruned, in dB; None if exact.
+
+        Their error is what the whole error has beyond that of pruning; where it is too small to be
+        read from the six digits of the whole, the tensor's bound.
+        """
+        record = self.pruned
+        assert record is not None
+        if self.rel_l2 <= float(f"{record.rel_l2:.6g}") or record.rel_l2 >= 1:
+            return None
+        whole = (self.rel_l2 * (1 + _SIX_DIGITS)) ** 2
+        rel_l2 = math.sqrt((whole - record.rel_l2**2) / (1 - record.rel_l2**2))
+        return -20 * math.log10(min(rel_l2, self.max_rel_l2 or math.inf))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "role": self.role,
+            "role_why": self.role_why,
+            "codec": self.codec,
+            "bytes": self.stored,
+            "bits_per_weight": self.bits_per_weight,
+            "rel_l2": self.rel_l2,
+            "snr_db": self.snr_db,
+            "max_abs_error": self.max_abs_error,
+            **({} if self.pruned is None else {"pruned": self.pruning()}),
+            **({} if self.file is None else {"file": self.file}),
+        }
