@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_the_schema_is_one_and_of_this_version() -> None:
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_golden_manifests_fit(path: Path) -> None:
     VALIDATOR.validate(manifest_of(path.read_bytes()))
+
+
+def test_the_specification_s_example_fits() -> None:
+    page = (ROOT / "docs/reference/file-format.md").read_text("utf-8")
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    VALIDATOR.validate(json.loads(example))
 
 
 @pytest.mark.parametrize("name", SOUND)
