@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hostile_manifests import MANIFESTS, SOUND
+from hostile_manifests import MANIFESTS, SOUND, Change
 from jsonschema import Draft202012Validator
 from tampering import manifest_of, sample_bytes
 
@@ -43,8 +45,13 @@ _CONTRADICTIONS = """
 CONTRADICTIONS = {" ".join(name.split()) for name in _CONTRADICTIONS.split(";")}
 
 
-def changed(name: str, changes: dict) -> object:
-    manifest = copy.deepcopy(manifest_of(sample_bytes()))
+@functools.cache
+def sample() -> dict[str, Any]:
+    return manifest_of(sample_bytes())
+
+
+def changed(name: str, changes: dict[str, Change]) -> object:
+    manifest = copy.deepcopy(sample())
     found = changes[name](manifest)
     return manifest if found is None else found
 
