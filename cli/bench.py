@@ -72,7 +72,7 @@ def bench(
     from tensorcomp.benchmark import run as benching
     from tensorcomp.benchmark import tables
     from tensorcomp.benchmark.plot import check_plot, draw_benchmark
-    from tensorcomp.io.atomic import atomic_file, refuse_existing
+    from tensorcomp.io.files import atomic_file, refuse_existing
     from tensorcomp.planning.strategies import own_strategy, strategies
 
     from .progress import progress

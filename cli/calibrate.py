@@ -104,7 +104,7 @@ def calibrate(
       tensorcomp compress model.safetensors --prune snip --sparsity 0.9 \\
           --stats stats.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp.io.atomic import refuse_existing
+    from tensorcomp.io.files import refuse_existing
     from tensorcomp.planning.statistics import STATISTICS
 
     from .progress import progress

@@ -32,8 +32,7 @@ def compare(a: Path, b: Path, *, threads: int | None) -> Result:
     Example:
       tensorcomp compare model.safetensors model.tc.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import printable
-    from tensorcomp._names import shown
+    from tensorcomp._formatting import printable, shown
     from tensorcomp.api import compare as comparison
     from tensorcomp.errors import VerificationError
     from tensorcomp.reports import comparison_tables as tables

@@ -30,7 +30,7 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable, seconds_text
     from tensorcomp.api import plan as planning
-    from tensorcomp.io.atomic import atomic_file, refuse_existing
+    from tensorcomp.io.files import atomic_file, refuse_existing
     from tensorcomp.reports.pruning import planned_line
 
     from .progress import progress

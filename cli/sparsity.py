@@ -41,7 +41,7 @@ def sparsity(
       tensorcomp sparsity pruned.tc.safetensors --keep-indices keep.json
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
-    from tensorcomp.io.atomic import refuse_existing
+    from tensorcomp.io.files import refuse_existing
     from tensorcomp.pruning.keep_indices import save_keep_indices
     from tensorcomp.sparsity import tables
     from tensorcomp.sparsity.measure import sparsity_report

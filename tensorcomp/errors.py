@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Self
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 
 
 class TensorcompError(Exception):

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.io.atomic import atomic_file, atomic_folder
+from tensorcomp.io.files import atomic_file, atomic_folder
 
 
 @pytest.fixture(autouse=True)

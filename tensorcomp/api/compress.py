@@ -20,7 +20,7 @@ from tensorcomp.container.model import (
     refuse_itself,
     refuse_overlap,
 )
-from tensorcomp.io.atomic import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.io.files import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.results import FileResult

@@ -24,7 +24,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.atomic import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.io.files import atomic_file, atomic_folder, refuse_existing
 from tensorcomp.progress import Progress
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp._threads import available_threads
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.decoding import Job, decode_all

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from tensorcomp.api.compress import CompressResult
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
-from tensorcomp.io.atomic import atomic_file
+from tensorcomp.io.files import atomic_file
 from tensorcomp.io.memory_file import MemoryFile
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
-from tensorcomp._names import shown
-from tensorcomp.checkpoints.detect import detect_format
+from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.os_errors import file_size, reading, writing
+from tensorcomp.io.files import file_size, reading, writing
 
 SAFETENSORS_SUFFIX = ".safetensors"
 TORCH_SUFFIXES = (".bin", ".pt", ".pth")

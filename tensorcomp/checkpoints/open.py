@@ -1,14 +1,152 @@
-"""Opens a checkpoint file of any format, and writes one back."""
+"""Open a checkpoint file of any format, detected from its content, and write one back."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tensorcomp._formatting import shown
+from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES
+from tensorcomp.errors import CheckpointError
+from tensorcomp.io.files import file_size, reading
+
+if TYPE_CHECKING:
+    import zipfile
+
+
+import os
 from pkgutil import resolve_name
 
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
-from tensorcomp.checkpoints.detect import detect_format
 from tensorcomp.errors import FormatError
+
+Kind = Literal["safetensors", "torch", "npz"]
+
+# A pickled protocol number, then torch's magic number 0x1950a86a20f9469cfc6c.
+TORCH_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
+ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+MAX_DEFLATE_RATIO = 1032  # 258 bytes in two bits
+
+_HEAD_BYTES = 512
+_ADVICE = "give a .safetensors, .pt, .pth, .bin or .npz checkpoint"
+
+# What other files begin with, and what to do about each.
+_MAGICS: tuple[tuple[bytes, str], ...] = (
+    (b"version https://git-lfs", "a git-lfs pointer, not the file itself; run `git lfs pull`"),
+    (b"# xet version", "a git-xet pointer, not the file itself; download it from its hub"),
+    (b"GGUF", "a GGUF file; compress the checkpoint that it was made from"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; save its weights as safetensors or .npz first"),
+    (b"\x93NUMPY", "a single NumPy array; save it with np.savez first"),
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (b"(\xb5/\xfd", "a zstd archive; unpack it first"),
+    (b"\xfd7zXZ\x00", "an xz archive; unpack it first"),
+    (b"BZh", "a bzip2 archive; unpack it first"),
+    (b"7z\xbc\xaf'\x1c", "a 7-Zip archive; unpack it first"),
+    (b"Rar!", "a RAR archive; unpack it first"),
+)
+_TEXTS: tuple[tuple[bytes, str], ...] = (
+    (b"<!doctype html", "an HTML page, not a checkpoint; download it again, signed in if needed"),
+    (b"<html", "an HTML page, not a checkpoint; download it again, signed in if needed"),
+    (b"<?xml", "an XML text, perhaps a server's error message; download it again"),
+    (b"{", f"a JSON text, not a checkpoint; {_ADVICE}"),
+    (b"[", f"a JSON text, not a checkpoint; {_ADVICE}"),
+)
+
+
+def detect_format(path: Path) -> Kind:
+    """Return the format of a checkpoint file.
+
+    Parameters
+    ----------
+    path : Path
+        A regular file, or a link to one.
+
+    Returns
+    -------
+    str
+        ``"safetensors"``, ``"torch"`` or ``"npz"``. The file may still prove damaged when opened.
+
+    Raises
+    ------
+    CheckpointError
+        If it is something else: the message says what, and what to do.
+    """
+    size = file_size(path)
+    with reading(path), path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not size:
+        raise CheckpointError("is empty; download or save it again", path=path)
+    if head.startswith(ZIP_MAGICS):
+        return _zip_kind(path)
+    if head.startswith(TORCH_LEGACY_MAGIC):
+        return "torch"
+    # First, since the length that begins a safetensors file may look like a shorter magic. A length
+    # within the limit has four zero bytes, which no text and no other binary here has before a `{`.
+    header_follows = head[8:9] == b"{"
+    if header_follows and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES:
+        return "safetensors"
+    other = _other(head)
+    if other is not None:
+        raise CheckpointError(f"is {other}", path=path)
+    if header_follows:
+        return "safetensors"  # with a false length: the parser says so
+    raise CheckpointError(
+        f"is of no known format (it begins with {head[:8]!r}); {_ADVICE}", path=path
+    )
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """Open a zip archive; a damaged one is a `CheckpointError`."""
+    import zipfile  # with all its compressors
+
+    try:
+        with reading(path):
+            return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        raise CheckpointError(
+            f"a zip archive whose directory is missing or damaged, as when a download or a "
+            f"full disk cut it short ({error}); get it again",
+            path=path,
+        ) from error
+
+
+def _zip_kind(path: Path) -> Kind:
+    with open_zip(path) as archive:
+        names = archive.namelist()
+    folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "data.pkl"}
+    if any(f"{folder}/constants.pkl".lstrip("/") in names for folder in folders):
+        raise CheckpointError(
+            "is a TorchScript program; save the state_dict() of torch.jit.load(path)", path=path
+        )
+    if folders:
+        return "torch"
+    # np.savez() without an array leaves an archive without members.
+    if not names or any(name.endswith(".npy") for name in names):
+        return "npz"
+    raise CheckpointError(
+        f"is a zip archive that holds {shown(names[0])}, not a torch or NumPy checkpoint; "
+        "unpack it first",
+        path=path,
+    )
+
+
+def _other(head: bytes) -> str | None:
+    for magic, meaning in _MAGICS:
+        if head.startswith(magic):
+            return meaning
+    if head[257:262] == b"ustar":
+        return "a tar archive; unpack it first"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    for beginning, meaning in _TEXTS:
+        if text.startswith(beginning):
+            return meaning
+    if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
+        return (
+            "a plain Python pickle, which can run any code when loaded; "
+            "load it where you trust it and save its tensors with torch.save or as safetensors"
+        )
+    return None
+
 
 # By name: what a format needs is imported when such a file is met.
 _HERE = "tensorcomp.checkpoints"

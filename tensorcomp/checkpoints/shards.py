@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tensorcomp._names import listed, shown
+from tensorcomp._formatting import listed, shown
 from tensorcomp.checkpoints.safetensors.header import read_header
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.os_errors import file_size, reading
+from tensorcomp.io.files import file_size, reading
 
 # model.safetensors.index.json, pytorch_model.bin.index.json, and diffusers' variants of them:
 # model.safetensors.index.fp16.json

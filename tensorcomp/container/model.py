@@ -19,7 +19,7 @@ from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.atomic import is_temporary
+from tensorcomp.io.files import is_temporary
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
-from tensorcomp.checkpoints.detect import detect_format
+from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
@@ -30,7 +30,7 @@ from tensorcomp.container.tensor_blob import (
     raise_located,
 )
 from tensorcomp.errors import FormatError, PlanError, TensorcompError
-from tensorcomp.io.os_errors import file_size, reading
+from tensorcomp.io.files import file_size, reading
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit

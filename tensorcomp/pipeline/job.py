@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly

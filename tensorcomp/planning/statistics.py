@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.dtypes import dtype_name, numpy_dtype
@@ -97,7 +97,7 @@ class Statistics:
             If it exists, or cannot be written.
         """
         from tensorcomp.checkpoints.safetensors.header import build_header
-        from tensorcomp.io.atomic import atomic_file
+        from tensorcomp.io.files import atomic_file
 
         tensors = {
             f"{statistic}/{name}": np.ascontiguousarray(array)

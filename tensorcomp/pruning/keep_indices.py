@@ -129,7 +129,7 @@ def save_keep_indices(
     CheckpointError
         If it cannot be written, or exists.
     """
-    from tensorcomp.io.atomic import atomic_file
+    from tensorcomp.io.files import atomic_file
 
     with atomic_file(Path(path), force=force) as file:
         file.write(keep_indices_json(kept).encode("utf-8"))

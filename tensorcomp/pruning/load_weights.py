@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tensorcomp._names import listed, shown
+from tensorcomp._formatting import listed, shown
 from tensorcomp._torch_arrays import numpy_to_torch
 from tensorcomp.container.model import open_any
 from tensorcomp.errors import CheckpointError

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
-from tensorcomp._names import listed
+from tensorcomp._formatting import listed
 from tensorcomp.errors import PruningError
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None"

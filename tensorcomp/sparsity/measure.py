@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint

@@ -22,8 +22,8 @@ import tensorcomp
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.container import writer
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io import atomic
-from tensorcomp.io.atomic import atomic_file
+from tensorcomp.io import files as atomic
+from tensorcomp.io.files import atomic_file
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.progress import Progress
 

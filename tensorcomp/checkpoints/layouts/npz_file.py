@@ -19,15 +19,15 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from tensorcomp._names import shown, unique_name
+from tensorcomp._formatting import shown, unique_name
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, open_zip
 from tensorcomp.checkpoints.layouts.npy_header import NpyHeader, read_npy_header, usual_npy_header
+from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, open_zip
 from tensorcomp.checkpoints.packing import pack_template, unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
 from tensorcomp.errors import CheckpointError, FormatError, located
-from tensorcomp.io.os_errors import file_size, reading, writing
+from tensorcomp.io.files import file_size, reading, writing
 
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)

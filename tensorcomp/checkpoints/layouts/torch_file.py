@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
-from tensorcomp._names import shown
 from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
-from tensorcomp.checkpoints.detect import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.layouts.torch_layout import lay_out
 from tensorcomp.checkpoints.layouts.torch_tensors import require_torch, tensor_info
 from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
+from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.packing import pack_template
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.os_errors import file_size, reading
+from tensorcomp.io.files import file_size, reading
 
 _FORBIDDEN = re.compile(r"GLOBAL (\S+) was not an allowed global")
 _DETAIL = re.compile(r"WeightsUnpickler error: ([^\n]*)")

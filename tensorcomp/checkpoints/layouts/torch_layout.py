@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._names import shown, unique_name
+from tensorcomp._formatting import shown, unique_name
 from tensorcomp.checkpoints.layouts.torch_tensors import dtype_text, is_dense, may_overlap
 from tensorcomp.checkpoints.layouts.torch_tree import Leaf
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.layouts.torch_tensors import is_dense, require_torch
@@ -19,7 +19,7 @@ from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.dtypes import common_name
 from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.io.os_errors import writing
+from tensorcomp.io.files import writing
 
 if TYPE_CHECKING:
     import torch

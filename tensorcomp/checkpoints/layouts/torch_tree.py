@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.layouts.torch_tensors import refusal
 from tensorcomp.errors import CheckpointError
 

@@ -9,8 +9,8 @@ from typing import BinaryIO, ClassVar
 
 import numpy as np
 
+from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
-from tensorcomp._names import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.packing import pack, unpack
 from tensorcomp.checkpoints.safetensors.header import (
@@ -20,7 +20,7 @@ from tensorcomp.checkpoints.safetensors.header import (
     read_header,
 )
 from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.io.os_errors import file_size, reading, writing
+from tensorcomp.io.files import file_size, reading, writing
 
 _HEADER = "header"
 _METADATA = "metadata"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, BinaryIO, cast
 
-from tensorcomp._names import listed, shown
+from tensorcomp._formatting import listed, shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import CheckpointError, located

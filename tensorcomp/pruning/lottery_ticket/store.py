@@ -27,7 +27,7 @@ import xxhash
 from tensorcomp.api.load import load_file
 from tensorcomp.api.save import save_file
 from tensorcomp.errors import CheckpointError, PruningError
-from tensorcomp.io.atomic import atomic_file
+from tensorcomp.io.files import atomic_file
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.lottery_ticket.training import Weights
 from tensorcomp.pruning.result import PruningResult

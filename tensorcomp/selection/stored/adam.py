@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError

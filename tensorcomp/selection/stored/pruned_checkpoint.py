@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensorcomp._names import shown
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.dtypes import numpy_dtype

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensorcomp._names import listed
+from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics

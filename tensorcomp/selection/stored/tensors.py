@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp._names import listed
+from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype

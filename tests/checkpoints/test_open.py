@@ -16,8 +16,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from tensorcomp.checkpoints.detect import detect_format
-from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.errors import CheckpointError
 
 
