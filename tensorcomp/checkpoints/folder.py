@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -95,6 +94,8 @@ def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
     CheckpointError
         If a file cannot be read or written.
     """
+    import shutil  # and all archives that it knows
+
     for file in files:
         copied = target / file
         with writing(copied):

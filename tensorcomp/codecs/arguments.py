@@ -86,9 +86,9 @@ def check_arguments(codec: DataclassInstance) -> None:
     ValueError
         With the field's name, what it may be, and what it is.
     """
-    for name, kinds, limits in _checked_fields(type(codec)):
+    for name, default, kinds, limits in _checked_fields(type(codec)):
         value = getattr(codec, name)
-        if value is None and "None" in kinds:
+        if value is default or (value is None and "None" in kinds):
             continue
         if not any(_TYPES[kind](value) for kind in kinds) or not limits.hold(value):
             wanted = " or ".join(_NAMES[kind] for kind in kinds if kind in _NAMES)
@@ -99,13 +99,14 @@ def check_arguments(codec: DataclassInstance) -> None:
 @functools.cache
 def _checked_fields(
     kind: type[DataclassInstance],
-) -> list[tuple[str, tuple[str, ...], _Limits]]:
+) -> list[tuple[str, object, tuple[str, ...], _Limits]]:
     found = []
     for item in fields(kind):
         text = item.type if isinstance(item.type, str) else getattr(item.type, "__name__", "")
         kinds = tuple(text.split(" | "))
         if set(kinds) <= _TYPES.keys():
-            found.append((item.name, kinds, item.metadata.get("limits", _Limits())))
+            limits = item.metadata.get("limits", _Limits())
+            found.append((item.name, item.default, kinds, limits))
     return found
 
 

@@ -35,6 +35,7 @@ _RUNS = 16, 64  # of them, as the kernel `survey_look` does
 _MORE_RUNS = 64, 16  # which hardly all miss the rows that are zero
 _FEW_DISTINCT = 256  # of the probe
 _GRID_ROWS = 2
+_GRID = IntegerGrid()
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
 _SPARSE_SAMPLE = 1 << 18  # as many where zeros are told apart: masks are coded column by column
 _SAMPLE_ROWS = 64  # so that columns can be told apart
@@ -249,7 +250,7 @@ def _is_grid(array: np.ndarray) -> bool:
     """Return whether the first rows are integers times a scale; others fail within microseconds."""
     few = array[:_GRID_ROWS] if array.ndim > 1 else array[:_PROBE]
     try:
-        IntegerGrid().encode(few)
+        _GRID.encode(few)
     except NotRepresentable:
         return False
     return True
