@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Unpack
+from typing import Any, Unpack
 
 from tensorcomp.checkpoints.folder import copy_others
 from tensorcomp.container.model import (
@@ -28,7 +28,7 @@ from tensorcomp.pipeline.summary import CheckpointSummary, join
 from tensorcomp.progress import Progress
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompressResult:
     """Result of compression: output path and sizes.
 
@@ -69,6 +69,20 @@ class CompressResult:
     def ratio(self) -> float:
         """Original bytes / bytes written."""
         return self.input_bytes / self.output_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON values, as those of `inspect` with the path and seconds."""
+        return {"path": str(self.path), "seconds": self.seconds, **self.summary.to_dict()}
+
+    def __str__(self) -> str:
+        return f"{self.path}\n{self.summary}"
+
+    def __repr__(self) -> str:
+        return f"<CompressResult {self.path}: {self.summary.totals()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table and totals for a notebook."""
+        return self.summary._repr_html_()
 
 
 def compress(

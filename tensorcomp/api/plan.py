@@ -29,7 +29,7 @@ from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import share_text
-from tensorcomp.planning.checkpoint_plan import LOSSLESS, CheckpointPlan, plan_to_json
+from tensorcomp.planning.plan import LOSSLESS, Plan, plan_to_json
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
@@ -41,7 +41,7 @@ class PlanReport:
 
     Parameters
     ----------
-    plan : CheckpointPlan
+    plan : Plan
     infos : mapping of str to TensorInfo
     roles : mapping of str to RoleDecision
     input_bytes : int
@@ -54,7 +54,7 @@ class PlanReport:
         How many weights tensors lose first; what that costs is not known before they are read.
     """
 
-    plan: CheckpointPlan
+    plan: Plan
     infos: Mapping[str, TensorInfo]
     roles: Mapping[str, RoleDecision]
     input_bytes: int

@@ -12,7 +12,7 @@ import xxhash
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
@@ -29,7 +29,7 @@ class BundledSource:
     ----------
     original : Checkpoint
         Must stay open.
-    plan : CheckpointPlan or None
+    plan : Plan or None
         Of the original's tensors.
     chunk_elements : int
         Elements of a chunk at most, where a tree does not ask for more.
@@ -42,7 +42,7 @@ class BundledSource:
     """
 
     original: Checkpoint
-    plan: CheckpointPlan | None
+    plan: Plan | None
     chunk_elements: int
     tensors: tuple[TensorInfo, ...]
     bundles: Mapping[str, Sequence[TensorInfo]]
@@ -75,13 +75,13 @@ class BundledSource:
         return self.original.prune(name)
 
 
-def bundled(source: Checkpoint, plan: CheckpointPlan | None, chunk_elements: int) -> BundledSource:
+def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> BundledSource:
     """Return a view of a source with its small lossless tensors in bundles.
 
     Parameters
     ----------
     source : Checkpoint
-    plan : CheckpointPlan or None
+    plan : Plan or None
         None for the lossless planner's choice everywhere.
     chunk_elements : int
         Elements of a chunk, and so of a bundle, at most.
@@ -110,7 +110,7 @@ def bundled(source: Checkpoint, plan: CheckpointPlan | None, chunk_elements: int
     return BundledSource(source, plan, chunk_elements, (*together, *alone), bundles, same_as)
 
 
-def _may_be_bundled(source: Checkpoint, plan: CheckpointPlan | None, info: TensorInfo) -> bool:
+def _may_be_bundled(source: Checkpoint, plan: Plan | None, info: TensorInfo) -> bool:
     dtype = numpy_dtype(info.dtype)
     if dtype is None or not 0 < info.nbytes <= _SMALL * dtype.itemsize:
         return False

@@ -27,8 +27,8 @@ from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.checkpoint_plan import TensorPlan
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.planning.trials import ErrorsOf, errors_of, fit_steps
 

@@ -12,7 +12,7 @@ from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
 from tensorcomp.pipeline.encode import planned_encoder
-from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.strategies import strategy_tree
 
 LOSSLESS = Strategy("lossless")

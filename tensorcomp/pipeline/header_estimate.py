@@ -17,7 +17,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.pipeline.bundle import BundledSource
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, bound_to_json
+from tensorcomp.planning.plan import Plan, bound_to_json
 from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
@@ -150,7 +150,7 @@ def likely_manifest(
     return draft if work.plan is None else with_plan(draft, work.plan)
 
 
-def with_plan(draft: Manifest, plan: CheckpointPlan) -> Manifest:
+def with_plan(draft: Manifest, plan: Plan) -> Manifest:
     """Return a draft manifest with the trees, errors and bounds of a plan."""
     trees = TreeTable()
     tensors = dict(draft.tensors)

@@ -21,7 +21,7 @@ from tensorcomp.pipeline.plan import draft_source
 from tensorcomp.pipeline.results import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, check_names
+from tensorcomp.planning.plan import Plan, check_names
 from tensorcomp.progress import Progress
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def compress_shards(
     planner = options.planner() if plan is None else None
     effort = options.effort or (plan or planner or _DEFAULT).effort
 
-    def write(plan: CheckpointPlan | None) -> list[FileResult]:
+    def write(plan: Plan | None) -> list[FileResult]:
         if model_bytes is not None:
             progress.begin_folder(model_bytes)
         return [write_shard(shard, plan and plan.of(shard.keys)) for shard in pruned]
 
-    def write_shard(shard: Shard, plan: CheckpointPlan | None) -> FileResult:
+    def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
         with shard.open() as source, shard.create() as file, Workers(options.thread_count) as pool:
             return write_file(
                 bundled(source, plan, options.chunk_elements), file, progress, pool, effort
@@ -117,10 +117,10 @@ def compress_shards(
         return write_to_budget(draft, draft.max_bytes(nbytes), keys, write)
 
 
-_DEFAULT = CheckpointPlan({})
+_DEFAULT = Plan({})
 
 
-def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> CheckpointPlan:
+def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
     """Load the given plan and check that it is for these tensors."""
     assert options.plan is not None
     plan = load_plan(options.plan)

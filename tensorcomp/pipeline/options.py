@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypedDict
 from tensorcomp._threads import available_threads
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
 from tensorcomp.errors import PlanError, PruningError
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, plan_from_json
 from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.plan import Plan, plan_from_json
 
 if TYPE_CHECKING:
     from tensorcomp.planning.budgets import Budget
@@ -31,7 +31,7 @@ class CompressKeywords(TypedDict, total=False):
     codecs: str | Rule | Iterable[str | Rule]
     bounds: Mapping[str, Budget] | None
     importance: str | os.PathLike[str] | Mapping[str, float] | None
-    plan: str | os.PathLike[str] | CheckpointPlan | None
+    plan: str | os.PathLike[str] | Plan | None
     prune: Pruning | None
     threads: int | None
 
@@ -57,7 +57,7 @@ class CompressOptions:
     importance : path or mapping of str to float, optional
         What a unit of squared error costs in each tensor, under a size: a safetensors file of one
         positive array or scalar a tensor, of which the mean counts.
-    plan : path or CheckpointPlan, optional
+    plan : path or Plan, optional
         What each tensor becomes, as `tensorcomp.plan` returns it; in place of all the above.
     prune : Pruning, optional
         Which weights are set to zero before anything is encoded; none by default. Bounds then hold
@@ -89,7 +89,7 @@ class CompressOptions:
     codecs: str | Rule | Iterable[str | Rule] = ()
     bounds: Mapping[str, Budget] | None = None
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None
-    plan: str | os.PathLike[str] | CheckpointPlan | None = None
+    plan: str | os.PathLike[str] | Plan | None = None
     prune: Pruning | None = None
     threads: int | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
@@ -143,7 +143,7 @@ class CompressOptions:
         )
 
 
-def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
+def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:
     """Return a plan, read from a file if need be.
 
     Raises
@@ -151,7 +151,7 @@ def load_plan(plan: str | os.PathLike[str] | CheckpointPlan) -> CheckpointPlan:
     PlanError
         If the file cannot be read or is not a plan.
     """
-    if isinstance(plan, CheckpointPlan):
+    if isinstance(plan, Plan):
         return plan
     try:
         text = Path(plan).read_text("utf-8")

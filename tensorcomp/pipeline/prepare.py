@@ -20,7 +20,7 @@ from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
 from tensorcomp.pipeline.bundle import BundledSource, runs
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, compared, planned_encoder
-from tensorcomp.planning.checkpoint_plan import TensorPlan
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 _SMALL_BYTES = 1 << 15  # handing fewer to a thread costs more than encoding them

@@ -12,7 +12,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.pipeline.results import FileResult
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for
 _ROOM = 0.998
 
-Write: TypeAlias = "Callable[[CheckpointPlan], list[FileResult]]"
+Write: TypeAlias = "Callable[[Plan], list[FileResult]]"
 
 
 def write_to_budget(
@@ -51,7 +51,7 @@ def write_to_budget(
         If the size cannot be kept.
     """
     order = [key for names in keys for key in names.values()]
-    best: tuple[int, CheckpointPlan] | None = None
+    best: tuple[int, Plan] | None = None
     least = sys.maxsize
     trees: list[Node | None] | None = None
     for _ in range(_PASSES):
@@ -86,13 +86,13 @@ def _by_key(
 
 
 def write_with_plan(
-    plan: CheckpointPlan, keys: Sequence[Mapping[str, str]], write: Write
+    plan: Plan, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
     """Write files under a given plan; grow all steps alike to keep its size.
 
     Parameters
     ----------
-    plan : CheckpointPlan
+    plan : Plan
         Its budget counts if it is a size. Tensors with a bound keep their steps.
     keys, write
         As for `write_to_budget`.

@@ -31,7 +31,7 @@ from tensorcomp.pipeline.header_estimate import (
 )
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
 from tensorcomp.pipeline.results import FileResult
-from tensorcomp.planning.checkpoint_plan import TensorPlan, bound_to_json
+from tensorcomp.planning.plan import TensorPlan, bound_to_json
 from tensorcomp.progress import Progress
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedTensor
 

@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.planning.allocation import allocate, least_bits
 from tensorcomp.planning.budgets import Budget
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.rate_distortion import RDCurve
 from tensorcomp.planning.rules import Rule
 
@@ -97,7 +97,7 @@ class AllocationProblem:
         """Return the bytes of the smallest file that the options allow, about."""
         return self.overhead + self.fixed_bytes + int(least_bits(list(self.options.values())) / 8)
 
-    def allocate(self, max_bytes: int | None, order: Iterable[str]) -> CheckpointPlan:
+    def allocate(self, max_bytes: int | None, order: Iterable[str]) -> Plan:
         """Return the plan whose file takes at most so many bytes, as far as samples tell.
 
         Raises
@@ -113,11 +113,11 @@ class AllocationProblem:
         chosen = allocate(items, list(self.importance.values()), 8 * available)
         return self._plan(chosen, order)
 
-    def cheapest(self, order: Iterable[str]) -> CheckpointPlan:
+    def cheapest(self, order: Iterable[str]) -> Plan:
         """Return the plan in which every tensor takes as few bits as it can."""
         return self._plan([int(np.argmin(item.bits)) for item in self.options.values()], order)
 
-    def _plan(self, chosen: Sequence[int], order: Iterable[str]) -> CheckpointPlan:
+    def _plan(self, chosen: Sequence[int], order: Iterable[str]) -> Plan:
         plans = dict(self.fixed)
         for option, (name, item) in zip(chosen, self.options.items(), strict=True):
             tree = item.tree(option)
@@ -126,7 +126,7 @@ class AllocationProblem:
             plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
         for name, first in self.copies.items():
             plans[name] = plans[first]
-        return CheckpointPlan({name: plans[name] for name in order}, self.budget, self.effort)
+        return Plan({name: plans[name] for name in order}, self.budget, self.effort)
 
     def _require_possible(self, max_bytes: int) -> None:
         least = self.least_bytes()
@@ -155,7 +155,7 @@ class AllocationProblem:
 
     def corrected(
         self,
-        plan: CheckpointPlan,
+        plan: Plan,
         sizes: Mapping[str, int],
         refused: Collection[str],
         overhead: int,
@@ -164,7 +164,7 @@ class AllocationProblem:
 
         Parameters
         ----------
-        plan : CheckpointPlan
+        plan : Plan
             What was encoded.
         sizes : mapping of str to int
             Bytes of each tensor's blob.

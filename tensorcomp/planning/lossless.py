@@ -43,7 +43,7 @@ _ADDED = "best of another package's codecs"
 
 
 @dataclass(frozen=True)
-class Plan:
+class LosslessPlan:
     """What a tensor is coded by, and why.
 
     Parameters
@@ -97,7 +97,7 @@ def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
     return array[:: max(1, array.shape[0] // wanted)]
 
 
-def plan_lossless(array: np.ndarray, effort: str) -> Plan:
+def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
     """Return the tree for a tensor, the smallest on a sample of those that fit its data.
 
     Parameters
@@ -131,11 +131,11 @@ def plan_lossless(array: np.ndarray, effort: str) -> Plan:
 
 
 @functools.lru_cache(maxsize=64)
-def _plan(text: str, why: str) -> Plan:
-    return Plan(parse_tree(text), why)
+def _plan(text: str, why: str) -> LosslessPlan:
+    return LosslessPlan(parse_tree(text), why)
 
 
-def _small(array: np.ndarray, words: np.ndarray, effort: str) -> Plan:
+def _small(array: np.ndarray, words: np.ndarray, effort: str) -> LosslessPlan:
     """Return the tree of a few floats: more than one table would cost more than it saves."""
     if array.size < _TINY:
         return _plan("raw", "tiny")
@@ -207,7 +207,9 @@ def _floats(array: np.ndarray, zeros: float, distinct: int, effort: str) -> Iter
                 )
 
 
-def _sparse(array: np.ndarray, candidates: Sequence[_Candidate], zeros: float, effort: str) -> Plan:
+def _sparse(
+    array: np.ndarray, candidates: Sequence[_Candidate], zeros: float, effort: str
+) -> LosslessPlan:
     """Return the plan of a tensor with many zeros: the smallest candidate, or one for zeros."""
     sample = sparse_sample(array, effort)
     forms = sparse_forms(array, sample, effort).lossless()
@@ -268,18 +270,18 @@ def _others(array: np.ndarray, distinct: int, effort: str) -> Iterator[_Candidat
         yield _Candidate(f"palette(table=raw(bytes=zstd), codes={_CODES[effort]})", "few values")
 
 
-def _smallest(sample: np.ndarray, candidates: list[_Candidate], fallback: Node) -> Plan:
+def _smallest(sample: np.ndarray, candidates: list[_Candidate], fallback: Node) -> LosslessPlan:
     """Return the candidate that makes the fewest bytes of the sample."""
-    best: tuple[int, Plan] | None = None
+    best: tuple[int, LosslessPlan] | None = None
     for candidate in candidates:
         tree = parse_tree(candidate.text)
         size = _trial(tree, sample)
         if size is not None and (best is None or size < best[0]):
-            best = size, Plan(tree, candidate.why, fallback)
+            best = size, LosslessPlan(tree, candidate.why, fallback)
     if best is None or best[0] >= sample.nbytes:
         return _plan("raw", "incompressible")
     plan = best[1]
-    return plan if _may_fail(plan.tree, sample) else Plan(plan.tree, plan.why)
+    return plan if _may_fail(plan.tree, sample) else LosslessPlan(plan.tree, plan.why)
 
 
 def _trial(tree: Node, sample: np.ndarray) -> int | None:

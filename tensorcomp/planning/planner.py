@@ -22,8 +22,8 @@ from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.checkpoint_plan import TensorPlan, listed
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
+from tensorcomp.planning.plan import TensorPlan, listed
 from tensorcomp.planning.profiles import Profile
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import SELECTORS, is_selector

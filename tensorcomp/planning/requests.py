@@ -14,8 +14,8 @@ from tensorcomp.codecs.rounding import is_float
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.checkpoint_plan import listed
 from tensorcomp.planning.lossless import EFFORTS
+from tensorcomp.planning.plan import listed
 from tensorcomp.planning.planner import Planner
 from tensorcomp.planning.profiles import Profile, load_profile
 from tensorcomp.planning.rules import Rule, parse_rule

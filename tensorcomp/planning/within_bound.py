@@ -9,8 +9,8 @@ import numpy as np
 
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.checkpoint_plan import TensorPlan
-from tensorcomp.planning.lossless import Plan, plan_lossless, sample_rows, sparse_sample
+from tensorcomp.planning.lossless import LosslessPlan, plan_lossless, sample_rows, sparse_sample
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import instantiate
 from tensorcomp.planning.trials import first_guess, meet_bound, run_trial
 
@@ -56,7 +56,7 @@ def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
     return sample_rows(array, max([SAMPLE, *wanted]))
 
 
-def is_dense_float(exact: Plan) -> bool:
+def is_dense_float(exact: LosslessPlan) -> bool:
     """Return whether a lossless plan is that of a tensor without structure."""
     return exact.fallback is None and exact.tree.codec.for_any_array
 
@@ -66,7 +66,7 @@ def lossless_rate(array: np.ndarray, effort: str) -> float:
     return _rate(plan_lossless(array, effort), array, effort)
 
 
-def _rate(exact: Plan, array: np.ndarray, effort: str) -> float:
+def _rate(exact: LosslessPlan, array: np.ndarray, effort: str) -> float:
     is_sparse = exact.tree.codec.for_zeros
     sample = sparse_sample(array, effort) if is_sparse else sample_rows(array, SAMPLE)
     trial = run_trial(exact.tree, sample)

@@ -131,9 +131,9 @@ from pathlib import Path
 import numpy as np
 from tensorcomp import save
 from tensorcomp.pipeline import encode
-from tensorcomp.planning.lossless import Plan
+from tensorcomp.planning.lossless import LosslessPlan
 from tensorcomp.codecs import parse_tree
-encode.plan_lossless = lambda *_: Plan(parse_tree("flip"), "a test")
+encode.plan_lossless = lambda *_: LosslessPlan(parse_tree("flip"), "a test")
 Path({str(path)!r}).write_bytes(save({{"x": np.arange(9)}}))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

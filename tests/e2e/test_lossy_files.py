@@ -28,7 +28,7 @@ from tensorcomp.errors import (
 )
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Budget
-from tensorcomp.planning.checkpoint_plan import plan_from_json
+from tensorcomp.planning.plan import plan_from_json
 
 BUDGETS = (Budget(min_snr=30), Budget(max_abs_error=0.005), Budget(bits_per_weight=5))
 

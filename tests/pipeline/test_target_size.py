@@ -19,7 +19,7 @@ from tensorcomp.pipeline.results import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.checkpoint_plan import CheckpointPlan, TensorPlan
+from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.rate_distortion import RDCurve
 
 WEIGHTS = 100_000
@@ -69,9 +69,9 @@ class Writer:
         self.taken = taken
         self.coded = coded
         self.totals: list[int] = []
-        self.plan = CheckpointPlan({})
+        self.plan = Plan({})
 
-    def __call__(self, plan: CheckpointPlan) -> list[FileResult]:
+    def __call__(self, plan: Plan) -> list[FileResult]:
         self.plan = plan
         records, sizes, refused = {}, {}, set()
         for name, planned in plan.tensors.items():
@@ -156,7 +156,7 @@ def test_an_impossible_size_names_what_was_seen() -> None:
 def obeyed(budget: Budget, *tensors: TensorPlan, taken: float = 0.0) -> Writer:
     names = [chr(97 + number) for number in range(len(tensors))]
     writer = Writer(dict.fromkeys(names, lambda bits: bits + taken))
-    plan = CheckpointPlan(dict(zip(names, tensors, strict=True)), budget)
+    plan = Plan(dict(zip(names, tensors, strict=True)), budget)
     write_with_plan(plan, [{name: name for name in names}], writer)
     return writer
 

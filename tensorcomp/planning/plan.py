@@ -64,7 +64,7 @@ class TensorPlan:
 
 
 @dataclass(frozen=True)
-class CheckpointPlan:
+class Plan:
     """The plans of all tensors, and the budget that they keep together.
 
     Parameters
@@ -81,7 +81,7 @@ class CheckpointPlan:
     effort: str = "balanced"
     pruned: str = ""
 
-    def of(self, keys: Mapping[str, str]) -> CheckpointPlan:
+    def of(self, keys: Mapping[str, str]) -> Plan:
         """Return the plan of one file of several; the budget is for all of them together.
 
         Parameters
@@ -93,12 +93,12 @@ class CheckpointPlan:
         return replace(self, tensors=own, budget=Budget())
 
 
-def plan_to_json(plan: CheckpointPlan, described: Mapping[str, Mapping[str, Any]]) -> str:
+def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a plan file.
 
     Parameters
     ----------
-    plan : CheckpointPlan
+    plan : Plan
     described : mapping of str to mapping
         What else to say of each tensor: role, shape, dtype, predicted bytes.
     """
@@ -130,7 +130,7 @@ def bound_to_json(bound: Bound) -> dict[str, float]:
     return {name: value for name, value in limits.items() if value < math.inf}
 
 
-def plan_from_json(text: str, where: str) -> CheckpointPlan:
+def plan_from_json(text: str, where: str) -> Plan:
     """Read a plan file.
 
     Raises
@@ -162,7 +162,7 @@ def plan_from_json(text: str, where: str) -> CheckpointPlan:
         budget = budget_of(value.get("budget", {}))
     except PlanError as error:
         raise PlanError(f"{where}: {error}") from error
-    return CheckpointPlan(plans, budget, effort, pruned)
+    return Plan(plans, budget, effort, pruned)
 
 
 def _tensor_from_json(entry: Any) -> TensorPlan:
@@ -189,7 +189,7 @@ def _bound_from_json(limits: Any) -> Bound | None:
     return Bound(**limits) if limits else None
 
 
-def check_names(plan: CheckpointPlan, names: list[str], where: str) -> None:
+def check_names(plan: Plan, names: list[str], where: str) -> None:
     """Require that a plan names every tensor of a checkpoint and no other.
 
     Raises

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import parse_tree
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.checkpoint_plan import (
-    CheckpointPlan,
+from tensorcomp.planning.plan import (
+    Plan,
     TensorPlan,
     check_names,
     plan_from_json,
@@ -42,7 +42,7 @@ PLANS = st.builds(TensorPlan, tree=st.sampled_from(TREES), why=st.text(max_size=
 def test_plans_are_read_as_they_are_written(
     tensors: dict[str, TensorPlan], budget: Budget, effort: str, pruned: str
 ) -> None:
-    plan = CheckpointPlan(tensors, budget, effort, pruned)
+    plan = Plan(tensors, budget, effort, pruned)
     text = plan_to_json(plan, {name: {"role": "mlp", "predicted_bytes": 3} for name in tensors})
     read = plan_from_json(text, "plan.json")
     assert (read.budget, read.effort, read.pruned) == (budget, effort, pruned)
@@ -128,7 +128,7 @@ def test_what_is_no_plan_is_refused(text: str, words: str) -> None:
 
 
 def test_names_must_be_those_of_the_checkpoint() -> None:
-    plan = CheckpointPlan(dict.fromkeys(["a", "b", "c"], TensorPlan()))
+    plan = Plan(dict.fromkeys(["a", "b", "c"], TensorPlan()))
     check_names(plan, ["c", "b", "a"], "plan.json")
     with pytest.raises(PlanError, match=r"not there: a, b$"):
         check_names(plan, ["c"], "plan.json")
@@ -142,6 +142,6 @@ def test_names_must_be_those_of_the_checkpoint() -> None:
 
 def test_the_plan_of_one_file_has_its_own_names_and_no_budget() -> None:
     first, second = TensorPlan(why="1"), TensorPlan(why="2")
-    plan = CheckpointPlan({"x:a": first, "b": second}, Budget(target_size=9), "max")
+    plan = Plan({"x:a": first, "b": second}, Budget(target_size=9), "max")
     own = plan.of({"a": "x:a"})
-    assert own == CheckpointPlan({"a": first}, Budget(), "max")
+    assert own == Plan({"a": first}, Budget(), "max")
