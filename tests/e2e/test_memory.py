@@ -102,4 +102,4 @@ def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, path], check=True, capture_output=True, text=True
     )
-    assert f"its tensors take {nbytes} bytes, more memory than there is" in done.stdout
+    assert f"its tensors take {nbytes:,} bytes, more memory than there is" in done.stdout

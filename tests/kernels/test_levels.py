@@ -16,7 +16,8 @@ from tensorcomp.kernels import native
 DIGEST = """
 import sys, numpy as np, xxhash
 from tensorcomp.codecs import parse_tree
-from tensorcomp.codecs.tree import decode_into, encode, fit, join
+from tensorcomp.codecs.payload import decode_into, encode, join
+from tensorcomp.codecs.tree import fit
 from tensorcomp.kernels import native
 floats = np.random.default_rng(1).standard_normal((300, 517)).astype(np.float32)
 coded = xxhash.xxh3_128()
