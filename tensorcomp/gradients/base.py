@@ -20,6 +20,7 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 if TYPE_CHECKING:
     from tensorcomp._expressions import Call
+    from tensorcomp.gradients.text import CompressorParser
 
 Feedback: TypeAlias = 'bool | Literal["auto"]'
 Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
@@ -180,19 +181,18 @@ class Compressor(ABC):
         return self if self.keep is None else self.with_keep(tolerance)
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Build the compressor of a parsed text; arguments are its fields.
 
         Parameters
         ----------
         call : Call
-        feedback : bool or "auto"
-            Whether to wrap error feedback around it, or around its inner compressor.
+        parser : CompressorParser
+            Builds what stands in its arguments, and says whether to wrap error feedback around it,
+            or around its inner compressor.
         """
-        from tensorcomp.gradients.text import parse_fields, with_feedback
-
-        found = parse_fields(cls, call, feedback)
-        return found if hasattr(found, "inner") else with_feedback(found, feedback)
+        found = parser.fields(cls, call)
+        return found if hasattr(found, "inner") else parser.with_feedback(found)
 
     @property
     def needs_feedback(self) -> bool:

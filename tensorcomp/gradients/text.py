@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, TypeVar
 
 from tensorcomp._expressions import Argument, Call, Language, format_call, parse
@@ -66,63 +66,75 @@ def parse_compressor(text: str, *, feedback: Feedback = "auto") -> Compressor:
     """
     if feedback not in (True, False, "auto"):
         raise GradientError(f'feedback is True, False or "auto"; got {feedback!r}')
-    return _parse(parse(text, _LANGUAGE), feedback)
+    return CompressorParser(feedback).compressor(parse(text, _LANGUAGE))
 
 
-def _parse(call: Call, feedback: Feedback) -> Compressor:
-    if call.name in _SHORT:
-        call.bind(())
-        return with_feedback(TreeCompressor(parse_tree(_SHORT[call.name])), feedback)
-    found = compressor_class(call.name)
-    if found is None:
-        return with_feedback(TreeCompressor(wire_tree(call.text)), feedback)
-    return found.parse(call, feedback)
-
-
-def parse_argument(argument: Argument, feedback: Feedback) -> Compressor:
-    """Build the compressor of an argument, which may stand in quotes."""
-    quoted = argument.value
-    call = parse(quoted, _LANGUAGE) if isinstance(quoted, str) else argument.call
-    return _parse(call, feedback)
-
-
-def parse_fields(make: type[_C], call: Call, feedback: Feedback, **defaults: Any) -> _C:
-    """Build a compressor whose fields are the arguments of a parsed text.
+@dataclass(frozen=True)
+class CompressorParser:
+    """Build compressors from parsed texts.
 
     Parameters
     ----------
-    make : type
-        A dataclass.
-    call : Call
     feedback : bool or "auto"
-        For an inner compressor.
-    **defaults
-        Fields that the text may leave out.
-
-    Raises
-    ------
-    GradientError
-        If arguments do not fit the fields, or the class refuses them.
+        As for `parse_compressor`.
     """
-    own = {make.argument_names.get(f.name, f.name): f for f in fields(make)}  # type: ignore[arg-type]
-    values = dict(defaults)
-    if own.pop("inner", None):
-        values["inner"], arguments = parse_wrapped(call, list(own), feedback)
-    else:
-        arguments = call.bind(list(own), aliases=make.argument_aliases)
-    for name, argument in arguments.items():
-        values[own[name].name] = _value(argument, own[name], make)
-    return call.made(make, **values)
 
+    feedback: Feedback
 
-def parse_wrapped(
-    call: Call, names: Sequence[str], feedback: Feedback
-) -> tuple[Compressor, dict[str, Argument]]:
-    """Separate the inner compressor of a parsed text from its arguments."""
-    arguments = call.bind(["inner", *names])
-    if "inner" not in arguments:
-        raise GradientError(f"{call.name}: expected the text of an inner compressor, got none")
-    return parse_argument(arguments.pop("inner"), feedback), arguments
+    def compressor(self, call: Call) -> Compressor:
+        """Build the compressor of a parsed text."""
+        if call.name in _SHORT:
+            call.bind(())
+            return self.with_feedback(TreeCompressor(parse_tree(_SHORT[call.name])))
+        found = compressor_class(call.name)
+        if found is None:
+            return self.with_feedback(TreeCompressor(wire_tree(call.text)))
+        return found.parse(call, self)
+
+    def argument(self, argument: Argument) -> Compressor:
+        """Build the compressor of an argument, which may stand in quotes."""
+        quoted = argument.value
+        return self.compressor(
+            parse(quoted, _LANGUAGE) if isinstance(quoted, str) else argument.call
+        )
+
+    def fields(self, make: type[_C], call: Call, **defaults: Any) -> _C:
+        """Build a compressor whose fields are the arguments of a parsed text.
+
+        Parameters
+        ----------
+        make : type
+            A dataclass.
+        call : Call
+        **defaults
+            Fields that the text may leave out.
+
+        Raises
+        ------
+        GradientError
+            If arguments do not fit the fields, or the class refuses them.
+        """
+        own = {make.argument_names.get(f.name, f.name): f for f in fields(make)}  # type: ignore[arg-type]
+        values = dict(defaults)
+        if own.pop("inner", None):
+            values["inner"], arguments = self.wrapped(call, list(own))
+        else:
+            arguments = call.bind(list(own), aliases=make.argument_aliases)
+        for name, argument in arguments.items():
+            values[own[name].name] = _value(argument, own[name], make)
+        return call.made(make, **values)
+
+    def wrapped(self, call: Call, names: Sequence[str]) -> tuple[Compressor, dict[str, Argument]]:
+        """Separate the inner compressor of a parsed text from its arguments."""
+        arguments = call.bind(["inner", *names])
+        if "inner" not in arguments:
+            raise GradientError(f"{call.name}: expected the text of an inner compressor, got none")
+        return self.argument(arguments.pop("inner")), arguments
+
+    def with_feedback(self, compressor: Compressor) -> Compressor:
+        """Wrap error feedback around a compressor where it is asked for."""
+        wanted = compressor.needs_feedback if self.feedback == "auto" else self.feedback
+        return ErrorFeedback(compressor) if wanted else compressor
 
 
 def _value(argument: Argument, field: Field[Any], make: type[Compressor]) -> Any:
@@ -134,12 +146,6 @@ def _value(argument: Argument, field: Field[Any], make: type[Compressor]) -> Any
     if not isinstance(field.default, tuple) or isinstance(value, tuple):
         return value
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else (value,)
-
-
-def with_feedback(compressor: Compressor, feedback: Feedback) -> Compressor:
-    """Wrap error feedback around a compressor where it is asked for."""
-    wanted = compressor.needs_feedback if feedback == "auto" else feedback
-    return ErrorFeedback(compressor) if wanted else compressor
 
 
 def label(compressor: Compressor) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import CodecError, TensorcompError
 from tensorcomp.gradients import ErrorBounded, GradientSpec, Payload
-from tensorcomp.gradients.payload.blobs import tree_blob
+from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.gradients.payload.states import flatten, unflatten
 
 

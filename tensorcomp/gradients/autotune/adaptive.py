@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tensorcomp._expressions import Call
-from tensorcomp.gradients.base import Compressor, Feedback, GradientSpec, Reduction, StepInfo
+from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.wrappers.schedules import Scheduler
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.text import CompressorParser
 
 DENSE = "dense"
 MIN_ELEMENTS = 4096  # of a tensor that is worth compression
@@ -75,21 +78,19 @@ class Adaptive(Scheduler):
                 raise ValueError(f"{text} scales up, which diverges with feedback; set scale=false")
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Return the compressor of a text: arguments without a name are the candidates."""
-        from tensorcomp.gradients.text import parse_argument, with_feedback
-
         named = tuple(argument for argument in call.arguments if argument.name)
         arguments = replace(call, arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
         settings = {name: argument.plain for name, argument in arguments.items()}
         candidates = {
-            argument.expression: parse_argument(argument, feedback=False)
+            argument.expression: replace(parser, feedback=False).argument(argument)
             for argument in call.arguments
             if not argument.name
         }
         if candidates:
             settings["candidates"] = candidates
-        return with_feedback(call.made(cls, **settings), feedback)
+        return parser.with_feedback(call.made(cls, **settings))
 
     @property
     def reduction(self) -> Reduction:  # type: ignore[override]

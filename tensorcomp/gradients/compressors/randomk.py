@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
     CountedState,
-    Feedback,
     GradientSpec,
     Payload,
     Phases,
@@ -30,6 +29,9 @@ from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
 from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
 from tensorcomp.gradients.payload.decoded import DecodedGradient, SparseGradient
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.text import CompressorParser
 
 _TREE = "randomk(values=raw)"
 
@@ -88,16 +90,14 @@ class RandomK(Compressor):
             raise ValueError(f"expected keep to be more than 0, got {self.keep!r}")
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Build the compressor of a text: scaled up or with error feedback."""
-        from tensorcomp.gradients.text import parse_fields, with_feedback
-
-        found = parse_fields(cls, call, feedback, scale=feedback is not True)
-        if found.scale and feedback is True:
+        found = parser.fields(cls, call, scale=parser.feedback is not True)
+        if found.scale and parser.feedback is True:
             raise GradientError(
                 "randomk: values that are scaled up diverge with error feedback; set scale=false"
             )
-        return with_feedback(found, feedback)
+        return parser.with_feedback(found)
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]

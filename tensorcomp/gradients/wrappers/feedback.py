@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,6 @@ from tensorcomp._expressions import Call
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import (
     Compressor,
-    Feedback,
     GradientSpec,
     State,
     Wrapped,
@@ -20,6 +19,9 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.payload.arrays import accumulate, converted, share_memory, zeros_like
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.text import CompressorParser
 
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -75,12 +77,10 @@ class ErrorFeedback(Wrapper):
     decay: float = argument(1.0, least=0, most=1)
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Build the wrapper of a text; without feedback its inner compressor."""
-        from tensorcomp.gradients.text import parse_fields
-
-        found = parse_fields(cls, call, feedback=False)
-        return found.inner if feedback is False else found
+        found = replace(parser, feedback=False).fields(cls, call)
+        return found.inner if parser.feedback is False else found
 
     def text(self) -> str:
         """Return the inner compressor's text: payloads know nothing of residuals."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
-    Feedback,
     GradientSpec,
     State,
     Wrapped,
@@ -25,6 +24,9 @@ from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor, wir
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.text import CompressorParser
 
 _FIRST = 1024  # elements that nearly always show that a gradient is not all zero
 _STILL = -0.0  # given on where the gradient was all zero; sums that cancel out are 0.0
@@ -111,9 +113,9 @@ class MomentumCorrection(Wrapper):
             )
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Build the correction of a text, around error feedback of `topk`."""
-        if feedback is False:
+        if parser.feedback is False:
             raise GradientError(
                 "dgc is momentum correction around error feedback; it needs feedback"
             )

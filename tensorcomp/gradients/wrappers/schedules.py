@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
-    Feedback,
     GradientSpec,
     Outer,
     Payload,
@@ -27,6 +26,9 @@ from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.phases import PHASES, check_phases
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.text import CompressorParser
 
 RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
@@ -162,11 +164,9 @@ class PhaseTolerance(Scheduler):
             )
 
     @classmethod
-    def parse(cls, call: Call, feedback: Feedback) -> Compressor:
+    def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Build the compressor of a text; figures are ratios or bounds."""
-        from tensorcomp.gradients.text import parse_wrapped
-
-        inner, arguments = parse_wrapped(call, PHASES, feedback)
+        inner, arguments = parser.wrapped(call, PHASES)
         figures = {phase: argument.plain for phase, argument in arguments.items()}
         kind = "bounds" if isinstance(leaf_of(inner), ErrorBounded) else "ratios"
         return call.made(cls, inner=inner, **{kind: figures})
