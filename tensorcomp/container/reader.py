@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp._formatting import shown
-from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
 from tensorcomp.codecs.text import parse_tree
@@ -86,11 +86,15 @@ class CompressedFile(Checkpoint):
                 path=self.where,
                 tensor=odd,
             )
-        self.tensors = self.manifest.infos
         self.aliases = self.manifest.aliases
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
         self._decoding_bundle = threading.Lock()
+
+    @functools.cached_property
+    def tensors(self) -> tuple[TensorInfo, ...]:  # type: ignore[override]
+        """Every tensor as it is once decoded, in the source's order."""
+        return self.manifest.infos
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's decoded bytes, flat uint8, whose digest is checked.

@@ -29,7 +29,7 @@ from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import SELECTORS, is_selector
 from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
-from tensorcomp.planning.steps import expand_quantizer, instantiate, is_free, may_lose
+from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
 from tensorcomp.planning.trials import errors_of, run_trial
 from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample, plan_within
 
@@ -251,7 +251,7 @@ class Planner:
 
     def _fixed(self, tensor: Tensor, template: str, bound: Bound | None, why: str) -> TensorPlan:
         """Return the plan of a tensor whose tree leaves nothing to choose."""
-        tree = instantiate(template, 1.0)
+        tree = prototype(template)
         sample = readable(sample_rows(tensor.array, SAMPLE))
         if not self.budget.is_size and not self.predict:
             errors = errors_of(tree, sample)

@@ -17,7 +17,7 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node
 from tensorcomp.planning.lossless import sample_rows
-from tensorcomp.planning.steps import instantiate, is_free
+from tensorcomp.planning.steps import instantiate, is_free, prototype
 from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
 
 _OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
@@ -57,7 +57,7 @@ class RDCurve:
         if not template:
             return None
         if octave is None:
-            return instantiate(template, 1.0)
+            return prototype(template)
         return instantiate(template, 2 ** (octave + (option - self.first[family]) / _FINE))
 
     def rel_l2(self, option: int) -> float:
@@ -97,7 +97,7 @@ def measure_curve(
         if not instantiate(template, scale or 1.0).codec.is_promising(array, rows):
             continue
         if not is_free(template):
-            trial = run_trial(instantiate(template, 1.0), array)
+            trial = run_trial(prototype(template), array)
             if trial is not None and _mse(trial) < math.inf:
                 families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
         elif scale > 0:

@@ -22,7 +22,7 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
-from tensorcomp.planning.steps import instantiate, is_free
+from tensorcomp.planning.steps import is_free, prototype
 
 VALUES = "$values"
 MANY = 0.05  # share of zeros from which they are told apart
@@ -228,13 +228,13 @@ def zero_keeping(
     """
     forms = sparse_forms(array, sample, effort).lossy()
     found = dict.fromkeys(_in_forms(templates, forms, effort))
-    return tuple(template for template in found if keeps_zeros(instantiate(template, 1.0)))
+    return tuple(template for template in found if keeps_zeros(prototype(template)))
 
 
 def _in_forms(templates: Iterable[str], forms: SparseForms, effort: str) -> Iterator[str]:
     for template in templates:
         yield template
-        if not instantiate(template, 1.0).codec.elementwise:
+        if not prototype(template).codec.elementwise:
             continue
         inner = [template]
         if is_free(template) and effort != "fast":

@@ -44,7 +44,7 @@ def is_free(template: str) -> bool:
 
 def may_lose(template: str) -> bool:
     """Return whether the tree of a template loses anything."""
-    return is_free(template) or not instantiate(template, 1.0).lossless
+    return is_free(template) or not prototype(template).lossless
 
 
 def check_template(template: str) -> None:
@@ -73,6 +73,12 @@ def instantiate(template: str, step: float) -> Node:
     if "$" in text:
         raise PlanError(f"a template may hold {STEP} and {QUANTIZER}; got {template!r}")
     return parse_tree.__wrapped__(text)
+
+
+@functools.lru_cache(maxsize=256)
+def prototype(template: str) -> Node:
+    """Return the tree of a template with a step of 1, for the traits of its codecs."""
+    return instantiate(template, 1.0)
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.lossless import LosslessPlan, plan_lossless, sample_rows, sparse_sample
 from tensorcomp.planning.plan import TensorPlan
-from tensorcomp.planning.steps import instantiate
+from tensorcomp.planning.steps import prototype
 from tensorcomp.planning.trials import first_guess, meet_bound, run_trial
 
 SAMPLE = 1 << 15  # elements
@@ -52,7 +52,7 @@ def plan_within(
 def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
     """Return rows to try templates on, as many as their codecs need."""
     columns = math.prod(array.shape[1:])
-    wanted = [instantiate(template, 1.0).codec.sample_size(columns) for template in templates]
+    wanted = [prototype(template).codec.sample_size(columns) for template in templates]
     return sample_rows(array, max([SAMPLE, *wanted]))
 
 
