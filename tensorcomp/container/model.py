@@ -21,6 +21,10 @@ from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import is_temporary
 
+COMPRESSED = ".tc.safetensors"
+SAFETENSORS = ".safetensors"
+FOLDER = ".tc"
+
 
 @dataclass(frozen=True)
 class Model:
@@ -98,14 +102,15 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     path = Path(path)
     if not path.is_dir():
         return Model(path, (Path(path.name),))
-    files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
-    found = tuple(file for file in files if file.name.endswith(COMPRESSED))
-    rest = (file for file in files if not file.name.endswith(COMPRESSED))
-    if compressed or (compressed is None and found):
-        if not found:
+    if compressed is not False:  # else scan_folder alone walks the folder
+        files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        shards = tuple(file for file in files if file.name.endswith(COMPRESSED))
+        if shards:
+            rest = (file for file in files if not file.name.endswith(COMPRESSED))
+            others = tuple(file for file in rest if not is_temporary(file))
+            return Model(path, shards, others, is_folder=True)
+        if compressed:
             raise CheckpointError(f"{path}: holds no *{COMPRESSED} file")
-        others = (file for file in rest if not is_temporary(file))
-        return Model(path, found, tuple(others), is_folder=True)
     folder = scan_folder(path)
     return Model(path, folder.weights, folder.others, is_folder=True)
 
@@ -154,11 +159,6 @@ def open_any(path: Path) -> Checkpoint:
         return checkpoint
     checkpoint.close()
     return CompressedFile(path)
-
-
-COMPRESSED = ".tc.safetensors"
-SAFETENSORS = ".safetensors"
-FOLDER = ".tc"
 
 
 def default_output(source: Path) -> Path:
