@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from .command import OUTPUT, command, option
-from .options.common import all_forms, force, path, source
-from .output import Result
+from .command import OUTPUT, Result, command, option
+from .options import all_forms, force, path, source
 
 
 @command()

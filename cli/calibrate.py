@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import command, option
-from .options.common import as_json, force, output, path
-from .options.objects import importable, load_object, made, naming, object_text
-from .output import Result
+from .command import Result, command, option
+from .objects import importable, load_object, made, naming, object_text
+from .options import as_json, force, output, path
 
 if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
 
+_object = partial(option, type=object_text, metavar="MODULE:NAME")
+
 
 @command()
-@option(
-    "--model",
-    type=object_text,
-    required=True,
-    metavar="MODULE:NAME",
-    help="A function that returns the model, or the model.",
-)
-@option(
+@_object("--model", required=True, help="A function that returns the model, or the model.")
+@_object(
     "--data",
-    type=object_text,
     required=True,
-    metavar="MODULE:NAME",
     help="A function that returns an iterable of minibatches, or the iterable.",
 )
-@output(text="The statistics file.", required=True)
+@output(help="The statistics file.", required=True)
 @option("--checkpoint", type=path, metavar="FILE", help="Weights to load into the model first.")
-@option(
+@_object(
     "--loss",
-    type=object_text,
-    metavar="MODULE:NAME",
     help="A function of model and minibatch that returns a scalar; cross-entropy by default.",
 )
 @option(
@@ -81,12 +73,10 @@ def calibrate(
     out: Path,
     checkpoint: Path | None,
     loss: str | None,
-    batches: int | None,
     statistics: str,
     where: tuple[str, ...],
-    temperature: float,
-    train_mode: bool | None,
     force: bool,
+    **options: Any,
 ) -> Result:
     """Run a model once on data and store the statistics by which its weights are scored.
 
@@ -114,19 +104,9 @@ def calibrate(
         if name not in STATISTICS:
             raise click.BadParameter(f"{name!r} is none of the statistics {', '.join(STATISTICS)}")
     refuse_existing(out, force=force)
+    options |= {"statistics": names, "where": where or None}
     with importable(model, data, loss), progress("calibrating", "minibatches") as watch:
-        found, sizes = _measured(
-            model,
-            data,
-            loss,
-            checkpoint,
-            statistics=names,
-            batches=batches,
-            where=where or None,
-            temperature=temperature,
-            train_mode=train_mode,
-            progress=watch.count,
-        )
+        found, sizes = _measured(model, data, loss, checkpoint, progress=watch.count, **options)
     found.save(out, force=force)
     return _result(found, sizes, out, watch.seconds)
 
@@ -147,66 +127,44 @@ def _measured(
     from tensorcomp.pruning.load_weights import load_weights
     from tensorcomp.pruning.targets import prunable_parameters
 
-    network = made(model, torch.nn.Module)
-    if not isinstance(network, torch.nn.Module):
-        raise PruningError(f"{model}: gives {type(network).__name__}, not a torch.nn.Module")
+    network = made(model, torch.nn.Module, "a torch.nn.Module")
     if checkpoint is not None:
         load_weights(network, checkpoint)
-    minibatches = _named_batches(made(data, Iterable), data)
-    criterion = None if loss is None else _named_loss(load_object(loss), loss)
-    sizes = {
-        name: parameter.numel()
-        for name, parameter in prunable_parameters(network, options["where"]).items()
-    }
+    minibatches = _named_batches(made(data, Iterable, "minibatches"), data)
+    criterion = None if loss is None else load_object(loss)
+    if loss is not None:
+        if not callable(criterion):
+            raise PruningError(f"{loss}: is {type(criterion).__name__}, not a function")
+        criterion = naming(loss)(criterion)
+    weights = prunable_parameters(network, options["where"])
+    sizes = {name: parameter.numel() for name, parameter in weights.items()}
     with naming(model, " on the data"):
         found = measure(network, minibatches, loss=criterion, **options)
     return found, sizes
 
 
-def _named_batches(data: Any, text: str) -> Iterable[Any]:
+def _named_batches(data: Iterable[Any], text: str) -> Iterable[Any]:
     """Have errors of a loader say its name; it can be started again if the loader can."""
-    from tensorcomp.errors import PruningError
-
-    if not isinstance(data, Iterable):
-        raise PruningError(f"{text}: gives {type(data).__name__}, not minibatches")
-
-    def run() -> Iterator[Any]:
-        with naming(text):
-            yield from data
-
-    # Not by iter(data), which starts a loader's workers and draws from its generator.
-    return run() if isinstance(data, Iterator) else _Restarting(data, run)
+    named = _Named(data, text)
+    return iter(named) if isinstance(data, Iterator) else named
 
 
-class _Restarting:
-    """An iterable that runs a function anew each time."""
+class _Named:
+    """Minibatches of a loader, whose errors say its name."""
 
-    def __init__(self, data: Any, run: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, data: Any, text: str) -> None:
         self._data = data
-        self._run = run
+        self._text = text
 
     def __iter__(self) -> Iterator[Any]:
-        return self._run()
+        with naming(self._text):  # from the first minibatch on, since starting draws an order
+            yield from self._data
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)  # a loader's samplers, which draw the order
-
-
-def _named_loss(loss: Any, text: str) -> Callable[[Any, Any], Any]:
-    """Have errors of a loss say its name."""
-    from tensorcomp.errors import PruningError
-
-    if not callable(loss):
-        raise PruningError(f"{text}: is {type(loss).__name__}, not a function")
-
-    def run(model: Any, batch: Any) -> Any:
-        with naming(text):
-            return loss(model, batch)
-
-    return run
 
 
 def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float) -> Result:

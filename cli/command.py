@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tensorcomp.errors import TensorcompError
 
-from .exits import by_options, is_given
-from .output import FORMS, Result, print_result
+from .exits import READER_GONE, Stopped
+
+if TYPE_CHECKING:
+    from tensorcomp._tables import Table
 
 MOST_USED = "Most used"
 OUTPUT = "Output"
+_FORMS = ("json", "csv", "markdown")
 
 
 class Settings:
@@ -31,6 +35,46 @@ def settings() -> Settings:
     """Return the settings of the run."""
     context = click.get_current_context(silent=True)
     return (context.find_object(Settings) if context else None) or Settings()
+
+
+class Result(NamedTuple):
+    """What a verb found.
+
+    Parameters
+    ----------
+    json : callable
+        Returns the object for programs, or its text.
+    table : Table, optional
+    notes : sequence of str, optional
+        Lines about the table, in text and in Markdown.
+    summary : sequence of str, optional
+        Lines that end the text.
+    failure : Exception, optional
+        Raised once all is printed.
+    """
+
+    json: Callable[[], dict[str, Any] | str]
+    table: Table | None = None
+    notes: Sequence[str] = ()
+    summary: Sequence[str] = ()
+    failure: Exception | None = None
+
+    def lines(self, form: str | None, *, quiet: bool) -> Sequence[str]:
+        """Return the lines of one of the forms, or those of the text.
+
+        A quiet text is the table alone, or nothing where there is none.
+        """
+        if form == "json":
+            value = self.json()
+            return value.splitlines() if isinstance(value, str) else [_json(value)]
+        if form == "csv" and self.table is not None:
+            return self.table.csv()
+        if form == "markdown" and self.table is not None:
+            notes = [f"- {line}" for line in self.notes]
+            return [*self.table.markdown(), *([""] if notes else []), *notes]
+        table = [] if self.table is None else self.table.lines(stdout_width())
+        below = [] if quiet else [*self.notes, *self.summary]
+        return [*table, *([""] if table and below else []), *below]
 
 
 class Option(click.Option):
@@ -58,39 +102,85 @@ class Command(click.Command):
             with formatter.section(title):
                 formatter.write_dl(records)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> None:
         """Run the verb, and print what it found."""
-        forms = [form for form in FORMS if ctx.params.pop(form, False)]
+        forms = [form for form in _FORMS if ctx.params.pop(form, False)]
         chosen = settings()
         chosen.quiet = ctx.params.pop("quiet", False)
         chosen.verbose = ctx.params.pop("verbose", 0)
         if len(forms) > 1:
             raise click.UsageError("--json, --csv and --markdown exclude each other", ctx)
         try:
-            with _logging(chosen.verbose, _asked(ctx)):
-                result = super().invoke(ctx)
+            with _logging(chosen.verbose, ctx):
+                result: Result = super().invoke(ctx)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
         except TensorcompError as error:
-            error.message = by_options(error.message, ctx)
+            error.message = _by_options(error.message, ctx)
             raise
-        if isinstance(result, Result):
-            print_result(result, forms[0] if forms else "text", quiet=chosen.quiet)
+        _print(result.lines(next(iter(forms), None), quiet=chosen.quiet))
+        if result.failure is not None:
+            raise result.failure
 
 
 command = functools.partial(click.command, cls=Command)
 
 
-def _asked(ctx: click.Context) -> str:
-    """Return the verb and the options that are given."""
-    given = (f"{name}={value}" for name, value in ctx.params.items() if is_given(value))
-    return " ".join([ctx.command_path, *given])
+def stdout_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None if it is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _json(value: dict[str, Any]) -> str:
+    """Return JSON in ASCII, so that it is the same in every locale."""
+    import json
+
+    return json.dumps(value, allow_nan=False)
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Print lines; end quietly if whoever read them has gone, as ``head`` does."""
+    try:
+        for line in lines:
+            print(line)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise Stopped(READER_GONE, "") from None
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
+def _by_options(message: str, ctx: click.Context) -> str:
+    """Return a message about arguments of the library in terms of the verb's options.
+
+    ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
+    ``--force``.
+    """
+    for param in ctx.command.params:
+        name = param.name or ""
+        if isinstance(param, click.Option):
+            given = "_" in name and _is_given(ctx.params.get(name))
+            value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
+            option = max(param.opts, key=len)
+            message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
+    return message
+
+
+def _is_given(value: object) -> bool:
+    """Return whether an option has a value."""
+    return value is not None and value is not False and value != ()
 
 
 @contextlib.contextmanager
-def _logging(verbose: int, line: str) -> Iterator[None]:
-    """Show what is logged under the name ``tensorcomp`` on stderr, a line first, if asked."""
+def _logging(verbose: int, ctx: click.Context) -> Iterator[None]:
+    """Show what is logged under the name ``tensorcomp`` on stderr, if asked; first the verb."""
     if not verbose:
         yield
         return
@@ -102,7 +192,8 @@ def _logging(verbose: int, line: str) -> Iterator[None]:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
     try:
-        logger.info("%s", line)
+        given = (f"{name}={value}" for name, value in ctx.params.items() if _is_given(value))
+        logger.info("%s", " ".join([ctx.command_path, *given]))
         yield
     finally:
         logger.removeHandler(handler)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from .command import command
-from .options.common import all_forms, path, threads
-from .output import Result
+from .command import Result, command
+from .options import all_forms, path, threads
 
 
 @command()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .command import command
-from .output import Result
+from .command import Result, command
 
 
 @command()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .command import command
-from .options.common import as_json, output, source
-from .options.job import job_options, options_of
-from .output import Result
+from .command import Result, command, stdout_width
+from .options import as_json, job_options, options_of, output, source
 
 
 @command()
@@ -45,7 +43,6 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
     from tensorcomp.reports.pruning import pruning_line
 
     from .exits import say
-    from .output import stdout_width
     from .progress import progress
 
     options = options_of(asked)

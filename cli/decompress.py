@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from .command import command, option
-from .options.common import as_json, force, output, source, threads
-from .output import Result
+from .command import Result, command, option
+from .options import as_json, force, output, source, threads
 
 
 @command()

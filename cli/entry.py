@@ -13,7 +13,7 @@ def run() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"tensorcomp {tensorcomp.__version__}")
         return
-    from .signals import end_on_signals
+    from .exits import end_on_signals
 
     end_on_signals()
     # Threads of NumPy's OpenBLAS spin while they wait for work; ours are at work already.

@@ -1,40 +1,80 @@
-"""Give every error an exit status, and one line on stderr that says why."""
+"""End the program: on signals, and with an exit status and one line for every error."""
 
 from __future__ import annotations
 
 import contextlib
-import re
+import os
+import signal
 import sys
-
-import click
+import threading
+from collections.abc import Iterator
+from types import FrameType
 
 from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError, VerificationError
 
-from .signals import Stopped
-
 CHECK_FAILED = 1
 BAD_USAGE = 2  # or an input that cannot be read
+READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
 
 
-def explain(error: BaseException) -> tuple[int, str]:
-    """Return the exit status for an error, and the line to print; it may be empty.
+class Stopped(BaseException):
+    """A request to end the program; no `Exception`, so that nothing but clean-up handles it.
 
     Parameters
     ----------
-    error : BaseException
-        Whatever ended a verb.
+    status : int
+    line : str
+        What to say; may be empty.
     """
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+        self.line = line
+
+
+def end_on_signals() -> None:
+    """End the process at once on a signal, while there is nothing to clean up."""
+    for number in _signals():
+        signal.signal(number, _end)
+
+
+@contextlib.contextmanager
+def signals_stop() -> Iterator[None]:
+    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopped: list[Stopped] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.append(Stopped(128 + number, f"stopped by {signal.Signals(number).name}"))
+        raise stopped[-1]
+
+    before = {number: signal.signal(number, stop) for number in _signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped:  # while a callback ran, of which Python ignores exceptions
+        raise stopped[0]
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """Return the exit status for an error, and the line to print; it may be empty."""
+    import click  # late: what is above takes no time to import, and handles signals from then on
+
     if isinstance(error, Stopped):
         return error.status, error.line
     if isinstance(error, SystemExit):  # of click's shell completion
         return error.code if isinstance(error.code, int) else 0, ""
-    if isinstance(error, VerificationError):
-        return CHECK_FAILED, str(error)
     if isinstance(error, TensorcompError):
-        return BAD_USAGE, str(error)
+        return CHECK_FAILED if isinstance(error, VerificationError) else BAD_USAGE, str(error)
     if isinstance(error, click.UsageError):
-        return BAD_USAGE, _usage_line(error)
+        command = "tensorcomp" if error.ctx is None else error.ctx.command_path
+        return BAD_USAGE, f"{error.format_message().rstrip('.')}; see {command} --help"
     if isinstance(error, MemoryError):
         return BAD_USAGE, "not enough memory; fewer --threads need less"
     if isinstance(error, OSError):
@@ -46,28 +86,6 @@ def explain(error: BaseException) -> tuple[int, str]:
     )
 
 
-def by_options(message: str, ctx: click.Context) -> str:
-    """Return a message about arguments of the library in terms of the verb's options.
-
-    ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
-    ``--force``.
-    """
-    for param in ctx.command.params:
-        name = param.name or ""
-        if not isinstance(param, click.Option):
-            continue
-        option = max(param.opts, key=len)
-        given = "_" in name and is_given(ctx.params.get(name))
-        value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
-        message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
-    return message
-
-
-def is_given(value: object) -> bool:
-    """Return whether an option has a value."""
-    return value is not None and value is not False and value != ()
-
-
 def say(line: str) -> None:
     """Print a line on stderr, whatever a file's name brings into it."""
     if sys.stderr is not None and line:  # None where the shell has closed it
@@ -75,6 +93,15 @@ def say(line: str) -> None:
             print(f"tensorcomp: {escaped(' '.join(line.split()))}", file=sys.stderr, flush=True)
 
 
-def _usage_line(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx is not None else "tensorcomp"
-    return f"{error.format_message().rstrip('.')}; see {command} --help"
+def _signals() -> list[int]:
+    """Return the signals that end the program, but for those it was started to ignore.
+
+    What the parent has had ignored, as nohup does, stays so; Windows lacks SIGHUP.
+    """
+    numbers = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    return [n for n in numbers if n is not None and signal.getsignal(n) is not signal.SIG_IGN]
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    os.write(2, f"tensorcomp: stopped by {signal.Signals(number).name}\n".encode())
+    os._exit(128 + number)

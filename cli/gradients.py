@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from .command import Command, option
-from .options.common import all_forms
-from .options.quantity import bandwidth, count, duration
-from .output import Result
+from .command import Command, Result, option
+from .options import all_forms
+from .quantity import bandwidth, count, duration
 
 
 @click.group(no_args_is_help=False)

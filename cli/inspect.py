@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .command import command
-from .options.common import all_forms, source
-from .output import Result
+from .command import Result, command, stdout_width
+from .options import all_forms, source
 
 
 @command()
@@ -31,7 +30,6 @@ def inspect(source: Path) -> Result:
     )
     from tensorcomp.reports.pruning import pruning_line
 
-    from .output import stdout_width
     from .progress import progress
 
     with progress("inspecting") as watch:

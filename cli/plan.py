@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .command import command
-from .options.common import all_forms, output, source
-from .options.job import options_of, plan_options
-from .output import Result
+from .command import Result, command
+from .options import all_forms, options_of, output, plan_options, source
 
 
 @command()
 @source
-@output("FILE", "Save the plan as JSON.")
+@output(metavar="FILE", help="Save the plan as JSON.")
 @plan_options
 @all_forms
 def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:

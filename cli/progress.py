@@ -31,30 +31,23 @@ class Watch(Progress):
     def __init__(self, doing: str) -> None:
         self._created = time.perf_counter()
         self._begun: float | None = None
+        self._verbose = settings().verbose
         self.seconds = self.work_seconds = 0.0
-        self._logger = None
-        if settings().verbose:
-            import logging
-
-            self._logger = logging.getLogger("tensorcomp")
-            self._logger.info("%s", doing)
+        self._log(1, doing)
 
     def begin_folder(self, nbytes: int) -> None:
         """Note when work begins."""
         self._begun = self._begun or time.perf_counter()
-        if self._logger is not None:
-            self._logger.info("a folder of %s bytes", f"{nbytes:,}")
+        self._log(1, f"a folder of {nbytes:,} bytes")
 
     def begin(self, tensors: int, nbytes: int) -> None:
         """Note when work begins."""
         self._begun = self._begun or time.perf_counter()
-        if self._logger is not None:
-            self._logger.info("a file of %s tensors, %s bytes", f"{tensors:,}", f"{nbytes:,}")
+        self._log(1, f"a file of {tensors:,} tensors, {nbytes:,} bytes")
 
     def advance(self, name: str, nbytes: int) -> None:
         """Log what is done."""
-        if self._logger is not None:
-            self._logger.debug("%s: %s bytes done", name, f"{nbytes:,}")
+        self._log(2, f"{name}: {nbytes:,} bytes done")
 
     def count(self, done: int, total: int | None) -> None:
         """Show how many things are done, where bytes say nothing."""
@@ -63,8 +56,13 @@ class Watch(Progress):
         """Take the times."""
         now = time.perf_counter()
         self.seconds, self.work_seconds = now - self._created, now - (self._begun or self._created)
-        if self._logger is not None:
-            self._logger.info("done in %.3f s", self.seconds)
+        self._log(1, f"done in {self.seconds:.3f} s")
+
+    def _log(self, verbose: int, text: str) -> None:
+        if self._verbose >= verbose:
+            import logging  # which takes milliseconds
+
+            logging.getLogger("tensorcomp").log((logging.INFO, logging.DEBUG)[verbose - 1], text)
 
 
 @contextlib.contextmanager
@@ -123,9 +121,8 @@ class _Bar(Watch):
         self._shown = shown
         self._task = shown.add_task(doing, total=None, items="0")
         self._in_folder = False
-        self._expected = 0
-        self._before = 0
-        self._names: set[str] = set()
+        self._files = self._expected = 0
+        self._done: set[tuple[int, str]] = set()
 
     def begin_folder(self, nbytes: int) -> None:
         super().begin_folder(nbytes)
@@ -136,20 +133,19 @@ class _Bar(Watch):
         super().begin(tensors, nbytes)
         if not self._in_folder:
             self._start(nbytes)
-        self._before += len(self._names)
-        self._names.clear()
+        self._files += 1
         self._expected += tensors
 
     def _start(self, nbytes: int) -> None:
         """Begin at zero, once more where a file is written again to keep a size."""
-        self._before = self._expected = 0
-        self._names.clear()
+        self._expected = 0
+        self._done.clear()
         self._shown.update(self._task, total=nbytes, completed=0)
 
     def advance(self, name: str, nbytes: int) -> None:
-        self._names.add(name)
-        done = self._before + len(self._names)
-        self._shown.update(self._task, advance=nbytes, items=f"{done:,}/{self._expected:,}")
+        self._done.add((self._files, name))
+        items = f"{len(self._done):,}/{self._expected:,}"
+        self._shown.update(self._task, advance=nbytes, items=items)
 
     def count(self, done: int, total: int | None) -> None:
         items = f"{done:,}/{'?' if total is None else f'{total:,}'}"

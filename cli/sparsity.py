@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .command import OUTPUT, command, option
-from .options.common import all_forms, force, path, source, threads
-from .output import Result
+from .command import OUTPUT, Result, command, option
+from .options import all_forms, force, path, source, threads
 
 
 @command()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .command import command, option
-from .options.common import as_json, path, source, threads
-from .output import Result
+from .command import Result, command, option
+from .options import as_json, path, source, threads
 
 
 @command()

@@ -127,9 +127,9 @@ def test_wrong_usage_and_unreadable_inputs_end_with_2(call, model, tmp_path):
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_narrow_terminal_keeps_the_figures(call, model, other, monkeypatch, width):
     from tensorcomp._tables import cells
-    from tensorcomp_cli import output
+    from tensorcomp_cli import command
 
-    monkeypatch.setattr(output, "stdout_width", lambda: width)
+    monkeypatch.setattr(command, "stdout_width", lambda: width)
     lines = call("compare", model, other).stdout.splitlines()
     table = lines[: lines.index("")]
     assert max(map(cells, table)) <= width

@@ -6,7 +6,7 @@ import json
 import click
 import pytest
 
-from tensorcomp_cli.options import quantity
+from tensorcomp_cli import quantity
 
 ASKED = ("gradients", "estimate", "--parameters", "2e6", "--world", 8, "--bandwidth", "100mbit")
 ONE = ("--compressor", "topk(0.01, values=affine(8))")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tensorcomp_cli.verbs import VERBS
+from tensorcomp_cli.main import VERBS
 
 GROUPS = ["Most used", "Budget (one limit)", "Planning", "Pruning", "Options", "Output"]
 

@@ -18,8 +18,7 @@ from click.testing import CliRunner
 import tensorcomp
 import tensorcomp_cli.main
 from tensorcomp.api import compress as files
-from tensorcomp_cli.main import app
-from tensorcomp_cli.verbs import VERBS
+from tensorcomp_cli.main import VERBS, app
 
 RUN = "import sys; from tensorcomp_cli.entry import run; run()"
 

@@ -125,7 +125,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def made(text: str, kind: Any) -> Any:
+def made(text: str, kind: Any, noun: str) -> Any:
     """Return the object that a text names, or what it returns if it is a function.
 
     Parameters
@@ -133,9 +133,18 @@ def made(text: str, kind: Any) -> Any:
     text : str
     kind : type
         What is wanted: an object of it is not called.
+    noun : str
+        What that is, for the message.
+
+    Raises
+    ------
+    PruningError
+        If it is something else, or making it fails.
     """
     found = load_object(text)
     if callable(found) and (isinstance(found, type) or not isinstance(found, kind)):
         with naming(text):
-            return found()
+            found = found()
+    if not isinstance(found, kind):
+        raise PruningError(f"{text}: gives {type(found).__name__}, not {noun}")
     return found

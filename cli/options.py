@@ -1,0 +1,259 @@
+"""Options that several verbs share: inputs and outputs, budgets, pruning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .command import MOST_USED, OUTPUT, option
+from .quantity import size
+
+if TYPE_CHECKING:
+    from tensorcomp.pipeline.options import CompressOptions
+    from tensorcomp.planning.budgets import Budget
+    from tensorcomp.selection.request import Pruning
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+_LIMITS = (
+    *("max_rel_l2", "min_snr", "max_abs_error"),
+    *("bits_per_weight", "target_ratio", "target_size"),
+)
+# Options that mean nothing without --prune, and the field of `Pruning` that each sets.
+_PRUNING_FIELDS = {
+    "--sparsity": "sparsity",
+    "--stats": "stats",
+    "--scope": "scope",
+    "--granularity": "granularity",
+    "--prune-where": "where",
+    "--density-floor": "floor",
+    "--prune-max-rel-l2": "max_rel_l2",
+    "--prune-target-size": "target_size",
+}
+_PRUNING_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
+
+
+class _PathType(click.ParamType[Path]):
+    """A path, but not an empty one, which `Path` takes for the current folder."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return Path(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+path = _PathType()
+
+
+def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
+    """Return one decorator for several options, which help shows in this order."""
+
+    def decorate(verb: Verb) -> Verb:
+        for decorator in reversed(options):
+            verb = decorator(verb)
+        return verb
+
+    return decorate
+
+
+_most_used = partial(option, group=MOST_USED)
+_budget = partial(option, group="Budget (one limit)", type=float, metavar="X")
+_planning = partial(option, group="Planning")
+_pruning = partial(option, group="Pruning")
+_pruning_number = partial(_pruning, type=float, metavar="X")
+_printing = partial(option, group=OUTPUT, is_flag=True)
+
+source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
+output = partial(
+    _most_used, "-o", "--output", "out", type=path, metavar="OUT", help="Where to write."
+)
+threads = option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to use; all processors by default.",
+)
+force = _printing("--force", help="Replace an existing output.")
+_json = _printing("--json", help="Print one JSON object, no text.")
+_amounts = (
+    _printing("-q", "--quiet", help="Print no progress, no remarks: errors and tables only."),
+    option(
+        "-v",
+        "--verbose",
+        count=True,
+        show_default=False,
+        help="Log to stderr what is done; -vv: each tensor.",
+        group=OUTPUT,
+    ),
+)
+as_json = together(_json, *_amounts)
+all_forms = together(
+    _json,
+    _printing("--csv", help="Print comma-separated values."),
+    _printing("--markdown", help="Print the table in Markdown."),
+    *_amounts,
+)
+
+_lossy_options = together(
+    _most_used(
+        "--profile",
+        metavar="NAME",
+        help="lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
+    ),
+    _most_used(
+        "--min-snr",
+        type=float,
+        metavar="DB",
+        help="A budget: lowest signal-to-noise ratio of each tensor, in dB.",
+    ),
+    _most_used(
+        "--bits-per-weight",
+        type=float,
+        metavar="X",
+        help="A budget: bits of the file per weight, every byte counted.",
+    ),
+    _most_used(
+        "--effort",
+        type=click.Choice(["fast", "balanced", "max"]),
+        help="What size is worth in time: balanced by default, or the profile's.",
+    ),
+    _budget("--max-rel-l2", help="Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
+    _budget("--max-abs-error", help="Largest error of any element."),
+    _budget("--target-ratio", help="Bytes of the input over bytes of the file."),
+    _budget("--target-size", type=size, metavar="SIZE", help="Bytes of the file, such as 700MB."),
+    _planning(
+        "--codec",
+        "codecs",
+        multiple=True,
+        metavar="SELECTOR=TREE",
+        help="A tree for tensors by role, name, pattern of names or all; may be repeated.",
+    ),
+    _planning(
+        "--importance",
+        type=path,
+        metavar="FILE",
+        help="A safetensors file that says what an error costs in each tensor.",
+    ),
+)
+_plan_option = _planning(
+    "--plan", type=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote."
+)
+_prune_options = together(
+    _pruning(
+        "--prune",
+        metavar="SCORE",
+        help="Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
+        "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats.",
+    ),
+    _pruning_number(
+        "--sparsity", help="The exact part of the pruned tensors' weights, from 0 to 1."
+    ),
+    _pruning(
+        "--stats",
+        type=path,
+        metavar="FILE",
+        help="Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
+        "training checkpoint.",
+    ),
+    _pruning(
+        "--scope",
+        type=click.Choice(["global", "tensor", "row"]),
+        help="Among which weights: the score's own choice by default; "
+        "tensor for what is more than single weights.",
+    ),
+    _pruning(
+        "--granularity",
+        metavar="TEXT",
+        help="What is pruned together: element (default), row, filter, channel, 'block(4, 4)', "
+        "'nm(2, 4)'.",
+    ),
+    _pruning(
+        "--prune-where",
+        multiple=True,
+        metavar="SELECTOR",
+        help="Which tensors, by role, name or pattern of names; may be repeated. Matrices and "
+        "kernels of layers by default.",
+    ),
+    _pruning_number(
+        "--density-floor", help="The least part of each tensor that stays; 0.001 by default."
+    ),
+    _pruning_number(
+        "--prune-max-rel-l2",
+        help="Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
+    ),
+    _pruning(
+        "--prune-target-size",
+        type=size,
+        metavar="SIZE",
+        help="Instead of --sparsity: prune until the file takes at most so many bytes.",
+    ),
+)
+plan_options = together(_lossy_options, _prune_options, threads, force)
+job_options = together(_lossy_options, _plan_option, _prune_options, threads, force)
+
+
+def options_of(given: dict[str, Any]) -> CompressOptions:
+    """Return the options of a verb's job, of which ``plan_options`` or ``job_options`` are given.
+
+    Raises
+    ------
+    click.UsageError, TensorcompError
+        If they do not go together.
+    """
+    budget, prune = _budget_of(given), _pruning_of(given)
+    from tensorcomp.pipeline.options import CompressOptions
+
+    return CompressOptions(budget=budget, prune=prune, **given)
+
+
+def _budget_of(options: dict[str, Any]) -> Budget | None:
+    """Take the limits out of a verb's options, and return their budget; None if none is given."""
+    limits = {name: options.pop(name) for name in _LIMITS}
+    given = {name: value for name, value in limits.items() if value is not None}
+    if not given:
+        return None
+    if given.get("max_rel_l2", 0.0) >= 1 or given.get("min_snr", 1.0) <= 0:
+        raise click.UsageError(
+            "at a rel-L2 of 1, an SNR of 0 dB, every weight may become 0; "
+            "give --max-rel-l2 below 1 or --min-snr above 0"
+        )
+    from tensorcomp.planning.budgets import Budget
+
+    return Budget(**given)
+
+
+def _pruning_of(options: dict[str, Any]) -> Pruning | None:
+    """Take what says how to prune out of a verb's options; None if they ask for no pruning."""
+    score = options.pop("prune")
+    values = {name: options.pop(name[2:].replace("-", "_")) for name in _PRUNING_FIELDS}
+    given = {name: value for name, value in values.items() if value not in (None, ())}
+    if score is None:
+        if given:
+            raise click.UsageError(f"{next(iter(given))} says how to prune: give --prune SCORE")
+        return None
+    from tensorcomp.selection.granularity import NM, parse_granularity
+    from tensorcomp.selection.request import Pruning
+
+    targets = [name for name in _PRUNING_TARGETS if name in given]
+    if len(targets) > 1:
+        raise click.UsageError(f"pruning has one target; got {' and '.join(targets)}")
+    granularity = parse_granularity(values["--granularity"] or "element")
+    if not targets and not isinstance(granularity, NM):
+        raise click.UsageError(
+            f"how much is to be pruned is not said: give {', '.join(_PRUNING_TARGETS[:-1])} or "
+            f"{_PRUNING_TARGETS[-1]}"
+        )
+    return Pruning(score, **{_PRUNING_FIELDS[name]: value for name, value in given.items()})
