@@ -4,7 +4,6 @@ from tensorcomp.gradients.base import GradientSpec as GradientSpec
 from tensorcomp.gradients.base import Payload as Payload
 from tensorcomp.gradients.base import State as State
 from tensorcomp.gradients.base import StepInfo as StepInfo
-from tensorcomp.gradients.base import Wrapper as Wrapper
 from tensorcomp.gradients.compressors.dense import Dense as Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded as ErrorBounded
 from tensorcomp.gradients.compressors.powersgd import PowerSgd as PowerSgd
@@ -28,6 +27,7 @@ from tensorcomp.gradients.server.aggregation import Aggregator as Aggregator
 from tensorcomp.gradients.server.message import decompress as decompress
 from tensorcomp.gradients.server.worker import WorkerCompression as WorkerCompression
 from tensorcomp.gradients.text import parse_compressor as parse_compressor
+from tensorcomp.gradients.wrappers.base import Wrapper as Wrapper
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback as ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection as MomentumCorrection
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss as PacketLoss

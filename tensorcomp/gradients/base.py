@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 if TYPE_CHECKING:
     from tensorcomp._expressions import Call
@@ -276,87 +276,3 @@ class Compressor(ABC):
     def phases(self, gradient: Any, state: State) -> Phases:
         """Compress to arrays that are averaged in transit, for reduction by sum."""
         raise NotImplementedError(f"{self.text()} is not reduced by sums")
-
-
-class Outer:
-    """Take reduction and bias from an inner compressor; a mixin."""
-
-    inner: Compressor
-
-    @property
-    def reduction(self) -> Any:
-        """The inner compressor's reduction."""
-        return self.inner.reduction
-
-    @property
-    def unbiased(self) -> Any:
-        """Whether the inner compressor is unbiased."""
-        return self.inner.unbiased
-
-
-class Wrapper(Outer, Compressor):  # type: ignore[override]
-    """Change what an inner compressor is given, and keep what it leaves."""
-
-    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Resolve schedulers within; this wrapper stays around the result."""
-        resolved: Compressor = with_inner(self, self.inner.at(info, spec))
-        return resolved
-
-    @abstractmethod
-    def before(self, gradient: Any, state: Any) -> Any:
-        """Return the array that the inner compressor compresses, owned here."""
-
-    @abstractmethod
-    def after(self, given: Any, sent: DecodedGradient, state: Any, inner: State) -> State:
-        """Return the next state; `given` may be changed and kept."""
-
-    def step(self, gradient: Any, state: Any) -> tuple[Payload, State]:
-        """Compress what `before` gives by the inner compressor."""
-        given = self.before(gradient, state)
-        payload, inner = self.inner.step(given, state.inner)
-        return payload, self.after(given, payload.decoded or EmptyGradient(), state, inner)
-
-    def phases(self, gradient: Any, state: Any) -> Phases:
-        """Compress what `before` gives, for reduction by sum."""
-        given = self.before(gradient, state)
-        mean, sent, inner = yield from self.inner.phases(given, state.inner)
-        return mean, sent, self.after(given, sent, state, inner)
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Decode a payload by the inner compressor."""
-        return self.inner.receive(payload)
-
-
-def with_inner(wrapper: Any, inner: Compressor) -> Any:
-    """Replace the inner compressor of a compressor."""
-    return wrapper if wrapper.inner is inner else replace(wrapper, inner=inner)
-
-
-def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor]) -> Compressor:
-    """Change the innermost compressor; the wrappers around it stay.
-
-    Parameters
-    ----------
-    compressor : Compressor
-        Compressors with a field ``inner`` around one that has none.
-    change : callable
-    """
-    inner = getattr(compressor, "inner", None)
-    if inner is None:
-        return change(compressor)
-    changed: Compressor = with_inner(compressor, map_leaf(inner, change))
-    return changed
-
-
-def chain(compressor: Compressor) -> Iterator[Compressor]:
-    """Yield a compressor and all compressors within it, outermost first."""
-    found: Any = compressor
-    while found is not None:
-        yield found
-        found = getattr(found, "inner", None)
-
-
-def leaf_of(compressor: Compressor) -> Compressor:
-    """Return the innermost compressor."""
-    *_, leaf = chain(compressor)
-    return leaf

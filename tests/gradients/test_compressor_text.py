@@ -27,9 +27,9 @@ from tensorcomp.gradients import (
     TreeCompressor,
     parse_compressor,
 )
-from tensorcomp.gradients.base import leaf_of
 from tensorcomp.gradients.registry import compressor_ids
 from tensorcomp.gradients.text import label, short
+from tensorcomp.gradients.wrappers.base import leaf_of
 
 TREE = TreeCompressor.of
 PLAIN = {

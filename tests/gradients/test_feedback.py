@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, TreeCompressor
-from tensorcomp.gradients.base import leaf_of, map_leaf
 from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
+from tensorcomp.gradients.wrappers.base import leaf_of, map_leaf
 
 SPEC = GradientSpec("layer.weight", (30, 20))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tensorcomp.errors import GradientError, PlanError
-from tensorcomp.gradients.base import GradientSpec, StepInfo, leaf_of
+from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.compressors.randomk import RandomK
@@ -14,6 +14,7 @@ from tensorcomp.gradients.compressors.thresholds import SampledThreshold
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.payload.states import carry
 from tensorcomp.gradients.text import parse_compressor
+from tensorcomp.gradients.wrappers.base import leaf_of
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 from tensorcomp.gradients.wrappers.per_role import PerRole, gradient_roles

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.autotune.adaptive import Adaptive
-from tensorcomp.gradients.base import Compressor, leaf_of
+from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.cost_model.coding_speeds import SHAPE, SampleFigures, measure_samples
 from tensorcomp.gradients.cost_model.model import (
     Cost,
@@ -21,6 +21,7 @@ from tensorcomp.gradients.cost_model.model import (
     step_seconds,
 )
 from tensorcomp.gradients.text import parse_compressor
+from tensorcomp.gradients.wrappers.base import leaf_of
 
 RECIPES = (
     "fp16",

@@ -10,11 +10,12 @@ import numpy as np
 
 from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
 from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
-from tensorcomp.gradients.base import Compressor, GradientSpec, chain
+from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.cost_model.coding_speeds import code_once
 from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.observers import Observer, Step
+from tensorcomp.gradients.wrappers.base import chain
 
 _PROBE_BYTES = 1 << 20  # takes longer than what a line lets through at once
 _PROBES = 4

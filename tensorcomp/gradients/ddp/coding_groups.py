@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, Wrapper, leaf_of
+from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
 from tensorcomp.gradients.text import label
+from tensorcomp.gradients.wrappers.base import chain, leaf_of
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 
@@ -257,11 +258,9 @@ def may_join(one: ParameterSlice, compressor: Compressor) -> bool:
     """
     if not 0 < math.prod(one.shape) < SMALL:
         return False
-    while isinstance(compressor, Wrapper):
-        if getattr(compressor, "clip", None) is not None:
-            return False
-        compressor = compressor.inner
-    return not isinstance(compressor, ErrorBounded | PowerSgd)
+    if any(getattr(one, "clip", None) is not None for one in chain(compressor)):
+        return False
+    return not isinstance(leaf_of(compressor), ErrorBounded | PowerSgd)
 
 
 def is_dense(compressor: Compressor) -> bool:

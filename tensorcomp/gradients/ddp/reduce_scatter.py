@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorcomp.gradients.base import Compressor, Payload, State, leaf_of, map_leaf
+from tensorcomp.gradients.base import Compressor, Payload, State
 from tensorcomp.gradients.ddp import frames
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import Shard, ShardedGradient, shards_of
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.payload.states import join, split
+from tensorcomp.gradients.wrappers.base import leaf_of, map_leaf
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo, Wrapper, chain
+from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.ddp import gather, reduce_scatter, summing
 from tensorcomp.gradients.ddp.buckets import (
     Scratch,
@@ -29,6 +29,7 @@ from tensorcomp.gradients.ddp.parameters import Parameter
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import return_residuals
 from tensorcomp.gradients.ddp.state_store import StateStore
+from tensorcomp.gradients.wrappers.base import Wrapper, chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 _REDUCTIONS: dict[Reduction, Callable[[Sequence[GroupWork], Communicator, ReduceContext], bool]] = {

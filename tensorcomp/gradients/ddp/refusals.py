@@ -10,7 +10,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, chain, leaf_of
+from tensorcomp.gradients.base import Compressor
+from tensorcomp.gradients.wrappers.base import chain, leaf_of
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_optimizer
 
 _STRONG = 0.01  # the part of a gradient below which Adam's second moments are too uncertain

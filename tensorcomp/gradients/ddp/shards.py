@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, GradientSpec, chain, leaf_of
+from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.wrappers.base import chain, leaf_of
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 ALIGNMENT = 128

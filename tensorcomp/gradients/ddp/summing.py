@@ -9,10 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensorcomp.gradients.base import Phases, State, leaf_of
+from tensorcomp.gradients.base import Phases, State
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
+from tensorcomp.gradients.wrappers.base import leaf_of
 
 Average: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Ended: TypeAlias = "tuple[np.ndarray, DecodedGradient, State]"

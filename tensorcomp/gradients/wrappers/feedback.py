@@ -10,15 +10,10 @@ import numpy as np
 
 from tensorcomp._expressions import Call
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.gradients.base import (
-    Compressor,
-    GradientSpec,
-    State,
-    Wrapped,
-    Wrapper,
-)
+from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped
 from tensorcomp.gradients.payload.arrays import accumulate, converted, share_memory, zeros_like
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
+from tensorcomp.gradients.wrappers.base import Wrapper
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.text import CompressorParser
@@ -81,10 +76,6 @@ class ErrorFeedback(Wrapper):
         """Build the wrapper of a text; without feedback its inner compressor."""
         found = replace(parser, feedback=False).fields(cls, call)
         return found.inner if parser.feedback is False else found
-
-    def text(self) -> str:
-        """Return the inner compressor's text: payloads know nothing of residuals."""
-        return self.inner.text()
 
     def init(self, spec: GradientSpec) -> FeedbackState:
         """Return a residual of zeros."""

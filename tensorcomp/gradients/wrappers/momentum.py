@@ -11,18 +11,11 @@ import numpy as np
 from tensorcomp._expressions import Call, format_call
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import (
-    Compressor,
-    GradientSpec,
-    State,
-    Wrapped,
-    Wrapper,
-    chain,
-    with_inner,
-)
+from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor, wire_tree
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.wrappers.base import Wrapper, chain, with_inner
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 if TYPE_CHECKING:
@@ -126,10 +119,6 @@ class MomentumCorrection(Wrapper):
         tree = wire_tree(format_call("topk", (f"{name}={text}" for name, text in parts.items())))
         return call.made(cls, inner=ErrorFeedback(TreeCompressor(tree)), **settings)
 
-    def text(self) -> str:
-        """Return the inner compressor's text: payloads know nothing of momentum."""
-        return self.inner.text()
-
     def init(self, spec: GradientSpec) -> MomentumState:
         """Return a velocity of zeros."""
         zeros = np.zeros(spec.size, spec.dtype)
@@ -184,7 +173,7 @@ def for_workers(compressor: Compressor, workers: int) -> Compressor:
     if isinstance(found, MomentumCorrection) and found.workers is None:
         found = replace(found, workers=workers)
     inner = getattr(found, "inner", None)
-    return found if inner is None else with_inner(found, for_workers(inner, workers))  # type: ignore[no-any-return]
+    return found if inner is None else with_inner(found, for_workers(inner, workers))
 
 
 def _is_zero(flat: Any) -> bool:

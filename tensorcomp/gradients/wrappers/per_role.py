@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, map_leaf
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
+from tensorcomp.gradients.wrappers.base import map_leaf
 from tensorcomp.gradients.wrappers.schedules import Scheduler
 
 DENSE_ROLES = ("norm", "bias", "scale", "router")

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from tensorcomp.gradients.base import (
-    Compressor,
-    GradientSpec,
-    Payload,
-    Phases,
-    Reduction,
-    State,
-    Wrapper,
-)
-from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.base import Compressor, Reduction
+from tensorcomp.gradients.wrappers.base import Outer
 
 
 @dataclass(frozen=True)
-class ReduceScatter(Wrapper):
+class ReduceScatter(Outer, Compressor):  # type: ignore[override]
     """Reduce-scatter what the inner compressor would gather.
 
     Each rank owns a shard of the gradient, is sent everybody's payload of that shard, and sends
@@ -53,23 +43,3 @@ class ReduceScatter(Wrapper):
     def text(self) -> str:
         """Return ``owners(...)`` around the inner compressor's text."""
         return f"owners({self.inner.text()})"
-
-    def init(self, spec: GradientSpec) -> State:
-        """Return the inner compressor's state."""
-        return self.inner.init(spec)
-
-    def before(self, gradient: np.ndarray, state: Any) -> np.ndarray:
-        """Return a copy of the gradient."""
-        return gradient.copy()
-
-    def after(self, given: np.ndarray, sent: DecodedGradient, state: Any, inner: State) -> State:
-        """Return the inner compressor's state."""
-        return inner
-
-    def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
-        """Compress by the inner compressor."""
-        return self.inner.step(gradient, state)
-
-    def phases(self, gradient: np.ndarray, state: State) -> Phases:
-        """Compress by the inner compressor."""
-        return self.inner.phases(gradient, state)

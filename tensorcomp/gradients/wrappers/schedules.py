@@ -12,19 +12,11 @@ import numpy as np
 from tensorcomp._expressions import Call
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import (
-    Compressor,
-    GradientSpec,
-    Outer,
-    Payload,
-    State,
-    StepInfo,
-    leaf_of,
-    map_leaf,
-)
+from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.wrappers.base import Outer, leaf_of, map_leaf
 from tensorcomp.gradients.wrappers.phases import PHASES, check_phases
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.gradients import compress_gradients
-from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo, Wrapper
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.wrappers.base import Wrapper
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
