@@ -10,11 +10,11 @@ import contextlib
 import functools
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -71,19 +71,27 @@ def compare(
         If a file cannot be read, or is damaged.
     """
     progress = progress or Progress()
+    models = open_model(a), open_model(b)
     with contextlib.ExitStack() as stack:
-        first, second = (_Side(Path(path), stack) for path in (a, b))
-        pairs = _pair(first.entries, second.entries)
-        shared = [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
-        progress.begin(len(shared), sum(x.info.nbytes for x, _ in shared if x is not None))
+        sides = [
+            {shard: stack.enter_context(model.open(shard)) for shard in model.shards}
+            for model in models
+        ]
+        pairs = _pair(*(list(_tensors(side)) for side in sides))
+        rows = [_row(x, y, with_file=any(model.is_folder for model in models)) for x, y in pairs]
+        shared = [x.info.nbytes for x, y in pairs if x is not None and y is not None]
+        progress.begin(len(shared), sum(shared))
+        sums = [ErrorSums() for _ in rows]
         workers = stack.enter_context(Workers(threads or available_threads()))
-        with_file = first.is_folder or second.is_folder
-        rows = tuple(_measured(pairs, workers, progress, with_file=with_file))
-    return Comparison(first.nbytes, second.nbytes, rows)
+        for job, errors in workers.in_order(_measure, _jobs(pairs, rows), prefetch=_AHEAD):
+            sums[job.row] += errors
+            progress.advance(rows[job.row].name, job.nbytes)
+        a_bytes, b_bytes = (sum(file.nbytes for file in side.values()) for side in sides)
+    return Comparison(a_bytes, b_bytes, tuple(map(_with_errors, rows, sums)))
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _Tensor:
     """Tensor of one of the two checkpoints.
 
     Parameters
@@ -112,68 +120,71 @@ class _Entry:
         return Held(self.info.dtype, self.info.shape, self.stored)
 
 
-_Pair: TypeAlias = "tuple[_Entry | None, _Entry | None]"
+_Pair: TypeAlias = "tuple[_Tensor | None, _Tensor | None]"
 
 
-class _Side:
-    """Tensors of all files of one checkpoint, and the files' bytes."""
-
-    def __init__(self, path: Path, stack: contextlib.ExitStack) -> None:
-        model = open_model(path)
-        self.is_folder = model.is_folder
-        self.nbytes = 0
-        self.entries: list[_Entry] = []
-        for shard in model.shards:
-            checkpoint = stack.enter_context(model.open(shard))
-            name = shard
-            if isinstance(checkpoint, CompressedFile):
-                name = shard.with_name(restored_name(shard.name, checkpoint.template().kind))
-            self.nbytes += checkpoint.nbytes
-            self.entries += _entries(checkpoint, PurePosixPath(name))
-
-
-def _entries(checkpoint: Checkpoint, file: PurePosixPath) -> Iterator[_Entry]:
-    infos = {info.name: info for info in checkpoint.tensors}
-    for info in infos.values():
-        opener = functools.partial(open_tensor, checkpoint, info)
-        yield _Entry(file, info, stored_bytes(checkpoint, info), False, opener)
-    for name, target in checkpoint.aliases.items():
-        info = infos[target]
-        opener = functools.partial(open_tensor, checkpoint, info)
-        yield _Entry(file, replace(info, name=name), 0, True, opener)
+def _tensors(side: Mapping[Path, Checkpoint]) -> Iterator[_Tensor]:
+    """Yield the tensors of all files of a checkpoint, tied names behind those of their file."""
+    for shard, checkpoint in side.items():
+        name = shard.name
+        if isinstance(checkpoint, CompressedFile):
+            name = restored_name(name, checkpoint.template().kind)
+        file = PurePosixPath(shard.with_name(name))
+        infos = {info.name: info for info in checkpoint.tensors}
+        for info in checkpoint.tensors:
+            opener = functools.partial(open_tensor, checkpoint, info)
+            yield _Tensor(file, info, stored_bytes(checkpoint, info), False, opener)
+        for name, target in checkpoint.aliases.items():
+            opener = functools.partial(open_tensor, checkpoint, infos[target])
+            yield _Tensor(file, replace(infos[target], name=name), 0, True, opener)
 
 
-def _pair(first: Sequence[_Entry], second: Sequence[_Entry]) -> list[_Pair]:
+def _pair(first: Sequence[_Tensor], second: Sequence[_Tensor]) -> list[_Pair]:
     """Return the tensors of both sides by pairs, and those of one side alone.
 
     Tied names are left out where both sides tie them, or one side lacks them.
     """
-    partner: dict[int, _Entry] = {}
+    partner: dict[int, _Tensor] = {}
     free = dict(enumerate(second))
-    keys: tuple[Callable[[_Entry], Hashable], ...] = (
-        lambda entry: (entry.file, entry.info.name),
-        lambda entry: (entry.file.parent, entry.info.name),
-        lambda entry: entry.info.name,
+    keys: tuple[Callable[[_Tensor], Hashable], ...] = (
+        lambda tensor: (tensor.file, tensor.info.name),
+        lambda tensor: (tensor.file.parent, tensor.info.name),
+        lambda tensor: tensor.info.name,
     )
     for key in keys:
-        waiting: dict[Hashable, deque[int]] = {}
-        for number, entry in free.items():
-            waiting.setdefault(key(entry), deque()).append(number)
-        for number, entry in enumerate(first):
-            if number not in partner and (numbers := waiting.get(key(entry))):
-                partner[number] = free.pop(numbers.popleft())
-    pairs: list[_Pair] = [(entry, partner.get(number)) for number, entry in enumerate(first)]
-    pairs += [(None, entry) for entry in free.values()]
+        waiting: defaultdict[Hashable, deque[int]] = defaultdict(deque)
+        for number, tensor in free.items():
+            waiting[key(tensor)].append(number)
+        for number, tensor in enumerate(first):
+            if number not in partner and waiting[key(tensor)]:
+                partner[number] = free.pop(waiting[key(tensor)].popleft())
+    pairs: list[_Pair] = [(tensor, partner.get(number)) for number, tensor in enumerate(first)]
+    pairs += [(None, tensor) for tensor in free.values()]
     return [pair for pair in pairs if any(side is not None and not side.tied for side in pair)]
 
 
-def _problem(a: TensorInfo, b: TensorInfo) -> str:
+def _row(a: _Tensor | None, b: _Tensor | None, *, with_file: bool) -> TensorComparison:
+    """Return what the report says of a pair, but for the errors."""
+    known = a or b
+    assert known is not None
+    return TensorComparison(
+        name=known.info.name,
+        file=str(known.file) if with_file else None,
+        a=None if a is None else a.held,
+        b=None if b is None else b.held,
+        problem=_problem(a, b),
+    )
+
+
+def _problem(a: _Tensor | None, b: _Tensor | None) -> str:
     """Return why two tensors cannot be compared; empty if they can."""
-    if a.shape != b.shape:
-        return f"shapes differ: {shape_text(a.shape)} and {shape_text(b.shape)}"
-    kinds = {_kind(a.dtype), _kind(b.dtype)}
-    if a.dtype != b.dtype and len(kinds) > 1:
-        return f"types {a.dtype} and {b.dtype} cannot be compared"
+    if a is None or b is None:
+        return f"only in {'b' if a is None else 'a'}"
+    x, y = a.info, b.info
+    if x.shape != y.shape:
+        return f"shapes differ: {shape_text(x.shape)} and {shape_text(y.shape)}"
+    if x.dtype != y.dtype and _kind(x.dtype) != _kind(y.dtype):
+        return f"types {x.dtype} and {y.dtype} cannot be compared"
     return ""
 
 
@@ -185,71 +196,37 @@ def _kind(dtype: str) -> str:
     return "complex" if numpy_type.kind == "c" else "real"
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A run of elements of a pair of tensors; without tensors, a pair that is not compared."""
+class _Job(NamedTuple):
+    """A run of elements of two tensors."""
 
-    row: TensorComparison
-    tensors: tuple[ChunkedTensor, ChunkedTensor] | None = None
-    start: int = 0
-    stop: int = 0
-    nbytes: int = 0
-    last: bool = True
+    row: int
+    x: ChunkedTensor
+    y: ChunkedTensor
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of x that it covers."""
+        return (self.stop - self.start) * self.x.grid.dtype.itemsize
 
 
-def _measured(
-    pairs: Sequence[_Pair], workers: Workers, progress: Progress, *, with_file: bool
-) -> Iterator[TensorComparison]:
-    sums = ErrorSums()
-    for job, errors in workers.in_order(
-        _measure, _jobs(pairs, with_file=with_file), prefetch=_AHEAD
-    ):
-        if errors is None:
-            yield job.row
+def _jobs(pairs: Iterable[_Pair], rows: Sequence[TensorComparison]) -> Iterator[_Job]:
+    """Cut the pairs that can be compared into runs."""
+    for number, (a, b) in enumerate(pairs):
+        if a is None or b is None or rows[number].problem:
             continue
-        sums += errors
-        progress.advance(job.row.name, job.nbytes)
-        if job.last:
-            yield _finished(job.row, sums)
-            sums = ErrorSums()
+        x, y = a.open(), b.open()
+        # Steps of the chunks of a compressed side, so that none is decoded twice.
+        chunked = [tensor.grid for tensor in (x, y) if not isinstance(tensor, PlainTensor)]
+        step = max(chunked[0].chunk * chunked[0].row_elements, 1) if chunked else CHUNK_ELEMENTS
+        size = math.prod(x.grid.shape)
+        for start in range(0, max(size, 1), step):
+            yield _Job(number, x, y, start, min(start + step, size))
 
 
-def _jobs(pairs: Sequence[_Pair], *, with_file: bool) -> Iterator[_Job]:
-    for a, b in pairs:
-        known = a or b
-        assert known is not None
-        row = TensorComparison(
-            name=known.info.name,
-            file=str(known.file) if with_file else None,
-            a=None if a is None else a.held,
-            b=None if b is None else b.held,
-        )
-        if a is None or b is None:
-            yield _Job(replace(row, problem=f"only in {'b' if a is None else 'a'}"))
-        elif problem := _problem(a.info, b.info):
-            yield _Job(replace(row, problem=problem))
-        else:
-            yield from _cut(row, a, b)
-
-
-def _cut(row: TensorComparison, a: _Entry, b: _Entry) -> Iterator[_Job]:
-    tensors = a.open(), b.open()
-    # Steps of the chunks of a compressed side, so that none is decoded twice.
-    chunked = [t.grid for t in tensors if not isinstance(t, PlainTensor)]
-    step = max(chunked[0].chunk * chunked[0].row_elements, 1) if chunked else CHUNK_ELEMENTS
-    grid = tensors[0].grid
-    size = math.prod(grid.shape)
-    for start in range(0, max(size, 1), step):
-        stop = min(start + step, size)
-        nbytes = (stop - start) * grid.dtype.itemsize
-        yield _Job(row, tensors, start, stop, nbytes, stop == size)
-
-
-def _measure(job: _Job) -> ErrorSums | None:
-    if job.tensors is None:
-        return None
-    x, y = (_elements(tensor, job.start, job.stop) for tensor in job.tensors)
-    return measure(x, y)
+def _measure(job: _Job) -> ErrorSums:
+    return measure(*(_elements(tensor, job.start, job.stop) for tensor in (job.x, job.y)))
 
 
 def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:
@@ -260,7 +237,10 @@ def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:
     return values[start - begin * row : stop - begin * row]
 
 
-def _finished(row: TensorComparison, errors: ErrorSums) -> TensorComparison:
+def _with_errors(row: TensorComparison, errors: ErrorSums) -> TensorComparison:
+    """Return a row with its errors, if it has any."""
+    if row.problem:
+        return row
     assert row.a is not None
     if numpy_dtype(row.a.dtype) is not None:
         return replace(row, errors=errors)

@@ -6,16 +6,15 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp._threads import available_threads
-from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.decoding import Job, decode_all
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import (
     ChunkedTensor,
     decode_jobs,
@@ -63,9 +62,7 @@ def load(
     CheckpointError, FormatError
         If the bytes are not a compressed checkpoint, or damaged.
     """
-    with CompressedFile(data) as file:
-        file.check_expansion(max_bytes)
-        return _load_all(file, _converter(framework, device), threads or available_threads())
+    return _load_all(data, framework, device, threads, max_bytes)
 
 
 def load_file(
@@ -95,9 +92,7 @@ def load_file(
     CheckpointError, FormatError
         If the file cannot be read, is not a compressed checkpoint, or is damaged.
     """
-    with CompressedFile(Path(filename)) as file:
-        file.check_expansion(max_bytes)
-        return _load_all(file, _converter(framework, device), threads or available_threads())
+    return _load_all(Path(filename), framework, device, threads, max_bytes)
 
 
 Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
@@ -105,7 +100,7 @@ Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
 
 def _converter(framework: str, device: Any) -> Converter:
     if framework in ("np", "numpy"):
-        return as_array
+        return _as_array
     if framework in ("pt", "torch", "pytorch"):
         from tensorcomp._torch_arrays import numpy_to_torch
 
@@ -113,7 +108,7 @@ def _converter(framework: str, device: Any) -> Converter:
     raise ValueError(f"framework is 'np' or 'pt'; got {framework!r}")
 
 
-def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+def _as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return a tensor's bytes as an array of its type; as bytes, where NumPy has no such type."""
     numpy_type = numpy_dtype(dtype)
     try:
@@ -122,41 +117,44 @@ def as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray
         raise FormatError(f"NumPy has no array of {len(shape)} axes: {error}") from error
 
 
-def _load_all(file: CompressedFile, convert: Converter, threads: int) -> dict[str, Any]:
+def _load_all(
+    source: bytes | Path, framework: str, device: Any, threads: int | None, max_bytes: int | None
+) -> dict[str, Any]:
     """Decode every tensor into one allocation of large pages.
 
     The tensors are views of it, as those of a mapped safetensors file are views of the map.
     """
-    manifest = file.manifest
-    blobs = manifest.blobs.values()
-    sizes = [-(-record.nbytes // _ALIGNMENT) * _ALIGNMENT for record in blobs]
-    try:
-        arena = empty_in_large_pages(sum(sizes))
-    except MemoryError as error:
-        raise CheckpointError(
-            f"its tensors take {sum(sizes):,} bytes, more memory than there is; "
-            "take them one by one by safe_open",
-            path=file.where,
-        ) from error
-    starts: dict[str, int] = {}
-    jobs: list[Job] = []
-    start = 0
-    for record, size in zip(blobs, sizes, strict=True):
-        tensor = file.open_blob(record)
-        starts[record.name] = start
-        jobs += decode_jobs(tensor, np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start))
-        start += size
-    decode_all(jobs, threads)
+    convert = _converter(framework, device)
+    with CompressedFile(source) as file:
+        file.check_expansion(max_bytes)
+        manifest = file.manifest
+        blobs = manifest.blobs.values()
+        sizes = [-(-record.nbytes // _ALIGNMENT) * _ALIGNMENT for record in blobs]
+        try:
+            arena = empty_in_large_pages(sum(sizes))
+        except MemoryError as error:
+            raise CheckpointError(
+                f"its tensors take {sum(sizes):,} bytes, more memory than there is; "
+                "take them one by one by safe_open",
+                path=file.where,
+            ) from error
+        starts: dict[str, int] = {}
+        jobs: list[Job] = []
+        start = 0
+        for record, size in zip(blobs, sizes, strict=True):
+            tensor, starts[record.name] = file.open_blob(record), start
+            out = np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start)
+            jobs += decode_jobs(tensor, out)
+            start += size
+        decode_all(jobs, threads or available_threads())
     tensors = {}
     for name, record in manifest.tensors.items():
         stored = record if record.same_as is None else manifest.tensors[record.same_as]
         start = starts[stored.blob]
         if stored.bundle is not None:
             start += manifest.layout.spans[stored.name].start
-        flat = arena[start : start + record.nbytes]
-        tensors[name] = convert(flat, record.dtype, record.shape)
-    tied = {name: tensors[target] for name, target in manifest.aliases.items()}
-    return tensors | tied
+        tensors[name] = convert(arena[start : start + record.nbytes], record.dtype, record.shape)
+    return tensors | {name: tensors[target] for name, target in manifest.aliases.items()}
 
 
 class safe_open:
@@ -190,12 +188,7 @@ class safe_open:
     def __enter__(self) -> safe_open:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def keys(self) -> list[str]:
@@ -219,17 +212,11 @@ class safe_open:
         FormatError
             If there is none of that name, or it is damaged.
         """
-        record = self._file.record(name)
-        tensor = self._file.open_tensor(name)
-        flat = np.empty(tensor.grid.nbytes, np.uint8)
-        decode_tensor(tensor, flat.view(tensor.grid.dtype).reshape(tensor.grid.shape))
-        return self._convert(flat, record.dtype, record.shape)
+        return self.get_slice(name).whole()
 
     def get_slice(self, name: str) -> TensorSlice:
         """Return a tensor that decodes only what is taken from it by an index."""
-        record = self._file.record(name)
-        info = TensorInfo(record.name, record.dtype, record.shape, record.nbytes)
-        return TensorSlice(info, self._file.open_tensor(name), self._convert)
+        return TensorSlice(self._file.record(name), self._file.open_tensor(name), self._convert)
 
 
 class TensorSlice:
@@ -239,60 +226,58 @@ class TensorSlice:
     by any for the other axes.
     """
 
-    def __init__(self, info: TensorInfo, tensor: ChunkedTensor, convert: Converter) -> None:
-        self._info = info
+    def __init__(self, record: TensorRecord, tensor: ChunkedTensor, convert: Converter) -> None:
+        self._record = record
         self._tensor = tensor
         self._convert = convert
 
     def get_shape(self) -> list[int]:
         """Return the tensor's shape."""
-        return list(self._info.shape)
+        return list(self._record.shape)
 
     def get_dtype(self) -> str:
         """Return safetensors' name of its dtype."""
-        return self._info.dtype
+        return self._record.dtype
+
+    def whole(self) -> Any:
+        """Return the tensor, in memory of its own."""
+        grid = self._tensor.grid
+        flat = np.empty(grid.nbytes, np.uint8)
+        decode_tensor(self._tensor, flat.view(grid.dtype).reshape(grid.shape))
+        return self._convert(flat, self._record.dtype, self._record.shape)
 
     def __getitem__(self, index: Any) -> Any:
-        shape = self._info.shape
         first, *others = index if isinstance(index, tuple) and index else (index,)
-        if not shape or numpy_dtype(self._info.dtype) is None or first in (Ellipsis, ()):
-            return self._take_all()[index]
+        shape = self._record.shape
+        if not shape or numpy_dtype(self._record.dtype) is None or first in (Ellipsis, ()):
+            return self.whole()[index]
         rows = range(shape[0])
         try:
             taken = rows[first]
         except IndexError:
-            raise IndexError(f"{shown(self._info.name)}: no row {first} of {shape[0]}") from None
+            raise IndexError(f"{shown(self._record.name)}: no row {first} of {len(rows)}") from None
         except TypeError:
             raise TypeError(
-                f"{shown(self._info.name)}: a slice takes an integer or a slice along its first "
+                f"{shown(self._record.name)}: a slice takes an integer or a slice along its first "
                 f"axis; got {first!r}"
             ) from None
         if isinstance(taken, int):
-            return self._take(taken, taken + 1)[(0, *others)]
+            return self._rows(taken, taken + 1)[(0, *others)]
         if not taken:
-            return self._take(0, 0)[(slice(None), *others)]
+            return self._rows(0, 0)[(slice(None), *others)]
         low, high = min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1
-        block = self._take(low, high)
+        block = self._rows(low, high)
         # A list of rows, since torch knows no negative step.
         picked = block[:: taken.step] if taken.step > 0 else block[[row - low for row in taken]]
         return picked[(slice(None), *others)]
 
-    def _take_all(self) -> Any:
-        flat = _flat(decode_tensor(self._tensor))
-        return self._convert(flat, self._info.dtype, self._info.shape)
-
-    def _take(self, low: int, high: int) -> Any:
+    def _rows(self, low: int, high: int) -> Any:
         """Return rows `low` to `high` of the tensor."""
-        grid = self._tensor.grid
-        shape = self._info.shape
+        grid, (count, *others) = self._tensor.grid, self._record.shape
         # The grid's rows may be others: a flat tensor, or the equal one of another shape.
-        elements = math.prod(grid.shape) // shape[0] if shape[0] else 0
+        elements = math.prod(grid.shape) // count if count else 0
         per_row = max(grid.row_elements, 1)
         begin, end = low * elements // per_row, -(-high * elements // per_row)
         decoded = decode_rows(self._tensor, begin, end).reshape(-1)
         rows = decoded[low * elements - begin * per_row : high * elements - begin * per_row]
-        return self._convert(_flat(rows), self._info.dtype, (high - low, *shape[1:]))
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
+        return self._convert(rows.view(np.uint8), self._record.dtype, (high - low, *others))
