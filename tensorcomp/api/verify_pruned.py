@@ -65,10 +65,8 @@ class PrunedCheck:
         if self._lossless:
             changed = as_words(before) != as_words(now)
             self._changed += int(np.count_nonzero(changed))
-            if (changed & ~zeros).any():
-                raise VerificationError(
-                    f"{self._where} differs from the original where it was not pruned"
-                )
+            elsewhere = bool((changed & ~zeros).any())
+            self._fail_if(elsewhere, "differs from the original where it was not pruned")
             return
         self._kept += measure(before[~zeros], now[~zeros])
         dropped = before[zeros]
@@ -85,54 +83,45 @@ class PrunedCheck:
         VerificationError
             If they are not what the record says.
         """
-        count = self._pruned.count
-        if self._zeros < count:
-            raise VerificationError(
-                f"{self._where} has {self._zeros:,} zeros; {count:,} of its elements are said to "
-                "be pruned"
-            )
+        count, share, errors = self._pruned.count, self._pruned.rel_l2, self.errors
+        self._fail_if(
+            self._zeros < count,
+            f"has {self._zeros:,} zeros; {count:,} of its elements are said to be pruned",
+        )
         if not compared:
             return
         lost = max(self._changed, self._large)
-        if lost > count:
-            raise VerificationError(
-                f"{self._where} lost {lost:,} elements; {count:,} are said to be pruned"
+        self._fail_if(lost > count, f"lost {lost:,} elements; {count:,} are said to be pruned")
+        cost = (share * errors.norm) ** 2
+        if not self._lossless:
+            self._fail_if(
+                cost > self._zeroed.x_squared * (1 + _ROUNDING),
+                f"lost less by pruning than {share:.6g} of its norm",
             )
-        cost = (self._pruned.rel_l2 * self.errors.norm) ** 2
-        if self._lossless:
-            self._require_cost(self.errors.squared_error, cost)
-        elif cost > self._zeroed.x_squared * (1 + _ROUNDING):
-            raise VerificationError(
-                f"{self._where} lost less by pruning than {self._pruned.rel_l2:.6g} of its norm"
-            )
-        else:
-            self._require_bound(cost)
-
-    def _require_cost(self, found: float, told: float) -> None:
-        if abs(found - told) > _ROUNDING * max(found, told):
-            share = math.sqrt(found) / (self.errors.norm or 1.0)
-            raise VerificationError(
-                f"{self._where} lost {share:.6g} of its norm by pruning, and not "
-                f"{self._pruned.rel_l2:.6g} ({abs(share - self._pruned.rel_l2):.1g} off)"
-            )
-
-    def _require_bound(self, cost: float) -> None:
-        """Check the bound of the kept weights, relative to their norm."""
-        kept = self._kept.max_abs
-        bound = self._bound.get("max_abs_error")
-        if bound is not None and kept > bound:
-            raise VerificationError(
-                f"{self._where} has max_abs_error {kept:.6g} at weights that were kept, "
-                f"{bound:.6g} is promised"
-            )
-        bound = self._bound.get("max_rel_l2")
-        if bound is None:
+            self._check_kept(cost)
             return
+        squared = errors.squared_error
+        found = math.sqrt(squared) / (errors.norm or 1.0)
+        self._fail_if(
+            abs(squared - cost) > _ROUNDING * max(squared, cost),
+            f"lost {found:.6g} of its norm by pruning, and not {share:.6g} "
+            f"({abs(found - share):.1g} off)",
+        )
+
+    def _check_kept(self, cost: float) -> None:
+        """Check the bounds of the kept weights, relative to their norm."""
+        kept, where = self._kept.max_abs, "at weights that were kept"
+        most = self._bound.get("max_abs_error", math.inf)
+        self._fail_if(kept > most, f"has max_abs_error {kept:.6g} {where}, {most:.6g} is promised")
+        most = self._bound.get("max_rel_l2", math.inf)
         squared = self._kept.squared_error + max(self._zeroed.x_squared - cost, 0.0)
         left = max(self.errors.x_squared - cost, 0.0)
-        if squared > bound**2 * left + _ROUNDING * self._zeroed.x_squared:
-            rel_l2 = math.sqrt(squared / left) if left else math.inf
-            raise VerificationError(
-                f"{self._where} has max_rel_l2 {rel_l2:.6g} at weights that were kept, "
-                f"{bound:.6g} is promised"
-            )
+        rel_l2 = math.sqrt(squared / left) if left else math.inf
+        self._fail_if(
+            squared > most**2 * left + _ROUNDING * self._zeroed.x_squared,
+            f"has max_rel_l2 {rel_l2:.6g} {where}, {most:.6g} is promised",
+        )
+
+    def _fail_if(self, wrong: bool, text: str) -> None:
+        if wrong:
+            raise VerificationError(f"{self._where} {text}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensorcomp._formatting import three_digits
 from tensorcomp.metrics.gaussian_limit import Limit
 
 
@@ -66,7 +67,7 @@ class Benchmark:
         Of the whole checkpoint.
     lossy_weights : int
         Those that may lose something.
-    measured_weights, measured_tensors : int
+    measured_weights : int
         Those of them that were coded; figures of the whole are estimated from them.
     threads : int
         That coded tensors at once.
@@ -82,7 +83,6 @@ class Benchmark:
     input_bytes: int
     lossy_weights: int
     measured_weights: int
-    measured_tensors: int
     threads: int
     limit: Limit
     rows: tuple[StrategyRow, ...] = ()
@@ -96,3 +96,8 @@ class Benchmark:
     def fixed_bits(self) -> float:
         """Bits of the tensors that stay lossless, per weight of the checkpoint."""
         return self.limit.fixed_bits / self.limit.all_weights
+
+
+def millions(weights: float) -> str:
+    """Return a number of weights, in millions if there are so many."""
+    return f"{three_digits(weights / 1e6)} M" if weights >= 1e6 else f"{weights:,.0f}"

@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorcomp._formatting import escaped, snr_text, three_digits
-from tensorcomp.benchmark.figures import Benchmark, StrategyRow
+from tensorcomp._formatting import escaped, snr_text
+from tensorcomp.benchmark.figures import Benchmark, StrategyRow, millions
 from tensorcomp.errors import CheckpointError
 from tensorcomp.metrics.gaussian_limit import FORMULA
 
@@ -143,7 +143,7 @@ def _title(found: Benchmark) -> str:
     name = found.name
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME - 1]}…"
-    return f"{_literal(name)}: {_millions(found.weights)} weights, rate against error by strategy"
+    return f"{_literal(name)}: {millions(found.weights)} weights, rate against error by strategy"
 
 
 def _caption(found: Benchmark) -> str:
@@ -154,12 +154,8 @@ def _caption(found: Benchmark) -> str:
             "stay lossless"
         )
     if found.sampled:
-        counted += f". Estimated from a sample of {_millions(found.measured_weights)} weights"
+        counted += f". Estimated from a sample of {millions(found.measured_weights)} weights"
     return f"{FORMULA}, for nᵢ weights of variance σᵢ².\n{counted}."
-
-
-def _millions(weights: int) -> str:
-    return f"{three_digits(weights / 1e6)} M" if weights >= 1e6 else f"{weights:,}"
 
 
 def _literal(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorcomp._threads import Workers
 from tensorcomp.benchmark.figures import Benchmark, StrategyRow
-from tensorcomp.benchmark.samples import Piece, Stored, Weights, look_at, take_pieces
+from tensorcomp.benchmark.samples import Piece, Stored, take_pieces
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
@@ -88,16 +88,16 @@ def bench(
                 Stored(info, roles[info.name], checkpoint.read) for info in checkpoint.tensors
             ]
         lossy = take_pieces([tensor for tensor in tensors if _may_lose(tensor, found)], most)
-        others = take_pieces([tensor for tensor in tensors if not _may_lose(tensor, found)], most)
-        looked_at = [found for _, found in workers.in_order(look_at, lossy)]
-        weights = [found for found in looked_at if found.finite]
-        others += [found.piece for found in looked_at if not found.finite]
-        if not weights:
+        exact = take_pieces([tensor for tensor in tensors if not _may_lose(tensor, found)], most)
+        is_finite = list(workers.in_order(lambda piece: piece.finite, lossy))
+        pieces = [piece for piece, finite in is_finite if finite]
+        exact += [piece for piece, finite in is_finite if not finite]
+        if not pieces:
             raise PlanError(
                 f"{model.path}: no tensor may lose anything: all are protected by profile "
                 f"{found.name}, small, not finite or no floats"
             )
-        job = _Job(weights, others, workers, progress or Progress())
+        job = _Job(pieces, exact, workers, progress or Progress())
         rows = tuple(job.rows([s for s in strategies or known_strategies() if s.available()]))
     return Benchmark(
         name=model.path.resolve().name,
@@ -105,9 +105,8 @@ def bench(
         weights=sum(tensor.weights for tensor in tensors),
         tensors=len(tensors),
         input_bytes=nbytes,
-        lossy_weights=round(sum(found.piece.weights for found in weights)),
+        lossy_weights=round(sum(piece.weights for piece in pieces)),
         measured_weights=job.measured_weights,
-        measured_tensors=len(weights),
         threads=threads,
         limit=job.limit,
         rows=rows,
@@ -125,32 +124,31 @@ class _Job:
 
     def __init__(
         self,
-        weights: Sequence[Weights],
-        others: Sequence[Piece],
+        pieces: Sequence[Piece],
+        exact: Sequence[Piece],
         workers: Workers,
         progress: Progress,
     ) -> None:
-        self._weights = weights
+        self._pieces = pieces
         self._workers = workers
         self._progress = progress
-        self.measured_weights = sum(found.piece.size for found in weights)
-        pieces = [*(found.piece for found in weights), *others]
-        self._raw_bytes = sum(piece.share * piece.grid.nbytes for piece in pieces)
-        lossless = workers.in_order(_lossless_bytes, others)
+        self.measured_weights = sum(piece.size for piece in pieces)
+        self._raw_bytes = sum(piece.share * piece.grid.nbytes for piece in [*pieces, *exact])
+        lossless = workers.in_order(_lossless_bytes, exact)
         self.limit = Limit(
-            weights=tuple(found.piece.weights for found in weights),
-            variances=tuple(found.variance for found in weights),
-            power=sum(found.piece.weights * found.square for found in weights),
-            other_weights=sum(piece.weights for piece in others),
+            weights=tuple(piece.weights for piece in pieces),
+            variances=tuple(piece.variance for piece in pieces),
+            power=sum(piece.weights * piece.moments[1] for piece in pieces),
+            other_weights=sum(piece.weights for piece in exact),
             other_bytes=sum(piece.share * nbytes for piece, nbytes in lossless),
         )
 
     def rows(self, strategies: Sequence[Strategy]) -> Iterator[StrategyRow]:
         """Yield what each strategy makes of the pieces."""
-        nbytes = sum(found.piece.grid.nbytes for found in self._weights)
+        nbytes = sum(piece.grid.nbytes for piece in self._pieces)
         self._progress.begin_folder(len(strategies) * nbytes)
         for strategy in strategies:
-            self._progress.begin(len(self._weights), nbytes)
+            self._progress.begin(len(self._pieces), nbytes)
             self._warm_up(strategy)
             yield self._row(strategy)
 
@@ -158,14 +156,14 @@ class _Job:
         """Encode and decode all pieces; bytes and squares are those of the checkpoint."""
         stored, squared_error, worst_rel_l2 = self.limit.other_bytes, 0.0, 0.0
         refused, encode_seconds, decode_seconds = 0, 0.0, 0.0
-        for batch in runs(self._weights, lambda found: found.piece.size, _BATCH):
-            jobs = [(found, found.piece.load()) for found in batch]
+        for batch in runs(self._pieces, lambda piece: piece.size, _BATCH):
+            jobs = [(piece, piece.load()) for piece in batch]
             coded, seconds = self._timed(lambda job: self._code(strategy, *job), jobs)
             encode_seconds += seconds
             decoded, seconds = self._timed(lambda one: one.decode(), coded)
             decode_seconds += seconds
-            for (found, array), one, values in zip(jobs, coded, decoded, strict=True):
-                piece, errors = found.piece, measure(array, values)
+            for (piece, array), one, values in zip(jobs, coded, decoded, strict=True):
+                errors = measure(array, values)
                 stored += piece.share * one.nbytes
                 squared_error += piece.share * errors.l2 * errors.l2
                 worst_rel_l2 = max(worst_rel_l2, errors.rel_l2)
@@ -193,13 +191,13 @@ class _Job:
         )
 
     def _code(
-        self, strategy: Strategy, found: Weights, array: np.ndarray, grid: ChunkGrid | None = None
+        self, strategy: Strategy, piece: Piece, array: np.ndarray, grid: ChunkGrid | None = None
     ) -> Coded:
         """Encode a piece, or rows of it, by the scale of the piece or of all weights."""
-        scale = math.sqrt(found.square)
+        square = piece.moments[1]
         if strategy.common:
-            scale = math.sqrt(self.limit.power / sum(self.limit.weights))
-        return code(strategy, array, grid or found.piece.grid, scale)
+            square = self.limit.power / sum(self.limit.weights)
+        return code(strategy, array, grid or piece.grid, math.sqrt(square))
 
     def _timed(
         self, function: Callable[[_Item], _Result], items: Sequence[_Item]
@@ -211,11 +209,11 @@ class _Job:
 
     def _warm_up(self, strategy: Strategy) -> None:
         """Code a few rows of one piece of each type and number of axes."""
-        kinds = {(w.piece.grid.dtype, len(w.piece.grid.shape)): w for w in self._weights}
-        for found in kinds.values():
-            rows = np.ascontiguousarray(sample_rows(found.piece.load(), _WARM))
-            grid = chunk_grid(found.piece.dtype, rows.shape, rows.nbytes)
-            self._code(strategy, found, rows, grid).decode()
+        kinds = {(piece.grid.dtype, len(piece.grid.shape)): piece for piece in self._pieces}
+        for piece in kinds.values():
+            rows = np.ascontiguousarray(sample_rows(piece.load(), _WARM))
+            grid = chunk_grid(piece.dtype, rows.shape, rows.nbytes)
+            self._code(strategy, piece, rows, grid).decode()
 
 
 def _lossless_bytes(piece: Piece) -> int:

@@ -75,36 +75,28 @@ class Piece:
         """Elements of the piece itself."""
         return math.prod(self.grid.shape)
 
-
-@dataclass(frozen=True)
-class Weights:
-    """A piece of floats, and the means of its elements and of their squares."""
-
-    piece: Piece
-    mean: float
-    square: float
+    @functools.cached_property
+    def moments(self) -> tuple[float, float]:
+        """Means of the elements, floats, and of their squares."""
+        flat = self.load().reshape(-1)
+        total = squares = 0.0
+        with np.errstate(all="ignore"):
+            for start in range(0, flat.size, _AT_ONCE):
+                block = flat[start : start + _AT_ONCE].astype(np.float64)
+                total += float(block.sum())
+                squares += float(block @ block)
+        return total / flat.size, squares / flat.size
 
     @property
     def finite(self) -> bool:
         """Whether every element is, and sums of their weighted squares."""
-        return self.square < _HUGE  # not so if it is NaN
+        return self.moments[1] < _HUGE  # not so if it is NaN
 
     @property
     def variance(self) -> float:
         """Mean square about the mean."""
-        return max(self.square - self.mean**2, 0.0)
-
-
-def look_at(piece: Piece) -> Weights:
-    """Return a piece with the moments of its elements."""
-    flat = piece.load().reshape(-1)
-    total = squares = 0.0
-    with np.errstate(all="ignore"):
-        for start in range(0, flat.size, _AT_ONCE):
-            block = flat[start : start + _AT_ONCE].astype(np.float64)
-            total += float(block.sum())
-            squares += float(block @ block)
-    return Weights(piece, total / flat.size, squares / flat.size)
+        mean, square = self.moments
+        return max(square - mean**2, 0.0)
 
 
 def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:

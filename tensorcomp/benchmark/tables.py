@@ -7,12 +7,8 @@ from typing import Any
 
 from tensorcomp._formatting import bits_text, bytes_text, counted, printable, three_digits
 from tensorcomp._tables import Column, Table
-from tensorcomp.benchmark.figures import Benchmark
+from tensorcomp.benchmark.figures import Benchmark, millions
 from tensorcomp.metrics.gaussian_limit import FORMULA
-
-
-def _millions(weights: float) -> str:
-    return f"{three_digits(weights / 1e6)} M" if weights >= 1e6 else f"{weights:,.0f}"
 
 
 def _speed(weights: float) -> str:
@@ -77,10 +73,10 @@ def benchmark_json(found: Benchmark) -> dict[str, Any]:
 
 def benchmark_notes(found: Benchmark) -> Iterator[str]:
     """Yield lines that say what was measured, and what the columns are."""
-    lossy = _millions(found.lossy_weights)
-    measured = f"{_millions(found.measured_weights)} of the" if found.sampled else "all"
+    lossy = millions(found.lossy_weights)
+    measured = f"{millions(found.measured_weights)} of the" if found.sampled else "all"
     yield (
-        f"{printable(found.name)}: {_millions(found.weights)} weights in "
+        f"{printable(found.name)}: {millions(found.weights)} weights in "
         f"{counted(found.tensors, 'tensor')}, {bytes_text(found.input_bytes)}; measured on "
         f"{measured} {lossy} weights that may lose something under profile "
         f"{printable(found.profile)}"

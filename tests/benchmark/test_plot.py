@@ -40,7 +40,6 @@ def found() -> Benchmark:
         input_bytes=4200,
         lossy_weights=900,
         measured_weights=500,
-        measured_tensors=2,
         threads=1,
         limit=Limit((450.0, 450.0), (1.5, 0.5), 900.0, 100.0, 50.0),
         rows=rows,
