@@ -5,43 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
-from .command import OUTPUT, Result, command, option
-from .options import all_forms, force, path, source
+from .command import Result, command
+from .options import all_forms, force, option, printing, source
 
 
 @command()
 @source
-@option(
-    "--plot",
-    type=path,
-    metavar="FILE",
-    help="Draw the table into a .png, .svg or .pdf file.",
-    group=OUTPUT,
-)
-@option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Code every tensor, not a sample of 8 million weights.",
-)
-@option(
-    "--codec",
-    "codecs",
-    multiple=True,
-    metavar="TREE",
-    help="Measure this tree too; may be repeated.",
-)
-@option(
-    "--profile",
-    default="transformer",
-    metavar="NAME",
-    help="Says which tensors may lose something.",
-)
-@option(
-    "--threads", type=click.IntRange(min=1), default=1, metavar="N", help="Tensors coded at once."
-)
+@printing("--plot FILE", "Draw the table into a .png, .svg or .pdf file.")
+@option("--all", "Code every tensor, not a sample of 8 million weights.", dest="everything")
+@option("--codec TREE", "Measure this tree too; may be repeated.", dest="codecs", multiple=True)
+@option("--profile NAME", "Says which tensors may lose something.", default="transformer")
+@option("--threads N", "Tensors coded at once.", default=1)
 @force
 @all_forms
 def bench(

@@ -9,60 +9,47 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Result, command, option
+from .command import Result, command
 from .objects import importable, load_object, made, naming, object_text
-from .options import as_json, force, output, path
+from .options import as_json, force, option, output
 
 if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
 
-_object = partial(option, type=object_text, metavar="MODULE:NAME")
+_object = partial(option, type=object_text)
 
 
 @command()
-@_object("--model", required=True, help="A function that returns the model, or the model.")
+@_object("--model MODULE:NAME", "A function that returns the model, or the model.", required=True)
 @_object(
-    "--data",
+    "--data MODULE:NAME",
+    "A function that returns an iterable of minibatches, or the iterable.",
     required=True,
-    help="A function that returns an iterable of minibatches, or the iterable.",
 )
-@output(help="The statistics file.", required=True)
-@option("--checkpoint", type=path, metavar="FILE", help="Weights to load into the model first.")
+@output("The statistics file.", required=True)
+@option("--checkpoint FILE", "Weights to load into the model first.")
 @_object(
-    "--loss",
-    help="A function of model and minibatch that returns a scalar; cross-entropy by default.",
+    "--loss MODULE:NAME",
+    "A function of model and minibatch that returns a scalar; cross-entropy by default.",
 )
+@option("--batches N", "Take the first N minibatches; all by default.")
 @option(
-    "--batches",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Take the first N minibatches; all by default.",
-)
-@option(
-    "--statistics",
+    "--statistics NAMES",
+    "Of snip, taylor, gradient, fisher, grasp, input_norm, synflow.",
     default="snip,taylor,gradient,fisher,grasp,input_norm",
-    metavar="NAMES",
-    help="Of snip, taylor, gradient, fisher, grasp, input_norm, synflow.",
 )
 @option(
-    "--where",
-    multiple=True,
-    metavar="PATTERN",
-    help="Parameters to measure, by name; may be repeated. By default the weights of linear and "
+    "--where PATTERN",
+    "Parameters to measure, by name; may be repeated. By default the weights of linear and "
     "convolutional layers and attention.",
+    multiple=True,
 )
-@option(
-    "--temperature",
-    type=float,
-    default=200.0,
-    metavar="T",
-    help="What grasp divides the logits by.",
-)
+@option("--temperature T", "What grasp divides the logits by.", default=200.0)
 @option(
     "--train-mode/--eval-mode",
-    default=None,
-    help="Let dropout and batch normalisation act as in training, or as in use. By default "
+    "Let dropout and batch normalisation act as in training, or as in use. By default "
     "gradients are those of the mode in which --model is given, and input_norm is that in use.",
+    default=None,
 )
 @force
 @as_json

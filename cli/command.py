@@ -18,8 +18,6 @@ from .exits import READER_GONE, Stopped
 if TYPE_CHECKING:
     from tensorcomp._tables import Table
 
-MOST_USED = "Most used"
-OUTPUT = "Output"
 _FORMS = ("json", "csv", "markdown")
 
 
@@ -85,9 +83,6 @@ class Option(click.Option):
         self.group = group
 
 
-option = functools.partial(click.option, cls=Option)
-
-
 class Command(click.Command):
     """A verb: its function returns a `Result`, which is printed in the form that is asked for."""
 
@@ -97,7 +92,7 @@ class Command(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and not isinstance(param, click.Argument):
-                groups.setdefault(getattr(param, "group", OUTPUT), []).append(record)
+                groups.setdefault(getattr(param, "group", "Output"), []).append(record)
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .command import Result, command, option
-from .options import as_json, force, output, source, threads
+from .command import Result, command
+from .options import as_json, force, option, output, source, threads
 
 
 @command()
@@ -16,10 +16,9 @@ from .options import as_json, force, output, source, threads
 @output()
 @threads
 @option(
-    "--max-bytes",
+    "--max-bytes N",
+    "Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
     type=click.IntRange(min=0),
-    metavar="N",
-    help="Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
 )
 @force
 @as_json

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from .command import Command, Result, option
-from .options import all_forms
-from .quantity import bandwidth, count, duration
+from .command import Command, Result
+from .options import all_forms, option
+from .quantity import count
 
 
 @click.group(no_args_is_help=False)
@@ -18,42 +18,21 @@ def gradients() -> None:
 
 
 @gradients.command(cls=Command)
+@option("--parameters N", "Parameters of the model: 25e6, 25M, 7B.", type=count, required=True)
+@option("--world W", "Ranks that train together.", type=click.IntRange(min=2), required=True)
+@option("--bandwidth RATE", "Of each rank's line: 100mbit, 1gbit.", dest="line", required=True)
+@option("--latency TIME", "Of a message: 50us, 0.1ms.", default="0s")
 @option(
-    "--parameters",
-    type=count,
-    required=True,
-    metavar="N",
-    help="Parameters of the model: 25e6, 25M, 7B.",
-)
-@option(
-    "--world",
-    type=click.IntRange(min=2),
-    required=True,
-    metavar="W",
-    help="Ranks that train together.",
-)
-@option(
-    "--bandwidth",
-    "line",
-    type=bandwidth,
-    required=True,
-    metavar="RATE",
-    help="Of each rank's line: 100mbit, 1gbit.",
-)
-@option("--latency", type=duration, default="0s", metavar="TIME", help="Of a message: 50us, 0.1ms.")
-@option(
-    "--compressor",
-    "compressors",
+    "--compressor TEXT",
+    "Estimate this one; may be repeated. A few by default.",
+    dest="compressors",
     multiple=True,
-    metavar="TEXT",
-    help="Estimate this one; may be repeated. A few by default.",
 )
 @option(
-    "--backward-ms",
+    "--backward-ms MS",
+    "Of the backward pass, which hides exchanges.",
     type=click.FloatRange(min=0.0),
     default=0.0,
-    metavar="MS",
-    help="Of the backward pass, which hides exchanges.",
 )
 @all_forms
 def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) -> Result:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .command import MOST_USED, OUTPUT, option
-from .quantity import size
+from .command import Option
+from .quantity import bandwidth, duration, size
 
 if TYPE_CHECKING:
     from tensorcomp.pipeline.options import CompressOptions
     from tensorcomp.planning.budgets import Budget
     from tensorcomp.selection.request import Pruning
 
+MOST_USED = "Most used"
+OUTPUT = "Output"
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 _LIMITS = (
@@ -69,136 +71,146 @@ def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:
     return decorate
 
 
+# What the placeholders of help pages stand for; a text, where it is none of these.
+_TYPES = {
+    **dict.fromkeys(("FILE", "OUT", "INPUT", "ORIGINAL"), path),
+    **dict.fromkeys(("X", "DB", "T"), float),
+    "N": click.IntRange(min=1),
+    "SIZE": size,
+    "RATE": bandwidth,
+    "TIME": duration,
+}
+
+
+def option(
+    names: str, text: str, *, group: str = "Options", dest: str | None = None, **settings: Any
+) -> Callable[[Verb], Verb]:
+    """Return an option that takes what its placeholder stands for; a flag without one.
+
+    Parameters
+    ----------
+    names : str
+        As on the help page: ``-o, --output OUT``.
+    text : str
+        Its help.
+    group : str
+        The part of the help page in which it stands.
+    dest : str, optional
+        The parameter of the verb, where it has another name.
+    **settings
+        Of `click.Option`.
+    """
+    words = names.replace(",", "").split()
+    if not words[-1].startswith("-"):
+        metavar = words.pop()
+        settings = {"metavar": metavar, "type": _TYPES.get(metavar), **settings}
+    elif not settings.keys() & {"type", "count"}:
+        settings["is_flag"] = True
+    if dest is not None:
+        words.append(dest)
+    return click.option(*words, cls=Option, group=group, help=text, **settings)
+
+
 _most_used = partial(option, group=MOST_USED)
-_budget = partial(option, group="Budget (one limit)", type=float, metavar="X")
+_budget = partial(option, group="Budget (one limit)")
 _planning = partial(option, group="Planning")
 _pruning = partial(option, group="Pruning")
-_pruning_number = partial(_pruning, type=float, metavar="X")
-_printing = partial(option, group=OUTPUT, is_flag=True)
+printing = partial(option, group=OUTPUT)
 
 source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
-output = partial(
-    _most_used, "-o", "--output", "out", type=path, metavar="OUT", help="Where to write."
-)
-threads = option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads to use; all processors by default.",
-)
-force = _printing("--force", help="Replace an existing output.")
-_json = _printing("--json", help="Print one JSON object, no text.")
+threads = option("--threads N", "Threads to use; all processors by default.")
+force = printing("--force", "Replace an existing output.")
+_json = printing("--json", "Print one JSON object, no text.")
 _amounts = (
-    _printing("-q", "--quiet", help="Print no progress, no remarks: errors and tables only."),
-    option(
-        "-v",
-        "--verbose",
+    printing("-q, --quiet", "Print no progress, no remarks: errors and tables only."),
+    printing(
+        "-v, --verbose",
+        "Log to stderr what is done; -vv: each tensor.",
         count=True,
         show_default=False,
-        help="Log to stderr what is done; -vv: each tensor.",
-        group=OUTPUT,
     ),
 )
 as_json = together(_json, *_amounts)
 all_forms = together(
     _json,
-    _printing("--csv", help="Print comma-separated values."),
-    _printing("--markdown", help="Print the table in Markdown."),
+    printing("--csv", "Print comma-separated values."),
+    printing("--markdown", "Print the table in Markdown."),
     *_amounts,
 )
 
+
+def output(
+    text: str = "Where to write.", metavar: str = "OUT", **settings: Any
+) -> Callable[[Verb], Verb]:
+    """Return the option ``-o``."""
+    return _most_used(f"-o, --output {metavar}", text, dest="out", **settings)
+
+
 _lossy_options = together(
     _most_used(
-        "--profile",
-        metavar="NAME",
-        help="lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
+        "--profile NAME",
+        "lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
     ),
-    _most_used(
-        "--min-snr",
-        type=float,
-        metavar="DB",
-        help="A budget: lowest signal-to-noise ratio of each tensor, in dB.",
-    ),
-    _most_used(
-        "--bits-per-weight",
-        type=float,
-        metavar="X",
-        help="A budget: bits of the file per weight, every byte counted.",
-    ),
+    _most_used("--min-snr DB", "A budget: lowest signal-to-noise ratio of each tensor, in dB."),
+    _most_used("--bits-per-weight X", "A budget: bits of the file per weight, every byte counted."),
     _most_used(
         "--effort",
+        "What size is worth in time: balanced by default, or the profile's.",
         type=click.Choice(["fast", "balanced", "max"]),
-        help="What size is worth in time: balanced by default, or the profile's.",
     ),
-    _budget("--max-rel-l2", help="Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
-    _budget("--max-abs-error", help="Largest error of any element."),
-    _budget("--target-ratio", help="Bytes of the input over bytes of the file."),
-    _budget("--target-size", type=size, metavar="SIZE", help="Bytes of the file, such as 700MB."),
+    _budget("--max-rel-l2 X", "Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
+    _budget("--max-abs-error X", "Largest error of any element."),
+    _budget("--target-ratio X", "Bytes of the input over bytes of the file."),
+    _budget("--target-size SIZE", "Bytes of the file, such as 700MB."),
     _planning(
-        "--codec",
-        "codecs",
+        "--codec SELECTOR=TREE",
+        "A tree for tensors by role, name, pattern of names or all; may be repeated.",
+        dest="codecs",
         multiple=True,
-        metavar="SELECTOR=TREE",
-        help="A tree for tensors by role, name, pattern of names or all; may be repeated.",
     ),
     _planning(
-        "--importance",
-        type=path,
-        metavar="FILE",
-        help="A safetensors file that says what an error costs in each tensor.",
+        "--importance FILE",
+        "A safetensors file that says what an error costs in each tensor.",
     ),
 )
-_plan_option = _planning(
-    "--plan", type=path, metavar="FILE", help="Obey a plan that tensorcomp plan wrote."
-)
+_plan_option = _planning("--plan FILE", "Obey a plan that tensorcomp plan wrote.")
 _prune_options = together(
     _pruning(
-        "--prune",
-        metavar="SCORE",
-        help="Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
+        "--prune SCORE",
+        "Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
         "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats.",
     ),
-    _pruning_number(
-        "--sparsity", help="The exact part of the pruned tensors' weights, from 0 to 1."
-    ),
+    _pruning("--sparsity X", "The exact part of the pruned tensors' weights, from 0 to 1."),
     _pruning(
-        "--stats",
-        type=path,
-        metavar="FILE",
-        help="Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
+        "--stats FILE",
+        "Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
         "training checkpoint.",
     ),
     _pruning(
         "--scope",
+        "Among which weights: the score's own choice by default; tensor for what is more than "
+        "single weights.",
         type=click.Choice(["global", "tensor", "row"]),
-        help="Among which weights: the score's own choice by default; "
-        "tensor for what is more than single weights.",
     ),
     _pruning(
-        "--granularity",
-        metavar="TEXT",
-        help="What is pruned together: element (default), row, filter, channel, 'block(4, 4)', "
+        "--granularity TEXT",
+        "What is pruned together: element (default), row, filter, channel, 'block(4, 4)', "
         "'nm(2, 4)'.",
     ),
     _pruning(
-        "--prune-where",
+        "--prune-where SELECTOR",
+        "Which tensors, by role, name or pattern of names; may be repeated. Matrices and kernels "
+        "of layers by default.",
         multiple=True,
-        metavar="SELECTOR",
-        help="Which tensors, by role, name or pattern of names; may be repeated. Matrices and "
-        "kernels of layers by default.",
     ),
-    _pruning_number(
-        "--density-floor", help="The least part of each tensor that stays; 0.001 by default."
-    ),
-    _pruning_number(
-        "--prune-max-rel-l2",
-        help="Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
+    _pruning("--density-floor X", "The least part of each tensor that stays; 0.001 by default."),
+    _pruning(
+        "--prune-max-rel-l2 X",
+        "Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
     ),
     _pruning(
-        "--prune-target-size",
-        type=size,
-        metavar="SIZE",
-        help="Instead of --sparsity: prune until the file takes at most so many bytes.",
+        "--prune-target-size SIZE",
+        "Instead of --sparsity: prune until the file takes at most so many bytes.",
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)

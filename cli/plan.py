@@ -11,7 +11,7 @@ from .options import all_forms, options_of, output, plan_options, source
 
 @command()
 @source
-@output(metavar="FILE", help="Save the plan as JSON.")
+@output("Save the plan as JSON.", "FILE")
 @plan_options
 @all_forms
 def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .command import OUTPUT, Result, command, option
-from .options import all_forms, force, path, source, threads
+from .command import Result, command
+from .options import all_forms, force, option, printing, source, threads
 
 
 @command()
 @source
-@option("--all", "every", is_flag=True, help="List every tensor, not only weights that have zeros.")
-@option(
-    "--keep-indices",
-    type=path,
-    metavar="OUT",
-    help="Save which rows and columns of each tensor are left, as JSON.",
-    group=OUTPUT,
-)
+@option("--all", "List every tensor, not only weights that have zeros.", dest="every")
+@printing("--keep-indices OUT", "Save which rows and columns of each tensor are left, as JSON.")
 @force
 @threads
 @all_forms

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .command import Result, command, option
-from .options import as_json, path, source, threads
+from .command import Result, command
+from .options import as_json, option, source, threads
 
 
 @command()
 @source
-@option("--against", type=path, metavar="ORIGINAL", help="Compare with the original as well.")
+@option("--against ORIGINAL", "Compare with the original as well.")
 @threads
 @as_json
 def verify(source: Path, *, against: Path | None, threads: int | None) -> Result:
