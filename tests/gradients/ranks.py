@@ -26,6 +26,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
+
 _GRACE = 10.0  # seconds that the others get after a rank has failed
 _START = 60.0  # seconds that all ranks get to start and meet
 
@@ -156,6 +158,14 @@ def run(
     if failures:
         raise RanksFailed(failures, time.monotonic() - first_failure)
     return [one.result for one in ranks]
+
+
+def failed(function: Callable[..., Any], *arguments: Any, **options: Any) -> RanksFailed:
+    """Run what must fail on every rank, and return how; `options` are those of `run`."""
+    with pytest.raises(RanksFailed) as caught:
+        run(function, *arguments, **options)
+    assert sorted(caught.value.failures) == list(range(options.get("world", 2)))
+    return caught.value
 
 
 @functools.cache

@@ -78,19 +78,6 @@ def test_the_default_candidates_are_those_of_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_rel_l2": -1.0}, "max_rel_l2"),
-        ({"every": 0}, "every"),
-        ({"hysteresis": 1.0}, "hysteresis"),
-    ],
-)
-def test_settings_out_of_range(options, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Adaptive(**options)
-
-
-@pytest.mark.parametrize(
     ("candidate", "words"),
     [
         ("warmup(topk(0.1), steps=3)", "decides itself"),

@@ -79,28 +79,6 @@ def test_tensor_of_several_chunks(text):
         assert received.count == round(0.01 * array.size)
 
 
-def test_nothing_sent_is_zeros():
-    compressor = TreeCompressor.of("topk(0.1)")
-    np.testing.assert_array_equal(
-        compressor.decode(Payload(b"", GradientSpec("w", (3, 4)))), np.zeros((3, 4))
-    )
-
-
-@pytest.mark.parametrize("text", ["topk(0.05, values=affine(8))", "affine(8)", "threshold(2.0)"])
-def test_damage_is_noticed(text):
-    spec = GradientSpec("w", (2000,))
-    data = tree_blob(text, gradient((2000,)), spec).data
-    rng = np.random.default_rng(1)
-    for _ in range(60):
-        damaged = bytearray(data)
-        damaged[rng.integers(len(data))] ^= 1 << rng.integers(8)
-        with pytest.raises(TensorcompError):
-            receive_blob(text, Payload(bytes(damaged), spec))
-    for stop in (1, 8, len(data) // 2, len(data) - 1):
-        with pytest.raises(TensorcompError):
-            receive_blob(text, Payload(data[:stop], spec))
-
-
 @given(
     st.integers(1, 60_000),
     st.sampled_from(["normal", "ties", "zeros", "sorted", "rare"]),

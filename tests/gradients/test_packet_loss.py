@@ -129,26 +129,6 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
         assert not arrived[np.repeat(lost, chunk)[:size]].any()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"loss": 1.5}, "expected loss to be a share in .*, got 1.5"),
-        ({"loss": float("nan")}, "expected loss to be a share in .*, got nan"),
-        ({"tolerance": -0.1}, "expected tolerance to be a share in .*, got -0.1"),
-        (
-            {"tolerance": {"beginning": 0.1, "middle": 0.1}},
-            "expected a tolerance for each of .* none for 'final'",
-        ),
-        ({"tolerance": {"beginning": 2, "middle": 0, "final": 0}}, r"tolerance\['beginning'\]"),
-        ({"chunk": 0}, "expected chunk to be 1 or more, got 0"),
-    ],
-)
-def test_bad_fields_are_refused_in_one_line(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(GradientError, match=message) as caught:
-        PacketLoss(**arguments)  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
-
-
 def test_an_unknown_phase_is_refused() -> None:
     with pytest.raises(GradientError, match=r"expected a phase among .*, got 'late'"):
         PacketLoss().lost(9, name="w", step=0, sender=0, phase="late")

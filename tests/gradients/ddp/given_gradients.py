@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import ranks
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -77,6 +78,8 @@ class Case:
         Of `state_dict`.
     device : str
         Of the model.
+    compiled : bool
+        Whether the model is compiled by `torch.compile`.
     """
 
     compressor: str
@@ -94,6 +97,7 @@ class Case:
     mode: str = "exact"
     keep: tuple[int, ...] = ()
     device: str = "cpu"
+    compiled: bool = False
 
     def gradients(self, rank: int, step: int) -> dict[str, np.ndarray]:
         """Return the local gradients of a step, without the infinities; zeros where unused."""
@@ -143,6 +147,7 @@ def steps(case: Case) -> Outcome:
     """Do the steps of a case on this rank."""
     rank = distributed.get_rank()
     model = DistributedDataParallel(Given(case.shapes).to(case.device), **case.ddp)
+    forward = torch.compile(model, backend="eager") if case.compiled else model
     outcome = Outcome([], [], {}, 0)
     with compress_gradients(model, case.compressor, **case.options) as compression:
         if case.load:
@@ -153,7 +158,7 @@ def steps(case: Case) -> Outcome:
             for micro in range(case.micro):
                 given = dict(_given(case, rank, step, micro))
                 with nullcontext() if micro == case.micro - 1 else model.no_sync():
-                    model(given).backward()
+                    forward(given).backward()
             means = gradients_of(model)
             outcome.means.append(means)
             outcome.hashes.append(hashed(means))
@@ -241,6 +246,13 @@ def check_ranks_equal(outcomes: Sequence[Outcome]) -> None:
     first = outcomes[0]
     for rank, outcome in enumerate(outcomes):
         assert outcome.hashes == first.hashes, f"rank {rank} differs from rank 0"
+
+
+def run_alike(case: Case, world: int = 2) -> list[Outcome]:
+    """Run the steps of a case, check that all ranks agree, and return what they saw."""
+    outcomes: list[Outcome] = ranks.run(steps, case, world=world)
+    check_ranks_equal(outcomes)
+    return outcomes
 
 
 def true_means(case: Case, world: int) -> list[dict[str, np.ndarray]]:

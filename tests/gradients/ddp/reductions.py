@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,3 +128,34 @@ def draw(shapes: Shapes, step: int, rank: int, dtype: Any = np.float32) -> dict[
     """Return gradients with heavy tails, of which other ranks know how they come about."""
     rng = np.random.default_rng([step, rank])
     return {name: (rng.standard_normal(shape) ** 3).astype(dtype) for name, shape in shapes.items()}
+
+
+def several_steps(bench: Bench, layouts: Sequence[Sequence[Sequence[str]] | None]) -> dict:
+    """Do a step with each layout of buckets, and return sums of means and what was exchanged."""
+    digest = hashlib.sha256()
+    sums = {name: np.zeros(size) for name, size in bench.sizes.items()}
+    for step, buckets in enumerate(layouts):
+        means = bench.step(draw(bench.shapes, step, bench.comm.rank), step, buckets)
+        assert means is not None
+        for name, mean in means.items():
+            sums[name] += mean
+            digest.update(mean.tobytes())
+    exchanges = bench.comm.take_exchanges()
+    return {
+        "digest": digest.hexdigest(),
+        "sums": sums,
+        "residuals": bench.residuals(),
+        "sent": sum(exchange.bytes_sent for exchange in exchanges),
+        "payload": sum(work.payload_bytes for work in bench.works),
+        "kinds": [exchange.kind for exchange in exchanges],
+    }
+
+
+def sums_of_means(shapes: Shapes, steps: int, world: int) -> dict[str, np.ndarray]:
+    """Return the sums over steps of the true means of what `draw` gives."""
+    sums = {name: np.zeros(int(np.prod(shape))) for name, shape in shapes.items()}
+    for step in range(steps):
+        for rank in range(world):
+            for name, gradient in draw(shapes, step, rank).items():
+                sums[name] += gradient.reshape(-1) / world
+    return sums

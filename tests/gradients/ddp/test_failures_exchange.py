@@ -18,6 +18,7 @@ from given_gradients import (
     check_invariant,
     check_ranks_equal,
     gradients_of,
+    run_alike,
     steps,
     true_means,
 )
@@ -56,9 +57,7 @@ def _check_close(outcome: Outcome, truth: list[dict[str, np.ndarray]], rtol: flo
 @pytest.mark.parametrize("compressor", ["topk(0.5, values=raw)", "dense", "int4"])
 def test_three_ranks_add_in_the_same_order(compressor: str) -> None:
     case = Case(compressor, range(3), keep=(2,))
-    outcomes = ranks.run(steps, case, world=3)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes, rtol=0.5 if compressor == "int4" else 1e-5)
+    check_invariant(case, run_alike(case, 3), rtol=0.5 if compressor == "int4" else 1e-5)
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "int8"])
@@ -66,9 +65,7 @@ def test_three_ranks_add_in_the_same_order(compressor: str) -> None:
 def test_gradients_of_zeros_are_ordinary(compressor: str, zeros: set[tuple[int, int]]) -> None:
     # grace#16, pytorch#85234: an empty selection hung, or killed the process.
     case = Case(compressor, range(4), zeros=frozenset(zeros), keep=(3,))
-    outcomes = ranks.run(steps, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes, rtol=0.3 if compressor == "int8" else 1e-5)
+    check_invariant(case, run_alike(case), rtol=0.3 if compressor == "int8" else 1e-5)
 
 
 def test_nothing_above_the_threshold_sends_nothing() -> None:
@@ -83,8 +80,7 @@ def test_power_sgd_outlives_steps_of_zeros(world: int) -> None:
     # One step of zeros made torch's PowerSGD all NaN.
     zeros = frozenset((rank, step) for rank in range(world) for step in (0, 2))
     case = Case("powersgd(2)", range(5), zeros=zeros, keep=(4,))
-    outcomes = ranks.run(steps, case, world=world)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, world)
     assert all(np.isfinite(g).all() for mean in outcomes[0].means for g in mean.values())
     check_invariant(case, outcomes)
 
@@ -100,8 +96,7 @@ def test_payloads_of_very_different_lengths(world: int) -> None:
         options={"feedback": False},
         zeros=frozenset({(0, 2)}),
     )
-    outcomes = ranks.run(steps, case, world=world)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, world)
     for mean, step in zip(outcomes[0].means, case.steps, strict=True):
         for name, got in mean.items():
             local = [case.gradients(rank, step)[name] for rank in range(world)]
@@ -135,8 +130,7 @@ def test_sizes_that_ranks_do_not_divide(
 ) -> None:
     # DeepSpeed#5056, #5054: all-to-all of sizes that do not divide by the number of ranks.
     case = Case(compressor, range(3), shapes)
-    outcomes = ranks.run(steps, case, world=3)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, 3)
     if compressor in CLOSE:
         _check_close(outcomes[0], true_means(case, 3), CLOSE[compressor])
 
@@ -152,10 +146,7 @@ def _other_order() -> None:
 
 def test_parameters_in_another_order_are_named() -> None:
     # grace#7: equal shapes in another order were averaged with each other.
-    with pytest.raises(ranks.RanksFailed) as caught:
-        ranks.run(_other_order)
-    assert sorted(caught.value.failures) == [0, 1]
-    for failure in caught.value.failures.values():
+    for failure in ranks.failed(_other_order).failures.values():
         assert "order" in failure.message or "p1" in failure.message, failure
         assert failure.kind in ("GradientError", "RuntimeError")
 
@@ -168,10 +159,8 @@ def _other_compressor() -> None:
 
 
 def test_ranks_with_other_compressors_are_told() -> None:
-    with pytest.raises(ranks.RanksFailed) as caught:
-        ranks.run(_other_compressor)
-    assert sorted(caught.value.failures) == [0, 1]
-    assert all("affine" in failure.message for failure in caught.value.failures.values())
+    failures = ranks.failed(_other_compressor).failures.values()
+    assert all("affine" in failure.message for failure in failures)
 
 
 def test_unused_parameters_that_differ_by_rank_and_step() -> None:
@@ -185,9 +174,7 @@ def test_unused_parameters_that_differ_by_rank_and_step() -> None:
     }
     ddp = {"bucket_cap_mb": 0.02, "find_unused_parameters": True}
     case = Case(SPARSE, range(6), ddp=ddp, unused=unused, keep=(5,))
-    outcomes = ranks.run(steps, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes)
+    check_invariant(case, run_alike(case))
 
 
 def _churned(case: Case) -> Outcome:

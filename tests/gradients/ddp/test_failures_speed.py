@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import ranks
-from given_gradients import EIGHT_BUCKETS, Case, check_invariant, check_ranks_equal, loaded, steps
+from given_gradients import (
+    EIGHT_BUCKETS,
+    Case,
+    check_invariant,
+    loaded,
+    run_alike,
+)
 
 from tensorcomp_cli.main import main
 
@@ -22,8 +27,7 @@ def test_estimate_says_where_compression_does_not_pay(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_decide_alike_whatever_they_measure(world: int) -> None:
     case = Case("adaptive(topk(0.02), int8, fp16, every=3)", range(13), EIGHT_BUCKETS, keep=(12,))
-    outcomes = ranks.run(steps, case, world=world)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, world)
     check_invariant(case, outcomes)
     choices = [loaded(outcome.saved[12])["choices"] for outcome in outcomes]
     assert all(one == choices[0] for one in choices)

@@ -16,6 +16,7 @@ from given_gradients import (
     check_ranks_equal,
     loaded,
     residuals,
+    run_alike,
     steps,
 )
 from torch import distributed
@@ -38,8 +39,7 @@ REMEMBERING = [
 def test_nothing_is_lost_when_buckets_are_rebuilt(compressor: str, world: int) -> None:
     # pytorch#48670, #48867, #49418: residuals of tensors by hash, then by the index of a bucket.
     case = Case(compressor, range(4), keep=(0, 1, 2, 3))
-    outcomes = ranks.run(steps, case, world=world)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, world)
     for last in range(4):
         upto = replace(case, steps=range(last + 1))
         check_invariant(upto, outcomes)
@@ -70,9 +70,7 @@ def test_invariant_holds_through_a_change_of_codec() -> None:
 
 def test_invariant_holds_when_the_compressor_changes_during_training() -> None:
     case = Case("warmup(topk(0.01), steps=3)", range(8), keep=(7,))
-    outcomes = ranks.run(steps, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes)
+    check_invariant(case, run_alike(case))
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (3, 1), (1, 2)])
@@ -88,8 +86,7 @@ def test_invariant_holds_for_the_mean_on_another_number_of_ranks(before: int, af
     for name in mean:
         np.testing.assert_allclose(mean[name], exact[name], rtol=1e-5, atol=1e-6)
     second = Case(SPARSE, range(3, 6), load=(outcomes[0].saved[2],), keep=(5,))
-    resumed = ranks.run(steps, second, world=after)
-    check_ranks_equal(resumed)
+    resumed = run_alike(second, after)
     check_invariant(second, resumed, before=mean)
 
 

@@ -12,13 +12,12 @@ import torch
 from given_gradients import (
     Case,
     Given,
-    Outcome,
     check_invariant,
-    check_ranks_equal,
     gradients_of,
     hashed,
     loaded,
     residuals,
+    run_alike,
     saved,
     steps,
     true_means,
@@ -71,50 +70,21 @@ def test_accumulation_in_no_sync(compressor: str, *, view: bool) -> None:
     # pytorch#43307: results that alias buckets were accumulated into.
     ddp = {"bucket_cap_mb": 0.02, "gradient_as_bucket_view": view}
     case = Case(compressor, range(5), micro=3, ddp=ddp, keep=(4,))
-    outcomes = ranks.run(steps, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes, rtol=0.05 if compressor == "int8" else 1e-5)
+    check_invariant(case, run_alike(case), rtol=0.05 if compressor == "int8" else 1e-5)
 
 
-def _static(case: Case, *, synchronised_first: bool) -> Outcome:
-    rank = distributed.get_rank()
-    model = DistributedDataParallel(Given(case.shapes), static_graph=True, **case.ddp)
-    outcome = Outcome([], [], {}, 0)
-    with compress_gradients(model, case.compressor) as compression:
-        for step in case.steps:
-            model.zero_grad()
-            given = {n: torch.from_numpy(g) for n, g in case.gradients(rank, step).items()}
-            if not synchronised_first and step == 0:
-                with model.no_sync():
-                    model(given).backward()
-            model(given).backward()
-            outcome.means.append(gradients_of(model))
-            outcome.hashes.append(hashed(outcome.means[-1]))
-        outcome.saved[case.steps[-1]] = saved(compression.state_dict())
-    return outcome
-
-
-def _static_first(case: Case) -> Outcome:
-    return _static(case, synchronised_first=True)
-
-
-def _static_late(case: Case) -> Outcome:
-    return _static(case, synchronised_first=False)
+STATIC = {"bucket_cap_mb": 0.02, "static_graph": True}
 
 
 def test_static_graph_works_and_is_rebuilt_later() -> None:
-    case = Case(SPARSE, range(5), keep=(4,))
-    outcomes = ranks.run(_static_first, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes)
+    case = Case(SPARSE, range(5), ddp=STATIC, keep=(4,))
+    check_invariant(case, run_alike(case))
 
 
 def test_static_graph_with_no_sync_first_is_explained() -> None:
     # pytorch#187732, accelerate#3679: an internal assertion, or silently no mean.
-    with pytest.raises(ranks.RanksFailed) as caught:
-        ranks.run(_static_late, Case(SPARSE, range(2)))
-    assert sorted(caught.value.failures) == [0, 1]
-    for failure in caught.value.failures.values():
+    late = Case(SPARSE, range(2), ddp=STATIC, micro=2)
+    for failure in ranks.failed(steps, late).failures.values():
         assert "static_graph" in failure.message
         assert "no_sync" in failure.message
 
@@ -123,8 +93,7 @@ def test_static_graph_with_no_sync_first_is_explained() -> None:
 def test_one_infinity_does_not_poison(compressor: str) -> None:
     # One step of Inf on one rank made the residuals of torch's PowerSGD non-finite for ever.
     case = Case(compressor, range(6), infinite=frozenset({(1, 2)}), keep=(1, 2, 5))
-    outcomes = ranks.run(steps, case)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case)
     assert not all(np.isfinite(g).all() for g in outcomes[0].means[2].values())
     for outcome in outcomes:
         before, after = (residuals(loaded(outcome.saved[step]), case) for step in (1, 2))
@@ -180,34 +149,15 @@ def test_residuals_do_not_know_of_the_scale(compressor: str) -> None:
             np.testing.assert_allclose(got, expected[name], rtol=1e-5, atol=1e-6)
 
 
-def _compiled(case: Case) -> Outcome:
-    rank = distributed.get_rank()
-    model = DistributedDataParallel(Given(case.shapes))
-    compiled = torch.compile(model, backend="eager")
-    outcome = Outcome([], [], {}, 0)
-    with compress_gradients(model, case.compressor) as compression:
-        for step in case.steps:
-            model.zero_grad()
-            given = {n: torch.from_numpy(g) for n, g in case.gradients(rank, step).items()}
-            compiled(given).backward()
-            outcome.means.append(gradients_of(model))
-            outcome.hashes.append(hashed(outcome.means[-1]))
-        outcome.saved[case.steps[-1]] = saved(compression.state_dict())
-    return outcome
-
-
 def test_compiled_model_is_synchronised() -> None:
     # pytorch#109774: compiled models were not synchronised, without a word.
-    case = Case(SPARSE, range(3), keep=(2,))
-    outcomes = ranks.run(_compiled, case)
-    check_ranks_equal(outcomes)
-    check_invariant(case, outcomes)
+    case = Case(SPARSE, range(3), ddp={}, keep=(2,), compiled=True)
+    check_invariant(case, run_alike(case))
 
 
 def test_dense_is_the_mean() -> None:
     case = Case("dense", range(4), micro=2)
-    outcomes = ranks.run(steps, case, world=3)
-    check_ranks_equal(outcomes)
+    outcomes = run_alike(case, 3)
     for mean, true in zip(outcomes[0].means, true_means(replace(case), 3), strict=True):
         for name in true:
             np.testing.assert_allclose(mean[name], true[name], rtol=1e-5, atol=1e-6)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks import RanksFailed, run
-from reductions import Bench, Shapes, draw
+from ranks import failed, run
+from reductions import Bench, Shapes, draw, several_steps, sums_of_means
 
 from tensorcomp.gradients.base import Payload, State
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
@@ -25,33 +25,10 @@ def bench_of(text: str, shapes: Shapes, loss: Any = None, *, skip_unused: bool =
     return Bench(shapes, lambda name: compressor, reduce_scatter.reduce, loss, skip_unused)
 
 
-def several_steps(
-    texts: list[str], shapes: Shapes, layouts: list[list[list[str]] | None], loss: Any = None
+def of_texts(
+    texts: list[str], shapes: Shapes, layouts: list[list[list[str]] | None]
 ) -> dict[str, dict[str, Any]]:
-    return {text: _several_steps(text, shapes, layouts, loss) for text in texts}
-
-
-def _several_steps(
-    text: str, shapes: Shapes, layouts: list[list[list[str]] | None], loss: Any
-) -> dict[str, Any]:
-    bench = bench_of(text, shapes, loss)
-    digest = hashlib.sha256()
-    sums = {name: np.zeros(size) for name, size in bench.sizes.items()}
-    for step, buckets in enumerate(layouts):
-        means = bench.step(draw(shapes, step, bench.comm.rank), step, buckets)
-        assert means is not None
-        for name, mean in means.items():
-            sums[name] += mean
-            digest.update(mean.tobytes())
-    exchanges = bench.comm.take_exchanges()
-    return {
-        "digest": digest.hexdigest(),
-        "sums": sums,
-        "residuals": bench.residuals(),
-        "sent": sum(exchange.bytes_sent for exchange in exchanges),
-        "payload": sum(work.payload_bytes for work in bench.works),
-        "kinds": [exchange.kind for exchange in exchanges],
-    }
+    return {text: several_steps(bench_of(text, shapes), layouts) for text in texts}
 
 
 def left_over(results: list[dict[str, Any]], shapes: Shapes) -> dict[str, np.ndarray]:
@@ -70,20 +47,11 @@ def left_over(results: list[dict[str, Any]], shapes: Shapes) -> dict[str, np.nda
     return left
 
 
-def all_gradients(shapes: Shapes, steps: int, world: int) -> dict[str, np.ndarray]:
-    sums = {name: np.zeros(int(np.prod(shape))) for name, shape in shapes.items()}
-    for step in range(steps):
-        for rank in range(world):
-            for name, gradient in draw(shapes, step, rank).items():
-                sums[name] += gradient.reshape(-1) / world
-    return sums
-
-
 def check_nothing_is_lost(results: list[dict[str, Any]], shapes: Shapes, steps: int) -> None:
     world = len(results)
     assert len({result["digest"] for result in results}) == 1
     left = left_over(results, shapes)
-    expected = all_gradients(shapes, steps, world)
+    expected = sums_of_means(shapes, steps, world)
     for name, total in results[0]["sums"].items():
         scale = np.abs(expected[name]).sum() + 1e-9
         assert np.abs(total + left[name] - expected[name]).sum() <= 1e-5 * scale
@@ -101,7 +69,7 @@ REBUILT = [
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world: int) -> None:
-    results = run(several_steps, TEXTS, ODD, REBUILT, world=world)
+    results = run(of_texts, TEXTS, ODD, REBUILT, world=world)
     for text in TEXTS:
         of_text = [result[text] for result in results]
         check_nothing_is_lost(of_text, ODD, len(REBUILT))
@@ -114,7 +82,7 @@ def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world: int) -
 def test_a_rank_sends_no_more_than_two_payloads_whatever_the_ranks() -> None:
     texts = ["int8", "qsgd(4)", "owners(topk(0.01, values=affine(8)))", "owners(dgc(0.01))"]
     world = 4
-    results = run(several_steps, texts, {"w": (300, 700)}, [None], world=world)
+    results = run(of_texts, texts, {"w": (300, 700)}, [None], world=world)
     for text in texts:
         assert len({result[text]["digest"] for result in results}) == 1
         for result in (result[text] for result in results):
@@ -172,10 +140,7 @@ def failing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["raw", "affine(8)"])
 def test_a_failure_is_told_to_all(text: str) -> None:
-    with pytest.raises(RanksFailed) as caught:
-        run(failing, text, world=3)
-    assert len(caught.value.failures) == 3
-    for failure in caught.value.failures.values():
+    for failure in failed(failing, text, world=3).failures.values():
         assert failure.kind == "GradientError"
         assert "rank 1 could not compress" in failure.message
         assert "w: ValueError: no more memory" in failure.message
@@ -210,12 +175,9 @@ def test_unused_parameters_keep_their_residuals() -> None:
 
 
 def lossy(shapes: Shapes, layouts: list[list[list[str]] | None]) -> list[dict[str, Any]]:
-    simulators = [
-        None,
-        PacketLoss(0.5, 0.5, 64),
-        PacketLoss(0.5, 0.5, 64, acknowledged=False),
-    ]
-    return [_several_steps("owners(topk(0.2))", shapes, layouts, one) for one in simulators]
+    simulators = [None, PacketLoss(0.5, 0.5, 64), PacketLoss(0.5, 0.5, 64, acknowledged=False)]
+    benches = [bench_of("owners(topk(0.2))", shapes, one) for one in simulators]
+    return [several_steps(bench, layouts) for bench in benches]
 
 
 def test_lost_chunks_come_back_where_they_are_acknowledged() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from ranks import run
-from reductions import Bench, Shapes, draw
+from reductions import Bench, Shapes, draw, several_steps, sums_of_means
 
 from tensorcomp.gradients.ddp import summing
 from tensorcomp.gradients.text import parse_compressor
@@ -28,37 +28,14 @@ def bench_of(text: str, *, skip_unused: bool = False) -> Bench:
 
 
 def several(steps: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for text in ("dense", "powersgd(2)", "randomk(0.1)", "randomk(0.1, scale=false)"):
-        bench = bench_of(text)
-        sums = {name: np.zeros(size) for name, size in bench.sizes.items()}
-        digest = hashlib.sha256()
-        for step in range(steps):
-            means = bench.step(draw(SHAPES, step, bench.comm.rank), step, BUCKETS)
-            assert means is not None
-            for name, mean in means.items():
-                sums[name] += mean
-                digest.update(mean.tobytes())
-        exchanges = bench.comm.take_exchanges()
-        found[text] = {
-            "sums": sums,
-            "digest": digest.hexdigest(),
-            "residuals": bench.residuals(),
-            "exchanges": [exchange.kind for exchange in exchanges],
-            "sent": sum(exchange.bytes_sent for exchange in exchanges),
-            "payload": sum(work.payload_bytes for work in bench.works),
-        }
-    return found
+    texts = ("dense", "powersgd(2)", "randomk(0.1)", "randomk(0.1, scale=false)")
+    return {text: several_steps(bench_of(text), [BUCKETS] * steps) for text in texts}
 
 
 def test_what_is_summed_is_the_mean_and_loses_nothing() -> None:
     steps, world = 3, 3
     results = run(several, steps, world=world)
-    expected = {name: np.zeros(int(np.prod(shape))) for name, shape in SHAPES.items()}
-    for step in range(steps):
-        for rank in range(world):
-            for name, gradient in draw(SHAPES, step, rank).items():
-                expected[name] += gradient.reshape(-1) / world
+    expected = sums_of_means(SHAPES, steps, world)
     for text, first in results[0].items():
         assert len({result[text]["digest"] for result in results}) == 1
         for name, total in first["sums"].items():
@@ -68,7 +45,7 @@ def test_what_is_summed_is_the_mean_and_loses_nothing() -> None:
                 assert np.abs(total + left - expected[name]).sum() <= 1e-5 * scale
         phases = 2 if "powersgd" in text else 1
         buckets = len(BUCKETS) if phases == 1 else len(BUCKETS) + 2  # "c" has dense gradients only
-        assert first["exchanges"] == ["all_reduce"] * buckets * steps
+        assert first["kinds"] == ["all_reduce"] * buckets * steps
         # the last step's payload, and of each bucket's first phase a number that tells of NaN
         wire = 2 * (world - 1) / world * steps
         assert np.isclose(first["sent"], wire * (first["payload"] + 4 * len(BUCKETS)))
