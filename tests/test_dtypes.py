@@ -1,7 +1,5 @@
 """One table relates the dtypes of safetensors, NumPy, ml_dtypes and torch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import safetensors.torch

@@ -1,7 +1,5 @@
 """Errors carry where they happened, say it once, and pass from process to process."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from graphlib import CycleError, TopologicalSorter
 
 import grimp

@@ -1,7 +1,5 @@
 """What surprises but is no error is logged, and shown only if somebody asks for it."""
 
-from __future__ import annotations
-
 import logging
 import mmap
 import subprocess

@@ -1,7 +1,5 @@
 """The job behind the verb bench: what is measured, on what, and what is counted."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

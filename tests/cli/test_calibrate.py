@@ -1,7 +1,5 @@
 """``tensorcomp calibrate``: the file it writes, what it says, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What all verbs have in common: help by groups, hints, quiet and verbose, completion."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

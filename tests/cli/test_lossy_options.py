@@ -1,7 +1,5 @@
 """The options that say what may be lost, and the verb plan."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

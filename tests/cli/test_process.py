@@ -1,7 +1,5 @@
 """The command as a process: imports, help, signals, pipes, terminals, errors nobody foresaw."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os

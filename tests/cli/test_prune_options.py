@@ -1,7 +1,5 @@
 """The options that say what is pruned: what they do, what is told of it, what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong usage, unreadable inputs, refused outputs, damage: a status and exactly one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

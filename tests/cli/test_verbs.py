@@ -1,7 +1,5 @@
 """What each verb does when all is well: its files, its text, its JSON object."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Manifests that a hostile or careless writer could make: changes of a sound one, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

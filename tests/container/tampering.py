@@ -1,7 +1,5 @@
 """Compressed files rebuilt with another manifest: sound in every way but the one that is tested."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Damaged and hostile compressed files: an error of ours, never another, nothing allocated."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Bundles of small tensors: which are in them, and that every way of reading gets them back."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chunks decoded on threads: an error ends it, is the same for any number, and hangs nobody."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

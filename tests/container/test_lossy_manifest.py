@@ -1,7 +1,5 @@
 """What a manifest says of errors and bounds is checked, and does not decide what is decoded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

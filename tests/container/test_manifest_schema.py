@@ -1,7 +1,5 @@
 """The JSON Schema of the manifest: what is written fits, what has another structure fails."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

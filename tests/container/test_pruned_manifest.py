@@ -1,7 +1,5 @@
 """Records of pruned tensors that are not true, or damaged: all of them are found."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

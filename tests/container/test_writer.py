@@ -1,7 +1,5 @@
 """Files appear complete or not at all, whatever happens while they are written."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """For each of our codecs the trees that put it to the test; a new codec adds a line."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 

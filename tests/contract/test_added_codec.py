@@ -1,7 +1,5 @@
 """A codec of another package is one file: planners, benchmark and gradients find it."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from pathlib import Path

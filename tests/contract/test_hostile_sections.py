@@ -1,7 +1,5 @@
 """Side information lies in a zstd frame that flips of the payload only break: flip it inside."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Codecs of other packages, announced by entry points of a package on the path."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

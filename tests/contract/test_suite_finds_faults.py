@@ -1,7 +1,5 @@
 """The contract suite must fail on codecs that break it: each class here breaks one promise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

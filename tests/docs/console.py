@@ -5,8 +5,6 @@ and error together. A line ``…`` stands for any number of lines. Times and spe
 Without output, only the exit status counts, which must be 0.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -7,8 +7,6 @@ reader need not see stands in ``<!--- invisible-code-block: python`` comments; w
 follows ``<!--- skip: next -->``. `--regen-docs` writes the outputs of commands anew.
 """
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The functions of safetensors and ours, called alike on the original and the compressed file."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

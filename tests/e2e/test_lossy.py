@@ -1,7 +1,5 @@
 """Whatever is drawn, a lossy file keeps what it promises on what it decodes to."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

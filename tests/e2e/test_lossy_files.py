@@ -1,7 +1,5 @@
 """Lossy files and folders on disk: verified, restored, planned, damaged."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

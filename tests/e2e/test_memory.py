@@ -1,7 +1,5 @@
 """Memory is bounded by chunks, not by the model, and claims are not believed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

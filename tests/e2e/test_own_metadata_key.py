@@ -1,7 +1,5 @@
 """A checkpoint may have a metadata key of the manifest's name: what it holds decides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

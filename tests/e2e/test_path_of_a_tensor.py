@@ -1,7 +1,5 @@
 """Count the files of the package that one tensor passes on its way to disk and back."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

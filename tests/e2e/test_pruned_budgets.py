@@ -1,7 +1,5 @@
 """Pruning with budgets, trees of the user's, plans, and targets other than a sparsity."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

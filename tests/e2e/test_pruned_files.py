@@ -1,7 +1,5 @@
 """Pruned checkpoints on disk: exact, the same on all threads, verified, restored."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Copies of pruned tensors in memory: as many as there is room for."""
 
-from __future__ import annotations
-
 import time
 import weakref
 

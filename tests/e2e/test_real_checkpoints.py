@@ -1,7 +1,5 @@
 """Trained weights from ordinary packages: every byte comes back."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 

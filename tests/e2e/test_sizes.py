@@ -1,7 +1,5 @@
 """What cannot be compressed grows by a few bytes; what is there twice is free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """All cases of trees on tensors as large as chunks, by name."""
 
-from __future__ import annotations
-
 import itertools
 
 from chunk_floats import float_cases

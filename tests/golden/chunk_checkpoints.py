@@ -1,7 +1,5 @@
 """Whole checkpoints with tensors as large as chunks, and what is done with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

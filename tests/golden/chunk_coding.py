@@ -1,7 +1,5 @@
 """How a case of the golden chunks is coded: chunk by chunk, as the writer of files does it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

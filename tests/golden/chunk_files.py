@@ -1,7 +1,5 @@
 """The files of ``chunks/``: which trees wrote them, of which tensors."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Coders of integers, on tensors as large as chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

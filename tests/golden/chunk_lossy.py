@@ -1,7 +1,5 @@
 """Trees that lose something, on tensors as large as chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

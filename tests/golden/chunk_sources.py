@@ -4,8 +4,6 @@ All follow from the integers of `golden_cases`, by operations that are exact on 
 million of those takes half a second, so that one run of them is shared.
 """
 
-from __future__ import annotations
-
 import functools
 
 import ml_dtypes

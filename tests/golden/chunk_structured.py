@@ -1,7 +1,5 @@
 """Lossless trees for few values, grids and runs, on tensors as large as chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -3,8 +3,6 @@
 Numbers come from SplitMix64, written out here, since NumPy may change its own generators.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ for trees whose bytes other machines might not write again as well.
 there must decode for ever, and is replaced only where it is deleted first.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ written anew, and the earlier ones stay, too: ``v6_uniform/`` is older than the 
 missing file is a failure.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Beside imports that is the loading of compiled kernels. No thread may be left be
 not take them along.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import hypothesis  # noqa: F401

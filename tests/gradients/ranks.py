@@ -5,8 +5,6 @@ ranks takes some tenths of a second. What is run is a function at the top level 
 module; it is called as ``function(*arguments)`` on every rank, inside an initialised process group.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import multiprocessing

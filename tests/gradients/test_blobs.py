@@ -1,7 +1,5 @@
 """Payloads are the file format's blobs, and mean what the codecs say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

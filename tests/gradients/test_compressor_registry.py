@@ -1,7 +1,5 @@
 """Compressors by id: our own, and those of packages that announce them by entry points."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

@@ -1,7 +1,5 @@
 """Texts of compressors: what they build, where error feedback is, and what is refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`ErrorBounded`: the bound holds for what is decoded, for every tensor."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

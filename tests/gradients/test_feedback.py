@@ -1,7 +1,5 @@
 """Error feedback loses nothing, and a step can be undone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

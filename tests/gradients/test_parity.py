@@ -1,7 +1,5 @@
 """Payloads are the blobs that a compressed file holds for such a tensor and tree."""
 
-from __future__ import annotations
-
 import json
 import struct
 

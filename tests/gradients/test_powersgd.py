@@ -1,7 +1,5 @@
 """`PowerSgd`: projections, warm starts, and nothing that divides by zero."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

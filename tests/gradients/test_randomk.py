@@ -1,7 +1,5 @@
 """`RandomK`: the same elements by all workers, unbiased when they are scaled up."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Qsgd`: right on average, within a step of every element, and the same again and again."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

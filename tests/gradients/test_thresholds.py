@@ -1,7 +1,5 @@
 """Thresholds: which elements are sent, how many, and how thresholds follow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Compressors that decide by the step, by the phase of training, and by the role of a tensor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

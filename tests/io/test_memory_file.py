@@ -1,7 +1,5 @@
 """`MemoryFile` does what `io.BytesIO` does, and becomes bytes."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fresh memory: what is asked of the system changes no byte, and needs no system that knows it."""
 
-from __future__ import annotations
-
 import mmap
 
 import numpy as np

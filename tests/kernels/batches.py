@@ -1,7 +1,5 @@
 """Batches of damaged inputs: of kernels' calls, of chunks' payloads, of whole files."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable
@@ -77,7 +75,7 @@ class Replay:
     numbers: list[int]  # hostile too
 
     @classmethod
-    def of(cls, name: str, args: corpus.Call) -> Replay:
+    def of(cls, name: str, args: corpus.Call) -> "Replay":
         line = corpus.parameters_of(name)
         letters = Counter(letter for p in line for letter in p.shape)
         arrays = [k for k, p in enumerate(line) if p.hostile and isinstance(args[k], np.ndarray)]

@@ -4,8 +4,6 @@
 place of the others. A mistake of a kernel then ends the process, with a report on stderr.
 """
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import importlib.util

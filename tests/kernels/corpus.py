@@ -1,7 +1,5 @@
 """What the fuzzer starts from: sound payloads, and the calls of kernels that decode them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Refuse each block of scratch memory of every kernel in turn; print how many were refused."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Allowed is a value or an error of the right kind; a fault ends the run, which th
 Every batch has random numbers of its own, so that ``--replay KIND:NUMBER`` does it once more.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import json

@@ -1,7 +1,5 @@
 """Ways to damage bytes, in place or to another length; all from one generator of random numbers."""
 
-from __future__ import annotations
-
 from random import Random
 
 EXTREMES = [

@@ -3,8 +3,6 @@
 python tests/kernels/planted.py [NAME …]
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What table.h says of arguments is checked before a kernel runs: anything else is an error."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every level of the processor writes the same bytes, and the stub names what is there."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

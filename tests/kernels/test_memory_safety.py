@@ -1,7 +1,5 @@
 """The kernels' checked build: it sees mistakes, the fuzzer finds them, memory may run out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparisons of real files: what is matched with what, and the figures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

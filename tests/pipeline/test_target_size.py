@@ -1,7 +1,5 @@
 """Writing again until a size is kept, with a writer that takes other bytes than were predicted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Names and shapes of well-known models, with the role of each tensor: written by hand."""
 
-from __future__ import annotations
-
 # role, name, shape; T behind the role: rows are inputs.
 FAMILIES = {
     "torchvision ResNet": """

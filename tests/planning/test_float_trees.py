@@ -1,7 +1,5 @@
 """Which tree floats get: by rows, or by columns where these differ in scale."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Trees for many zeros: which forms are offered, what they save, and that zeros stay zeros."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

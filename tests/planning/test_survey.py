@@ -1,7 +1,5 @@
 """The quick look at a tensor counts right."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What calibration measures, against numbers computed by hand and matrices."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 

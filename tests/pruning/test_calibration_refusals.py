@@ -1,7 +1,5 @@
 """What calibration refuses: one clear line each, and the model as it was."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

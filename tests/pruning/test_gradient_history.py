@@ -1,7 +1,5 @@
 """The running mean of gradients that a training loop keeps."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """‖X‖₂ of what layers read, against unfolded inputs and the gradient of squares."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

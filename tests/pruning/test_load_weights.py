@@ -1,7 +1,5 @@
 """Weights from files of every kind into a model, strictly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

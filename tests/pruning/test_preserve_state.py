@@ -1,7 +1,5 @@
 """A model that something was done to in a `preserve_state` block is bit for bit what it was."""
 
-from __future__ import annotations
-
 import copy
 import random
 

@@ -1,7 +1,5 @@
 """`prune`: every score on a small network, which is as it was afterwards."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

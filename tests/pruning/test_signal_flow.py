@@ -1,7 +1,5 @@
 """Synaptic flow against products of matrices by hand; the model is as it was."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

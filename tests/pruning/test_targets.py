@@ -1,7 +1,5 @@
 """Which parameters pruning is about, by default and by `where`, and what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

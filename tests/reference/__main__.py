@@ -1,7 +1,5 @@
 """Decode a compressed file to a plain safetensors file, slowly: ``python -m reference FROM TO``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -35,8 +35,6 @@ highest bit of the last one; 8 zero bytes. The side information is a block of si
 5. and 6. contexts (see `contexts`), empty if there is one, or one for each quantizer.
 """
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -20,8 +20,6 @@ regardless of the array's own, or one for each row.
 *Sections.* A zstd frame; in it byte strings, each behind its length (uint64).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 

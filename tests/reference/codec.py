@@ -9,8 +9,6 @@ What a serializer or a transform returns are the elements in row-major order, wh
 of the array's dtype or of another with the same bits.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

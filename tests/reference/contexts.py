@@ -6,8 +6,6 @@ The context of an element is a step function of the sum of its two levels: a byt
 sections (see `bits`): the width of a level (uint64), which only an encoder needs, and the levels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from reference.bits import unpack_sections

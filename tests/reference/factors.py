@@ -22,8 +22,6 @@ where the columns of V are the v over their lengths and T is upper triangular (S
 The array is X - (X V) W in that dtype, for the rotated rows X, rounded (see `codec.rounded`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from reference.bits import unpack_sections

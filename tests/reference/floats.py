@@ -41,8 +41,6 @@ group before. A symbol is 0 for a word that has no bits set in its exponent and 
 that go with it, else these bits less the base.
 """
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 

@@ -9,8 +9,6 @@ dtype it becomes that number. It is rounded to float32, and then to the array's 
 float64. The offset is 0 where there is none, so that -0.0 becomes 0.0.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from reference.codec import Parts, Shape, largest, matrix_shape, work_dtype

@@ -13,8 +13,6 @@ zero bytes. The side information is a block of five sections:
 4. and 5. contexts (see `contexts`), empty if there is one.
 """
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -6,8 +6,6 @@ state s to ``s >> 1 ^ q * (feedback >> 1) ^ z * (forward >> 1)``. Element i of a
 row-major order, drives machine i mod 64.
 """
 
-from __future__ import annotations
-
 LANES = 64
 POLYNOMIALS = {4: (0o5, 0o2), 8: (0o13, 0o4), 16: (0o23, 0o4), 32: (0o45, 0o10)}
 

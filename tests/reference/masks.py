@@ -26,8 +26,6 @@ modulo 2**64 (SplitMix64). There are none if there are no values.
 for its top bit gets the next sign for that.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

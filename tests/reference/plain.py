@@ -24,8 +24,6 @@ array's beginning; of integers, that between one and the one before, less 1, and
 *zstd*: one frame.
 """
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -20,8 +20,6 @@ offsets; ``codes`` of the array's shape, int8, or uint8 of affine if it is not s
 array's dtype, which is exact.
 """
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 

@@ -33,8 +33,6 @@ is what the tree's nodes share or, if there is a fallback, first the former behi
 (uint64) and then what the fallback's nodes share.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -20,8 +20,6 @@ A value tells the error e = number - expected: up to twice what is expected, eve
 odd ones are -e (0, -1, 1, -2 … are 0, 1, 2, 3 …); larger values are e + expected.
 """
 
-from __future__ import annotations
-
 from reference.bits import Bits
 
 _UNARY = 16

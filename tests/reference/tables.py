@@ -14,8 +14,6 @@ codebook, and ``codes`` has the shape (rows, columns / width) of the matrix.
 ``codes``, uint8, of the array's shape. An element is the level at its code × its group's scale.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from reference.codec import Parts, codec, matrix_shape, rounded, word_of, work_dtype

@@ -1,7 +1,5 @@
 """The plain decoder gives what `tensorcomp` gives, for every codec and every version."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -15,8 +15,6 @@ any; else a codec's own bytes behind their length (uint64), then those of each p
 their length.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -41,7 +39,7 @@ class Node:
 
     codec: Codec
     fields: dict[str, Any]
-    parts: dict[str, Node]
+    parts: "dict[str, Node]"
 
 
 @functools.cache

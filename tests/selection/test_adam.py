@@ -1,7 +1,5 @@
 """Optimal brain damage from Adam's state in training checkpoints, against ½·h·w² by hand."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names that prefixes tell apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from tensorcomp.selection.stored.matching import match_names

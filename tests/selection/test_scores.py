@@ -1,7 +1,5 @@
 """Every score against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Selection is exact: against sorting everything, for ties, types, scopes and limits."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import tracemalloc

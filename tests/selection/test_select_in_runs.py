@@ -1,7 +1,5 @@
 """Tensors of many runs: masks are made run by run, and are those of the tensor as a whole."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

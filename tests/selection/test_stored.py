@@ -1,7 +1,5 @@
 """Pruning of stored checkpoints: which tensors, which weights, and that nothing else is touched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """The report on zeros: counted by hand, the same of raw and compressed files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

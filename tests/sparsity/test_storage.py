@@ -1,7 +1,5 @@
 """Bytes under each storage: those of a file, and near what zeros are worth."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

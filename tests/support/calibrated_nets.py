@@ -1,7 +1,5 @@
 """Small networks and minibatches to calibrate on."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

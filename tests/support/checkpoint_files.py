@@ -1,7 +1,5 @@
 """Small checkpoints for the end-to-end tests."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Profiles, tensors and checks for the tests of lossy files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from typing import Any

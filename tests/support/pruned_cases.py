@@ -1,7 +1,5 @@
 """A model to prune, and what pruning by magnitude must leave of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

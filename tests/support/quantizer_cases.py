@@ -1,7 +1,5 @@
 """Arrays and round trips for the tests of quantizers."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

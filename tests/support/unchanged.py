@@ -1,7 +1,5 @@
 """Tells whether a model and the generators of random numbers are bit for bit what they were."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

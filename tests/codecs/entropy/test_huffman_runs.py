@@ -1,7 +1,5 @@
 """Runs of symbols: counted exactly, and coded and decoded alike by pairs and singly."""
 
-from __future__ import annotations
-
 import heapq
 
 import ml_dtypes

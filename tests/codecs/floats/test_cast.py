@@ -1,7 +1,5 @@
 """`cast`: the nearest number of a narrower type; nothing overflows unseen."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`floats`: what it saves, and the rare kinds of data that take another way through its kernels."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

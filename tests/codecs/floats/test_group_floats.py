@@ -1,7 +1,5 @@
 """`groupfloats`: what groups of rows or columns save, and data of rare ways through its kernels."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`svd`: the nearest matrix of a rank, its bounds, its unfoldings, and decoding to the bit."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

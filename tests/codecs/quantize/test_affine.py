@@ -1,7 +1,5 @@
 """`affine`: half a step for every element of every group, whatever the group."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`kmeans`: the best codebook, the nearest number of it, one for all chunks."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """`nf4`: the published levels, the nearest of them, a scale a group."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`pq`: vectors learned by scikit-learn, which decoding never needs."""
 
-from __future__ import annotations
-
 import sys
 
 import ml_dtypes

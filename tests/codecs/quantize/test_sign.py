@@ -1,7 +1,5 @@
 """`sign`: one bit an element, and the scale of least squared error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """`ternary`: zero below the threshold, the mean magnitude above."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

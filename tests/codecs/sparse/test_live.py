@@ -1,7 +1,5 @@
 """`live`: dead rows and columns are cut away and come back, whatever else the array holds."""
 
-from __future__ import annotations
-
 import struct
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """`packed`: what n : m pruning leaves, bit for bit, in the form that `nm` has."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """`magnitude`, `topk`, `threshold`, `randomk`: exact counts, ties by index, chunks as the whole."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

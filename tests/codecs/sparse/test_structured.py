@@ -1,7 +1,5 @@
 """`channel`, `filter`, `block`, `nm`: exact counts by norm, chunks as the whole, damaged masks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """`zeros`: the signs of zeros apart, so that masks that were multiplied cost a bit a zero."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ The loss of `Given` is linear in its parameters: the gradient of a parameter is 
 that the step gives for it. `steps` is what ranks run; its outcomes are checked by the test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence

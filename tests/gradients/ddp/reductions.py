@@ -1,7 +1,5 @@
 """Buckets that are reduced on each rank without a model, for the tests of reductions."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

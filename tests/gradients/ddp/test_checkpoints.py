@@ -1,7 +1,5 @@
 """State dicts in other formats, and what of them is refused."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `GradientCompression` offers beside the mean itself."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """An exception on one rank ends all ranks with its message; nothing hangs."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any

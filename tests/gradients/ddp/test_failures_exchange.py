@@ -1,7 +1,5 @@
 """Public failures of gradient hooks in what ranks exchange, one test each."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Models that hooks were not written for: shared and sparse parameters, several dtypes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compression that is slower than none: it is said, and what ranks decide they decide alike."""
 
-from __future__ import annotations
-
 import pytest
 from given_gradients import (
     EIGHT_BUCKETS,

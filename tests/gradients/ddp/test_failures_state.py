@@ -1,7 +1,5 @@
 """Public failures of gradient hooks in what they remember: rebuild, resume, elastic restart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Public failures of gradient hooks beside what else trains: Join, AMP, accumulation, compile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """State dicts that are damaged, settings that ranks must have alike, and values that overflow."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is measured of a step is what was sent, whatever its memory is used for afterwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

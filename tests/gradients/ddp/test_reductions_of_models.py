@@ -1,7 +1,5 @@
 """Reductions by owners and by sums in a model, whose buckets change and whose states are saved."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from typing import Any
