@@ -36,17 +36,21 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
     from tensorcomp.api.inspect import inspect as summarise
+    from tensorcomp.container.model import open_model
+    from tensorcomp.container.reader import CompressedFile
 
     from .progress import progress
 
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)
-    summary = summarise(source)
-    size = summary.input_bytes
+    model, size = open_model(source, compressed=True), 0
+    for shard in model.shards:
+        with CompressedFile(model.file(shard)) as opened:
+            size += opened.manifest.source_bytes
     line = (
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
     return Result(
-        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
+        lambda: {**summarise(source).to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
     )

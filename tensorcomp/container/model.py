@@ -14,6 +14,7 @@ import numpy as np
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
@@ -155,10 +156,9 @@ def open_any(path: Path) -> Checkpoint:
         If it cannot be read.
     """
     checkpoint = open_checkpoint(path)
-    if not is_compressed(checkpoint):
-        return checkpoint
-    checkpoint.close()
-    return CompressedFile(path)
+    if isinstance(checkpoint, SafetensorsFile) and is_compressed(checkpoint):
+        return CompressedFile(checkpoint)
+    return checkpoint
 
 
 def default_output(source: Path) -> Path:

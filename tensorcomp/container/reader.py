@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import mmap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import xxhash
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
-from tensorcomp.checkpoints.safetensors.header import Header, parse_header, read_header
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
@@ -30,7 +29,6 @@ from tensorcomp.container.tensor_blob import (
     raise_located,
 )
 from tensorcomp.errors import FormatError, PlanError, TensorcompError
-from tensorcomp.io.files import file_size, reading
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -41,8 +39,8 @@ class CompressedFile(Checkpoint):
 
     Parameters
     ----------
-    source : Path or bytes
-        The file, which is mapped, or its bytes.
+    source : Path, bytes or SafetensorsFile
+        The file, which is mapped, or its bytes; closed with this.
 
     Attributes
     ----------
@@ -62,23 +60,16 @@ class CompressedFile(Checkpoint):
 
     kind = "compressed"
 
-    def __init__(self, source: Path | bytes) -> None:
-        self.path = Path() if isinstance(source, bytes) else source
-        self.where = "the given bytes" if isinstance(source, bytes) else str(source)
-        if isinstance(source, bytes):
-            self.nbytes = len(source)
-            self._header = parse_header(source, self.nbytes, self.where)
-            self._data = np.frombuffer(source, np.uint8)
-        else:
-            self.nbytes = file_size(source)
-            self._header, self._data = _open(source, self.nbytes)
-        text = (self._header.metadata or {}).get(METADATA_KEY)
+    def __init__(self, source: Path | bytes | SafetensorsFile) -> None:
+        self._file = source if isinstance(source, SafetensorsFile) else _open(source)
+        self.path, self.where, self.nbytes = self._file.path, self._file.where, self._file.nbytes
+        text = (self._file.metadata or {}).get(METADATA_KEY)
         if text is None or not is_manifest(text):
             raise FormatError(
                 "is a safetensors file, but not one that tensorcomp compressed", path=self.where
             )
         self.manifest: Manifest = manifest_from_text(text, self.where)
-        stored, held = self.manifest.blobs.keys(), self._header.offsets.keys()
+        stored, held = self.manifest.blobs.keys(), self._file.header.offsets.keys()
         if stored != held:
             odd = sorted(stored ^ held)[0]
             raise FormatError(
@@ -155,7 +146,7 @@ class CompressedFile(Checkpoint):
         record = self.record(name)
         if record.same_as is not None:
             return 0
-        begin, end = self._header.offsets[record.blob]
+        begin, end = self._file.header.offsets[record.blob]
         size = end - begin
         return size if record.bundle is None else self.manifest.layout.share(record, size)
 
@@ -170,10 +161,8 @@ class CompressedFile(Checkpoint):
         """Open the blob of a tensor or bundle for decoding by chunks."""
         elements = record.chunk_elements or self.manifest.chunk_elements
         grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
-        begin, end = self._header.offsets[record.name]
-        start = self._header.data_start
         try:
-            data = self._data[start + begin : start + end]
+            data = self._file.read(record.name)
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
             return TensorBlob(grid, blob, self._coder(record, blob), record, self.where)
         except TensorcompError as error:
@@ -244,7 +233,7 @@ class CompressedFile(Checkpoint):
 
     def close(self) -> None:
         """Release the file; it is unmapped with the last array that views it."""
-        self._data = np.empty(0, np.uint8)
+        self._file.close()
 
 
 def default_max_bytes(nbytes: int) -> int:
@@ -256,14 +245,11 @@ def _size(decoded: np.ndarray | TensorcompError) -> int:
     return decoded.nbytes if isinstance(decoded, np.ndarray) else 0
 
 
-def _open(path: Path, size: int) -> tuple[Header, np.ndarray]:
-    kind = detect_format(path)  # which says what the file is, if it is no checkpoint at all
-    if kind != "safetensors":
-        raise FormatError(f"is a checkpoint of kind {kind!r}, not a compressed one", path=path)
-    with reading(path), path.open("rb") as file:
-        header = read_header(file, size, str(path))
-        try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return header, np.frombuffer(mapped, np.uint8)
-        except (OSError, ValueError):  # some network file systems refuse to map
-            return header, np.fromfile(path, np.uint8)
+def _open(source: Path | bytes) -> SafetensorsFile:
+    if isinstance(source, Path):
+        kind = detect_format(source)  # which explains a file that is not a checkpoint at all
+        if kind != "safetensors":
+            raise FormatError(
+                f"is a checkpoint of kind {kind!r}, not a compressed one", path=source
+            )
+    return SafetensorsFile(source)

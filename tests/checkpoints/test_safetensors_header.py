@@ -16,7 +16,6 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import (
     MAX_HEADER_BYTES,
     build_header,
-    parse_header,
     read_header,
 )
 from tensorcomp.dtypes import dtype_bits
@@ -35,7 +34,7 @@ def entry(dtype: Any, shape: Any, begin: Any, end: Any) -> dict[str, Any]:
 
 
 def parsed(file: bytes) -> Any:
-    return parse_header(file, len(file), WHERE)
+    return read_header(io.BytesIO(file), len(file), WHERE)
 
 
 ATTACKS: dict[str, tuple[bytes, str]] = {
@@ -116,7 +115,7 @@ def test_attacks_are_refused_in_one_line(attack: str) -> None:
 def test_header_over_the_format_limit_is_refused_unread() -> None:
     prefix = struct.pack("<Q", MAX_HEADER_BYTES + 1)
     with pytest.raises(CheckpointError, match="exceeds the format's"):
-        parse_header(prefix, 2**40, WHERE)
+        read_header(io.BytesIO(prefix), 2**40, WHERE)
 
 
 @pytest.mark.parametrize("claim", [2**64 - 1, 2**40, 99_000_000])

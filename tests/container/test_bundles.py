@@ -100,7 +100,7 @@ def test_any_tensors_come_back_and_their_shares_add_up(
     assert_same(tensorcomp.load(data, threads=threads), tensors)
     with CompressedFile(data) as file:
         shares = {name: file.blob_bytes(name) for name in tensors}
-        held = sum(stop - begin for begin, stop in file._header.offsets.values())
+        held = sum(stop - begin for begin, stop in file._file.header.offsets.values())
         assert sum(shares.values()) == held
         assert {item.name: item.stored for item in report.summary().tensors} == shares
         for name in tensors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,11 +32,13 @@ class SafetensorsFile(Checkpoint):
 
     Parameters
     ----------
-    path : Path
-        The file.
+    source : Path or bytes
+        The file, or its bytes.
 
     Attributes
     ----------
+    where : str
+        The file's name, for error messages.
     header : Header
         The validated header, metadata included.
 
@@ -47,12 +50,18 @@ class SafetensorsFile(Checkpoint):
 
     kind: ClassVar[str] = "safetensors"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.nbytes = file_size(path)
-        with reading(path), path.open("rb") as file:
-            self.header = read_header(file, self.nbytes, str(path))
-            self._map = _mapped(file)
+    def __init__(self, source: Path | bytes) -> None:
+        self._map: mmap.mmap | bytes | None
+        if isinstance(source, bytes):
+            self.nbytes, self.where = len(source), "the given bytes"
+            self.header = read_header(io.BytesIO(source), self.nbytes, self.where)
+            self._map = source
+        else:
+            self.path, self.where = source, str(source)
+            self.nbytes = file_size(source)
+            with reading(source), source.open("rb") as file:
+                self.header = read_header(file, self.nbytes, self.where)
+                self._map = _mapped(file)
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
 
@@ -82,13 +91,8 @@ class SafetensorsFile(Checkpoint):
         return SourceTemplate(self.kind, structure, {_HEADER: pack(self.header.raw, like=usual)})
 
     def close(self) -> None:
-        """Unmap the file when no array views it."""
-        mapped, self._map = self._map, None
-        if mapped is not None:
-            try:
-                mapped.close()
-            except BufferError:
-                return
+        """Let go of the file, which is unmapped when no array views it."""
+        self._map = None
 
 
 def restore_safetensors(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:

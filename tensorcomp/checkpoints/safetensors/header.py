@@ -16,7 +16,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, BinaryIO, cast
 
 from tensorcomp._formatting import listed, shown
@@ -76,19 +75,12 @@ def json_text(value: Any) -> str:
 
 
 def read_header(file: BinaryIO, file_size: int, where: str) -> Header:
-    """Read and validate the header at the start of an open file."""
-    with located(path=where):
-        prefix = file.read(PREFIX_BYTES)
-        return _parsed(prefix + file.read(_header_end(prefix, file_size) - PREFIX_BYTES), file_size)
-
-
-def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Header:
-    """Validate the header at the start of `buffer`.
+    """Read and validate the header at the start of an open file.
 
     Parameters
     ----------
-    buffer : bytes or memoryview
-        The file's beginning, at least to the end of its header, or the whole file.
+    file : binary file
+        At its start.
     file_size : int
         Bytes of the whole file.
     where : str
@@ -97,19 +89,34 @@ def parse_header(buffer: bytes | memoryview, file_size: int, where: str) -> Head
     Raises
     ------
     CheckpointError
-        If the header breaks the format, or the file's size is not what the header says.
+        If the header breaks the format, or does not fit the size of the file.
     """
     with located(path=where):
-        return _parsed(buffer, file_size)
+        prefix = file.read(PREFIX_BYTES)
+        end = _header_end(prefix, file_size)
+        raw = prefix + file.read(end - PREFIX_BYTES)
+        if len(raw) < end:
+            raise CheckpointError(f"the header ends after {len(raw):,} of {end:,} bytes")
+        entries = _load_json(raw[PREFIX_BYTES:])
+        metadata = _checked_metadata(entries.pop(METADATA_KEY, None))
+        for name, entry in entries.items():
+            fault = _entry_fault(name, entry)
+            if fault is not None:
+                raise CheckpointError(fault, tensor=name)
+        # A stable sort: empty tensors share their offset and stay in the order of their keys.
+        entries = dict(sorted(entries.items(), key=lambda item: item[1]["data_offsets"]))
+        offsets = {name: tuple(entry["data_offsets"]) for name, entry in entries.items()}
+        _check_layout(offsets, file_size - end)
+        return Header(entries, offsets, metadata, raw)
 
 
-def _header_end(prefix: bytes | memoryview, file_size: int) -> int:
+def _header_end(prefix: bytes, file_size: int) -> int:
     """Return the offset in the file at which the header ends and the data begins."""
-    if file_size < PREFIX_BYTES or len(prefix) < PREFIX_BYTES:
+    if len(prefix) < PREFIX_BYTES:
         raise CheckpointError(
             f"{file_size:,} bytes are too few for a safetensors file; download it again"
         )
-    length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
+    length = int.from_bytes(prefix, "little")
     if length > file_size - PREFIX_BYTES:
         raise CheckpointError(
             f"claims a header of {length:,} bytes, but the file holds {file_size:,}; "
@@ -121,29 +128,6 @@ def _header_end(prefix: bytes | memoryview, file_size: int) -> int:
             "split the checkpoint into shards"
         )
     return PREFIX_BYTES + length
-
-
-def _parsed(buffer: bytes | memoryview, file_size: int) -> Header:
-    end = _header_end(buffer, file_size)
-    raw = bytes(buffer[:end])
-    if len(raw) < end:
-        raise CheckpointError(f"the header ends after {len(raw):,} of {end:,} bytes")
-    entries = _load_json(raw[PREFIX_BYTES:])
-    metadata = _checked_metadata(entries.pop(METADATA_KEY, None))
-    for name, entry in entries.items():
-        fault = _entry_fault(name, entry)
-        if fault is not None:
-            raise CheckpointError(fault, tensor=name)
-    spans = [(entry["data_offsets"], name) for name, entry in entries.items()]
-    # A stable sort: empty tensors share their offset and stay in the order of their keys.
-    spans.sort(key=itemgetter(0))
-    _check_layout(spans, file_size - end)
-    return Header(
-        entries={name: entries[name] for _, name in spans},
-        offsets={name: (begin, stop) for (begin, stop), name in spans},
-        metadata=metadata,
-        raw=raw,
-    )
 
 
 def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -162,23 +146,20 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
         If the header would exceed the format's limit, two tensors share a name, or one is called
         ``__metadata__``.
     """
-    entries: dict[str, str] = {}
-    if metadata is not None:
-        entries[METADATA_KEY] = f"{quoted(METADATA_KEY)}:{json_text(dict(metadata))}"
+    entries: dict[str, Any] = {} if metadata is None else {METADATA_KEY: dict(metadata)}
     begin = 0
     for info in tensors:
-        name = info.name
-        if name in entries or name == METADATA_KEY:
-            raise CheckpointError(f"a safetensors file cannot hold two entries {shown(name)}")
+        if info.name in entries or info.name == METADATA_KEY:
+            raise CheckpointError(f"a safetensors file cannot hold two entries {shown(info.name)}")
         stop = begin + info.nbytes
-        shape = ",".join(map(str, info.shape))
-        entries[name] = (
-            f'{quoted(name)}:{{"dtype":{quoted(info.dtype)},"shape":[{shape}],'
-            f'"data_offsets":[{begin},{stop}]}}'
-        )
+        entries[info.name] = {
+            "dtype": info.dtype,
+            "shape": info.shape,
+            "data_offsets": (begin, stop),
+        }
         begin = stop
     try:
-        text = f"{{{','.join(entries.values())}}}".encode()
+        text = json_text(entries).encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(f"a name or metadata value is not valid Unicode: {error}") from error
     text += b" " * (-len(text) % _ALIGNMENT)
@@ -262,28 +243,28 @@ def _entry_fault(name: str, entry: Any) -> str | None:
     return None
 
 
-def _check_layout(spans: list[tuple[list[int], str]], available: int) -> None:
+def _check_layout(offsets: Mapping[str, tuple[int, int]], available: int) -> None:
     """Require that byte ranges are contiguous and fill the file."""
-    expected = 0
-    for number, ((begin, stop), name) in enumerate(spans):
+    expected, previous = 0, None
+    for name, (begin, stop) in offsets.items():
         if begin != expected:
             fault = "overlaps" if begin < expected else "leaves a hole after"
-            previous = shown(spans[number - 1][1]) if number else "the header"
             raise CheckpointError(
-                f"begins at {begin}, not {expected}, and {fault} {previous}", tensor=name
+                f"begins at {begin}, not {expected}, and {fault} "
+                f"{'the header' if previous is None else shown(previous)}",
+                tensor=name,
             )
-        expected = stop
+        expected, previous = stop, name
     if expected < available:
         raise CheckpointError(
             f"{available - expected:,} bytes follow the last tensor and belong to none"
         )
     if expected > available:
-        broken = [name for (_, stop), name in spans if stop > available]
-        whole = len(spans) - len(broken)
+        broken = [name for name, (_, stop) in offsets.items() if stop > available]
         raise CheckpointError(
             f"cut short: {expected:,} bytes of tensors expected, {available:,} found; "
-            f"{whole:,} of {len(spans):,} tensors are whole, not {listed(broken)}; "
-            "download it again"
+            f"{len(offsets) - len(broken):,} of {len(offsets):,} tensors are whole, not "
+            f"{listed(broken)}; download it again"
         )
 
 

@@ -17,6 +17,7 @@ a tensor's dtype, shape and number of its compressor's text for each entry. Noth
 from __future__ import annotations
 
 import functools
+import io
 import json
 import math
 import struct
@@ -29,7 +30,7 @@ import xxhash
 
 from tensorcomp import _zstd_frames as zstd
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.safetensors.header import build_header, parse_header
+from tensorcomp.checkpoints.safetensors.header import build_header, read_header
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import (
     CheckpointError,
@@ -148,7 +149,7 @@ class Message:
         """Return the message of a compressed header and blobs, or raise any error."""
         most = min(_MAX_HEADER, _MAX_GROWTH * len(packed) + 4096)
         text = zstd.decompress(packed, most, like=_TYPICAL)
-        header = parse_header(text, len(text) + len(blobs), "a message")
+        header = read_header(io.BytesIO(text), len(text) + len(blobs), "a message")
         about = json.loads((header.metadata or {})[_KEY])
         if about["version"] != _VERSION:
             raise GradientError(
