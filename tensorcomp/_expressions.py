@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tensorcomp.errors import TensorcompError
 
@@ -31,49 +31,33 @@ _SHOWN = 200  # characters of a text in a message
 _LITERALS = {"true": True, "false": False, "null": None}
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:inf|nan)\b))"
-    r'|(?P<name>[A-Za-z_]\w*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[(),=]))'
+    r'|(?P<name>[A-Za-z_]\w*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[(),=])|(?P<unknown>\S))'
 )
 
 
-@dataclass(frozen=True)
-class Language:
-    """What texts of one kind describe, and how a wrong one is reported.
+class Language(NamedTuple):
+    """What texts of one kind describe, and how a wrong one is reported."""
 
-    Parameters
-    ----------
-    noun : str
-        For example ``tree``.
-    name : str
-        What a name in it is, for example ``a codec's name``.
-    error : type
-        The exception to raise.
-    max_depth : int
-        Levels of calls and tuples within each other.
-    """
-
-    noun: str
-    name: str
+    noun: str  # for example "tree"
+    name: str  # what a name in it is, for example "a codec's name"
     error: type[TensorcompError]
-    max_depth: int = 16
+    max_depth: int = 16  # levels of calls and tuples within each other
+
+    def expected(self, wanted: str, got: str, position: int, text: str) -> TensorcompError:
+        """Return the exception for what stands at a position of a text."""
+        return self.error(
+            f"expected {wanted}, got {got} at character {position} of the {self.noun} "
+            f"{_shown(text)}"
+        )
 
 
 @dataclass(frozen=True)
 class Call:
-    """A name with arguments.
-
-    Parameters
-    ----------
-    name : str
-    arguments : tuple of Argument
-        In the order of the text.
-    text : str
-        The whole call, as it was written.
-    language : Language
-    """
+    """A name with arguments, in the order of the text."""
 
     name: str
     arguments: tuple[Argument, ...]
-    text: str
+    text: str  # the whole call, as it was written
     language: Language
 
     def bind(
@@ -85,18 +69,8 @@ class Call:
     ) -> dict[str, Argument]:
         """Assign the arguments to names; those without a name get the first ones, in order.
 
-        Parameters
-        ----------
-        names : sequence of str
-        aliases : mapping of str to str, optional
-            Further names that stand for one of the others.
-        others : bool
-            Whether to return arguments of unknown names too.
-
-        Raises
-        ------
-        TensorcompError
-            The language's: if there are too many arguments, unknown ones, or one comes twice.
+        Aliases are further names that stand for one of these; with ``others`` arguments of unknown
+        names are returned too.
         """
         known = ", ".join(names) or "none"
         free = iter(names)
@@ -117,29 +91,16 @@ class Call:
         return found
 
     def construct(self, make: Callable[..., _T]) -> _T:
-        """Return an instance of a dataclass whose fields are the arguments.
-
-        Raises
-        ------
-        TensorcompError
-            The language's: if they do not fit the fields, or the class refuses them.
-        """
-        known = [field for field in fields(make) if field.init]  # type: ignore[arg-type]
-        names = [field.name for field in known]
+        """Return an instance of a dataclass whose fields are the arguments."""
+        names = [field.name for field in fields(make) if field.init]  # type: ignore[arg-type]
         values = {name: argument.plain for name, argument in self.bind(names).items()}
-        for field in known:
-            if field.default is MISSING and field.name not in values:
-                raise self.error(f"expected arguments {', '.join(names)}, got no {field.name}")
+        for name in required_fields(make):
+            if name not in values:
+                raise self.error(f"expected arguments {', '.join(names)}, got no {name}")
         return self.made(make, **values)
 
     def made(self, make: Callable[..., _T], **values: Any) -> _T:
-        """Call a class; report what it refuses with the call's name.
-
-        Raises
-        ------
-        TensorcompError
-            The language's.
-        """
+        """Call a class; report what it refuses with the call's name."""
         try:
             return make(**values)
         except (TypeError, ValueError, TensorcompError) as error:
@@ -150,8 +111,7 @@ class Call:
         return self.language.error(f"{self.name}: {message}, in {_shown(self.text)}")
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of a call: its name if it has one, its value, and where it stands in a text."""
 
     name: str | None
@@ -181,26 +141,22 @@ class Argument:
         return self.value if isinstance(self.value, str) else self.text
 
     def _wrong(self, wanted: str) -> TensorcompError:
-        return self.language.error(
-            f"expected {wanted}, got {_shown(self.text)} at character {self.position} of the "
-            f"{self.language.noun} {_shown(self.whole)}"
-        )
+        return self.language.expected(wanted, _shown(self.text), self.position, self.whole)
 
 
 def parse(text: str, language: Language) -> Call:
-    """Parse a text of a language.
-
-    Raises
-    ------
-    TensorcompError
-        The language's, with the position of the first mistake.
-    """
+    """Parse a text of a language; its exception has the position of the first mistake."""
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         got = f"{len(text)}" if isinstance(text, str) else f"{text!r:.60}"
         raise language.error(
             f"a {language.noun} is a text of at most {MAX_CHARACTERS} characters; got {got}"
         )
     return _Parser(text, language).whole()
+
+
+def required_fields(make: Any) -> list[str]:
+    """Return the names of a dataclass's fields that have no default."""
+    return [field.name for field in fields(make) if field.init and field.default is MISSING]
 
 
 def changed_fields(thing: object) -> Iterator[str]:
@@ -243,17 +199,16 @@ class _Parser:
         return call
 
     def _tokens(self) -> Iterator[_Token]:
-        position, stop = 0, len(self.text.rstrip())
-        while position < stop:
-            match = _TOKEN.match(self.text, position)
-            if match is None or match.lastgroup is None:
-                position += len(self.text[position:]) - len(self.text[position:].lstrip())
+        position = 0
+        for match in _TOKEN.finditer(self.text):
+            kind = str(match.lastgroup)
+            position = match.start(kind)
+            if kind == "unknown":
                 raise self.language.error(
                     f"cannot read {self.text[position:][:20]!r} at character {position} of the "
                     f"{self.language.noun} {_shown(self.text)}"
                 )
-            kind = match.lastgroup
-            yield kind, match[kind], match.start(kind)
+            yield kind, match[kind], position
             position = match.end()
         yield "end", "", position
 
@@ -264,10 +219,7 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> TensorcompError:
         found = _shown(self.word) if self.word else "the end"
-        return self.language.error(
-            f"expected {wanted}, got {found} at character {self.position} of the "
-            f"{self.language.noun} {_shown(self.text)}"
-        )
+        return self.language.expected(wanted, found, self.position, self.text)
 
     def _written(self, first: int) -> str:
         """Return the text from a position to the end of the last token that was taken."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tensorcomp._formatting import escaped
 
@@ -17,45 +17,20 @@ _NARROWEST = 20  # columns of a terminal that names keep
 _BREAKS = "./_-:, "
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: what it holds for programs, and how people read it.
+class Column(NamedTuple):
+    """A column of a table: what it holds for programs, and how people read it."""
 
-    Parameters
-    ----------
-    title : str
-        Heading for people; empty for a column that only programs get.
-    key : str
-        Name for programs; empty for a column that only people get.
-    value : callable
-        Takes a row, and returns its value; None where there is none.
-    text : callable, optional
-        Takes a value that is not None, and returns its text; lines of it are kept apart.
-    none : str, optional
-        Text of None.
-    left : bool, optional
-        Whether texts are aligned on the left.
-    optional : bool, optional
-        Whether people do not get it where no row has a value but 0.
-    spare : int, optional
-        Where a terminal is too narrow, columns of the highest number are left out first; never
-        those of 0.
-    narrow : callable, optional
-        Takes a row, and returns its text where a terminal is too narrow for whole lines.
-    heading : bool, optional
-        Whether its values become headings, above the rows that share them, in a narrow terminal.
-    """
-
-    title: str
-    key: str
-    value: Callable[[Any], Value]
-    text: Callable[[Any], str] = str
-    none: str = "-"
-    left: bool = False
-    optional: bool = False
-    spare: int = 0
-    narrow: Callable[[Any], str] | None = None
-    heading: bool = False
+    title: str  # for people; empty for a column that only programs get
+    key: str  # for programs; empty for a column that only people get
+    value: Callable[[Any], Value]  # of a row; None where it has none
+    text: Callable[[Any], str] = str  # of a value that is not None; its lines are kept apart
+    none: str = "-"  # the text of None
+    left: bool = False  # whether texts are aligned on the left
+    optional: bool = False  # whether people do not get it where no row has a value but 0
+    # Where a terminal is too narrow for whole lines:
+    spare: int = 0  # columns of the highest number are left out first; never those of 0
+    narrow: Callable[[Any], str] | None = None  # the text of a row
+    heading: bool = False  # whether its values become headings, above the rows that share them
 
     def cell(self, value: Value) -> str:
         """Return the text of a value."""
@@ -112,7 +87,7 @@ class Table:
             return lines
         heading = next((column for column in columns if column.heading), None)
         columns = [
-            replace(column, value=column.narrow, text=str) if column.narrow else column
+            column._replace(value=column.narrow, text=str) if column.narrow else column
             for column in columns
             if not column.heading
         ]

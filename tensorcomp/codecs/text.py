@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._expressions import Call, Language, format_call, parse
+from tensorcomp._expressions import Call, Language, format_call, parse, required_fields
 from tensorcomp.codecs.base import ArraySpec, Codec, Filter, Transform
 from tensorcomp.codecs.registry import codec_class
 from tensorcomp.codecs.tree import Node
@@ -81,6 +81,15 @@ def build_node(cls: type[Codec], config: Mapping[str, Any], children: Mapping[st
     PlanError
         If the codec has no such part, or refuses the configuration.
     """
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    if unknown := sorted(set(config) - set(names)):
+        known = ", ".join(names) or "none"
+        raise PlanError(f"{cls.id}: expected arguments among {known}, got {unknown[0]!r}")
+    for name in required_fields(cls):
+        if name not in config:
+            raise PlanError(
+                f"{cls.id}: expected the argument {name}, got none; give {cls.id}({name}=…)"
+            )
     try:
         codec = cls(**config)
     except (TypeError, ValueError) as error:

@@ -78,6 +78,7 @@ def test_text_and_json_are_stable(text: str) -> None:
         ("huffman(8, 8)", "huffman: expected at most 1 arguments (contexts), got 8 too"),
         ("raw(8)", "raw: expected at most 0 arguments (none), got 8 too"),
         ("huffman(8, contexts=8)", "huffman: got 'contexts' twice"),
+        ("uniform", "uniform: expected the argument step, got none; give uniform(step=…)"),
         ("fields(exponent=raw, exponent=raw)", "fields: got 'exponent' twice"),
         ("nonesuch", "no codec is called 'nonesuch'; known: "),
         ("fields(exponent=nonesuch)", "part 'exponent' of fields: no codec is called 'nonesuch'"),
