@@ -10,12 +10,11 @@ import numpy as np
 
 from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
 from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
-from tensorcomp.gradients.base import Compressor, GradientSpec
+from tensorcomp.gradients.base import GradientSpec
 from tensorcomp.gradients.cost_model.coding_speeds import code_once
 from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.observers import Observer, Step
-from tensorcomp.gradients.wrappers.base import chain
 
 _PROBE_BYTES = 1 << 20  # takes longer than what a line lets through at once
 _PROBES = 4
@@ -113,8 +112,3 @@ class Autotuner(Observer):
         own = min(self._comm.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
         rows = self._comm.all_gather_bytes(np.float64(own).tobytes(), "probe")
         return float(min(row.view(np.float64)[0] for row in rows))
-
-
-def adaptive_in(compressor: Compressor) -> Adaptive | None:
-    """Return what chooses in a compressor, if anything does."""
-    return next((one for one in chain(compressor) if isinstance(one, Adaptive)), None)

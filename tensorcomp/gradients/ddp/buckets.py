@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from tensorcomp.gradients.cuda.on_device import on_device
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.communicator import Scratch
 from tensorcomp.gradients.ddp.reduce_context import GroupWork
 from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.kernels import native
@@ -22,40 +21,6 @@ _SAMPLE = 997
 def coded_dtype(dtype: torch.dtype) -> np.dtype:
     """Return the dtype in which gradients are coded: float64 or float32."""
     return np.dtype(np.float64 if dtype == torch.float64 else np.float32)
-
-
-class Scratch:
-    """Keep arrays to be used again: fresh memory costs a page fault every 4 KiB."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[object, np.ndarray] = {}
-
-    def array(self, key: object, size: int, dtype: np.dtype) -> np.ndarray:
-        """Return an uninitialized flat array; the key's previous one is invalid."""
-        kept = self._arrays.get(key)
-        if kept is None or kept.size < size or kept.dtype != dtype:
-            kept = self._arrays[key] = np.empty(size, dtype)
-        return kept[:size]
-
-
-def natively(layout: Layout, device: torch.device) -> Layout:
-    """Return a layout of groups compressed on a device, if all can be.
-
-    That is where all payloads are gathered, and each compressor has its counterpart there;
-    otherwise the bucket is copied to the host as a whole.
-
-    Parameters
-    ----------
-    layout : Layout
-    device : torch.device
-    """
-    if set(layout.routes) != {"gather"}:
-        return layout
-    found = [on_device(group.compressor, device) for group in layout.groups]
-    if any(one is None for one in found):
-        return layout
-    pairs = zip(layout.groups, found, strict=True)
-    return replace(layout, groups=tuple(replace(group, native=one) for group, one in pairs))
 
 
 def load(

@@ -11,15 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
+import torch
 import xxhash
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.cuda.on_device import on_device
 from tensorcomp.gradients.text import label
 from tensorcomp.gradients.wrappers.base import chain, leaf_of
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
@@ -75,20 +78,6 @@ class CodingGroup:
     slices: tuple[ParameterSlice, ...]
     native: Compressor | None = None
 
-    @classmethod
-    def of(
-        cls, slices: Sequence[ParameterSlice], compressor: Compressor, dtype: np.dtype, worker: int
-    ) -> CodingGroup:
-        """Return the group of some parameters on a rank."""
-        first = slices[0]
-        if len(slices) == 1:
-            spec = GradientSpec(first.name, first.shape, dtype, first.role, worker)
-        else:
-            size = sum(one.size for one in slices)
-            name = f"{first.name} and {len(slices) - 1} more"
-            spec = GradientSpec(name, (size,), dtype, "", worker)
-        return cls(spec, compressor, tuple(slices))
-
     @property
     def codec(self) -> Compressor:
         """Return what is stepped: the native compressor, or else the compressor."""
@@ -125,11 +114,6 @@ class CodingGroup:
         shapes = ", ".join(f"{one.name}{list(one.shape)}" for one in self.slices)
         return f"{shapes} of {self.spec.dtype} by {self.compressor.text()}"
 
-    def spec_of(self, worker: int) -> GradientSpec:
-        """Return the spec as another worker has it."""
-        spec: GradientSpec = self.cached.setdefault(worker, replace(self.spec, worker=worker))
-        return spec
-
     @cached_property
     def cached(self) -> dict[Any, Any]:
         """Return what reductions work out once for a group."""
@@ -143,12 +127,12 @@ class Layout:
     Parameters
     ----------
     groups : tuple of CodingGroup
-    compressors : tuple of Compressor
-        Of each parameter, in the order of the buffer.
+    lossy : bool
+        Whether packet loss is simulated: all but sums is reduce-scattered then.
     """
 
     groups: tuple[CodingGroup, ...]
-    compressors: tuple[Compressor, ...] = ()
+    lossy: bool = False
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -171,25 +155,16 @@ class Layout:
 
         A few dense ones go with gathered payloads: another collective would cost more.
         """
-        dense = [group for group in self.groups if is_dense(group.compressor)]
-        gathers = any(group.compressor.reduction == "gather" for group in self.groups)
-        ride = gathers and sum(group.spec.nbytes for group in dense) < _RIDING
-        return self._routed(
-            "gather" if ride and is_dense(group.compressor) else group.compressor.reduction
-            for group in self.groups
-        )
-
-    @cached_property
-    def lossy_routes(self) -> dict[Reduction, tuple[int, ...]]:
-        """Return the same with packet loss: all but sums is reduce-scattered."""
-        return self._routed(
-            "sum"
-            if group.compressor.reduction == "sum" and not is_dense(group.compressor)
-            else "reduce_scatter"
-            for group in self.groups
-        )
-
-    def _routed(self, ways: Any) -> dict[Reduction, tuple[int, ...]]:
+        ways = [group.compressor.reduction for group in self.groups]
+        dense = [isinstance(leaf_of(group.compressor), Dense) for group in self.groups]
+        riding = sum(group.spec.nbytes for group in compress(self.groups, dense)) < _RIDING
+        if self.lossy:
+            ways = [
+                "sum" if way == "sum" and not own else "reduce_scatter"
+                for way, own in zip(ways, dense, strict=True)
+            ]
+        elif riding and "gather" in ways:
+            ways = ["gather" if own else way for way, own in zip(ways, dense, strict=True)]
         found: dict[Reduction, list[int]] = {"gather": [], "reduce_scatter": [], "sum": []}
         for index, way in enumerate(ways):
             found[way].append(index)
@@ -203,7 +178,9 @@ def lay_out(
     dtype: np.dtype,
     worker: int,
     join_small: bool,
+    device: torch.device | None = None,
     saved: Sequence[tuple[str, ...]] = (),
+    lossy: bool = False,
 ) -> Layout:
     """Return the groups of a bucket.
 
@@ -219,9 +196,14 @@ def lay_out(
         This rank.
     join_small : bool
         Whether parameters of fewer than `SMALL` elements with equal compressors become one group.
+    device : torch.device, optional
+        Where gradients are, if not on the host. Payloads that are all gathered are compressed there
+        if each compressor has its counterpart there; otherwise the bucket is copied to the host.
     saved : sequence of tuple of str
         Names of parameters that become one group where all of them are in this bucket: those of an
         earlier run, so that it goes on bit for bit while its buckets are not there yet.
+    lossy : bool
+        As of `Layout`.
     """
     pairs = zip(slices, compressors, strict=True)
     here = {one.name: (one, compressor) for one, compressor in pairs}
@@ -246,8 +228,20 @@ def lay_out(
         groups.append((compressor, [here[name][0] for name in names] or [one]))
         if joins:
             growing.append(groups[-1])
-    made = (CodingGroup.of(members, compressor, dtype, worker) for compressor, members in groups)
-    return Layout(tuple(made), tuple(compressors))
+    made = []
+    for compressor, members in groups:
+        first = members[0]
+        spec = GradientSpec(first.name, first.shape, dtype, first.role, worker)
+        if len(members) > 1:
+            size = sum(one.size for one in members)
+            name = f"{first.name} and {len(members) - 1} more"
+            spec = GradientSpec(name, (size,), dtype, "", worker)
+        made.append(CodingGroup(spec, compressor, tuple(members)))
+    layout = Layout(tuple(made), lossy)
+    if device is None or lossy or set(layout.routes) != {"gather"}:
+        return layout
+    there = Layout(tuple(replace(one, native=on_device(one.compressor, device)) for one in made))
+    return there if there.native else layout
 
 
 def may_join(one: ParameterSlice, compressor: Compressor) -> bool:
@@ -263,13 +257,9 @@ def may_join(one: ParameterSlice, compressor: Compressor) -> bool:
     return not isinstance(leaf_of(compressor), ErrorBounded | PowerSgd)
 
 
-def is_dense(compressor: Compressor) -> bool:
-    """Return whether a compressor sends everything."""
-    return isinstance(leaf_of(compressor), Dense)
-
-
 def is_plain(compressor: Compressor) -> bool:
     """Return whether a compressor sends gradients unchanged, residuals aside."""
-    while isinstance(compressor, ErrorFeedback | ReduceScatter):
-        compressor = compressor.inner
-    return isinstance(compressor, Dense)
+    *wrappers, leaf = chain(compressor)
+    return isinstance(leaf, Dense) and all(
+        isinstance(one, ErrorFeedback | ReduceScatter) for one in wrappers
+    )

@@ -43,6 +43,20 @@ class Exchange:
     seconds: float
 
 
+class Scratch:
+    """Keep arrays to be used again: fresh memory costs a page fault every 4 KiB."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[object, np.ndarray] = {}
+
+    def array(self, key: object, size: int, dtype: Any = np.uint8) -> np.ndarray:
+        """Return an uninitialized flat array; the key's previous one is invalid."""
+        kept = self._arrays.get(key)
+        if kept is None or kept.size < size or kept.dtype != dtype:
+            kept = self._arrays[key] = np.empty(size, dtype)
+        return kept[:size]
+
+
 class Communicator:
     """Run the collectives of one process group; only one thread may use it.
 
@@ -63,16 +77,14 @@ class Communicator:
         self.world: int = dist.get_world_size(group)
         self.exchanges: list[Exchange] = []
         self._capacities: dict[str, int] = {}
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._scratch = Scratch()
 
     def take_exchanges(self) -> list[Exchange]:
         """Return the collectives since the last call."""
         taken, self.exchanges = self.exchanges, []
         return taken
 
-    def all_gather_bytes(
-        self, data: bytes | np.ndarray | Sequence[bytes | np.ndarray], key: str
-    ) -> list[np.ndarray]:
+    def all_gather_bytes(self, data: bytes, key: str) -> list[np.ndarray]:
         """Return the bytes of every rank, in rank order.
 
         Frames have a fixed size, which all ranks agree on from the lengths that they saw last time,
@@ -81,8 +93,7 @@ class Communicator:
 
         Parameters
         ----------
-        data : bytes, numpy.ndarray of uint8, or a sequence of them
-            A sequence is sent as if joined.
+        data : bytes
         key : str
             What the bytes are of; the same on all ranks, in the same order.
 
@@ -91,38 +102,36 @@ class Communicator:
         list of numpy.ndarray
             (length,) uint8 for each rank: views that are valid until the next call with this key.
         """
-        pieces = [_as_uint8(piece) for piece in ([data] if _is_single(data) else data)]
-        length = sum(piece.size for piece in pieces)
+        own = np.frombuffer(data, np.uint8)
         if self.world == 1:
-            return [np.concatenate(pieces) if len(pieces) != 1 else pieces[0]]
+            return [own]
         capacity = self._capacities.get(key)
         if capacity is None:
-            capacity = _capacity(int(self._gather_lengths(length).max()))
-        frame = self._buffer(f"{key} out", _HEAD + capacity)
-        sent = frame.numpy()
-        sent[:_HEAD] = np.array([length], "<u8").view(np.uint8)
-        rest = _fill(sent[_HEAD:], pieces)
-        received = self._gather(frame, f"{key} in").reshape(self.world, -1)
+            capacity = _capacity(int(self._gather_lengths(own.size).max()))
+        frame = self._scratch.array(f"{key} out", _HEAD + capacity)
+        frame[:_HEAD] = np.array([own.size], "<u8").view(np.uint8)
+        frame[_HEAD : _HEAD + own.size] = own[:capacity]
+        received = self._gather(frame, f"{key} in")
         lengths = [int(row[:_HEAD].view("<u8")[0]) for row in received]
         longest = max(lengths)
         self._capacities[key] = _capacity(longest)
         rows = [row[_HEAD : _HEAD + size] for row, size in zip(received, lengths, strict=True)]
         if longest <= capacity:
             return rows
-        more = self._buffer(f"{key} rest out", longest - capacity)
-        _fill(more.numpy(), rest)
-        rests = self._gather(more, f"{key} rest in").reshape(self.world, -1)
+        more = self._scratch.array(f"{key} rest out", longest - capacity)
+        more[: max(0, own.size - capacity)] = own[capacity:]
+        rests = self._gather(more, f"{key} rest in")
         return [
             np.concatenate([row, tail[: max(0, size - capacity)]])
             for row, tail, size in zip(rows, rests, lengths, strict=True)
         ]
 
-    def all_to_all_bytes(self, parts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
+    def all_to_all_bytes(self, parts: Sequence[bytes]) -> list[np.ndarray]:
         """Send part r to rank r, and return what each rank sent here, in rank order.
 
         Parameters
         ----------
-        parts : sequence of bytes or numpy.ndarray of uint8
+        parts : sequence of bytes
             One for each rank; empty ones are allowed.
 
         Returns
@@ -130,19 +139,17 @@ class Communicator:
         list of numpy.ndarray
             (length,) uint8 for each rank.
         """
-        arrays = [_as_uint8(part) for part in parts]
+        arrays = [np.frombuffer(part, np.uint8) for part in parts]
         if len(arrays) != self.world:
             raise ValueError(f"{len(arrays)} parts for {self.world} ranks; give one for each")
         if self.world == 1:
             return arrays
         sizes = [array.size for array in arrays]
-        table = self._gather_lengths(*sizes).reshape(self.world, self.world)
-        incoming = [int(size) for size in table[:, self.rank]]
-        sent = self._buffer("to all", sum(sizes))
-        _fill(sent.numpy(), arrays)
-        received = self._on_device(torch.empty(sum(incoming), dtype=torch.uint8))
+        incoming = self._gather_lengths(*sizes)[:, self.rank].tolist()
+        sent = np.concatenate(arrays, out=self._scratch.array("to all", sum(sizes)))
+        received = torch.empty(sum(incoming), dtype=torch.uint8, device=self.device)
         started = time.perf_counter()
-        dist.all_to_all_single(received, self._on_device(sent), incoming, sizes, group=self.group)
+        dist.all_to_all_single(received, self._tensor(sent), incoming, sizes, group=self.group)
         joined = received.cpu().numpy()
         self._note("all_to_all", sum(sizes), sum(sizes) - sizes[self.rank], started)
         return np.split(joined, np.cumsum(incoming)[:-1])
@@ -165,57 +172,48 @@ class Communicator:
         if self.world == 1:
             return array
         started = time.perf_counter()
-        tensor = torch.from_numpy(array)
-        moved = self._on_device(tensor)
+        moved = self._tensor(array)
         moved.mul_(1.0 / self.world)
         dist.all_reduce(moved, group=self.group)
-        if moved is not tensor:
-            tensor.copy_(moved)
+        _copy_back(moved, array)
         ring = 2 * (self.world - 1) / self.world
         self._note("all_reduce", array.nbytes, ring * array.nbytes, started)
         return array
 
     def probe(self, nbytes: int) -> Exchange:
         """Time an all-gather of so many bytes that begins on all ranks at once."""
-        self._gather(self._buffer("meeting out", 1), "meeting in")
-        self._gather(self._buffer("probe out", nbytes), "probe in")
+        for size, name in ((1, "meeting"), (nbytes, "probe")):
+            self._gather(self._scratch.array(f"{name} out", size), f"{name} in")
         return self.exchanges[-1]
 
     def _gather_lengths(self, *lengths: int) -> np.ndarray:
-        own = torch.tensor(lengths, dtype=torch.int64).view(torch.uint8)
-        return self._gather(own, "lengths").view(np.int64)
+        """Return all ranks' lengths, a row for each rank."""
+        return self._gather(np.array(lengths, np.int64).view(np.uint8), "lengths").view(np.int64)
 
-    def _gather(self, own: torch.Tensor, name: str) -> np.ndarray:
-        """All-gather equally long bytes into a buffer that is kept under a name."""
+    def _gather(self, own: np.ndarray, name: str) -> np.ndarray:
+        """All-gather equally long bytes; return a row for each rank, kept under a name."""
         started = time.perf_counter()
-        everyone = self._buffer(name, own.numel() * self.world)
-        moved = self._on_device(everyone)
-        _all_gather_single(moved, self._on_device(own), self.group)
-        if moved is not everyone:
-            everyone.copy_(moved)
-        self._note("all_gather", own.numel(), (self.world - 1) * own.numel(), started)
-        return everyone.numpy()
+        everyone = self._scratch.array(name, own.size * self.world)
+        moved = self._tensor(everyone)
+        # torch 2.13 renamed it and deprecated the old name
+        gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        gather(moved, self._tensor(own), group=self.group)
+        _copy_back(moved, everyone)
+        self._note("all_gather", own.size, (self.world - 1) * own.size, started)
+        return everyone.reshape(self.world, -1)
 
-    def _buffer(self, name: str, size: int) -> torch.Tensor:
-        """Return `size` bytes of kept memory, which avoids page faults."""
-        kept = self._buffers.get(name)
-        if kept is None or kept.numel() < size:
-            kept = torch.empty(size + size // 16, dtype=torch.uint8)
-            self._buffers[name] = kept
-        return kept[:size]
-
-    def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        """Return an array where collectives take it: its own memory if that is the CPU."""
+        return torch.from_numpy(array).to(self.device)
 
     def _note(self, kind: str, nbytes: int, bytes_sent: float, started: float) -> None:
         exchange = Exchange(kind, nbytes, float(bytes_sent), time.perf_counter() - started)
         self.exchanges.append(exchange)
 
 
-def _all_gather_single(out: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup) -> None:
-    # torch 2.13 renamed it and deprecated the old name
-    gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(out, own, group=group)
+def _copy_back(moved: torch.Tensor, array: np.ndarray) -> None:
+    if moved.device.type != "cpu":
+        torch.from_numpy(array).copy_(moved)
 
 
 def _capacity(length: int) -> int:
@@ -223,30 +221,7 @@ def _capacity(length: int) -> int:
     return -(-(length + slack) // _ALIGNMENT) * _ALIGNMENT
 
 
-def _is_single(data: Any) -> bool:
-    return isinstance(data, bytes | bytearray | memoryview | np.ndarray)
-
-
-def _as_uint8(data: Any) -> np.ndarray:
-    if isinstance(data, np.ndarray):
-        return data.reshape(-1).view(np.uint8)
-    return np.frombuffer(data, np.uint8)
-
-
-def _fill(out: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Write pieces one after the other, and return what did not fit."""
-    at = 0
-    rest = []
-    for piece in pieces:
-        fits = min(piece.size, out.size - at)
-        out[at : at + fits] = piece[:fits]
-        at += fits
-        if fits < piece.size:
-            rest.append(piece[fits:])
-    return rest
-
-
-def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
+def check_alike(comm: Communicator, lines: Sequence[str], what: str = "ranks differ") -> None:
     """Refuse ranks whose settings differ; all ranks call it together.
 
     Parameters
@@ -254,6 +229,8 @@ def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
     comm : Communicator
     lines : sequence of str
         What this rank has.
+    what : str
+        How the error begins.
 
     Raises
     ------
@@ -261,17 +238,11 @@ def check_alike(comm: Communicator, lines: Sequence[str]) -> None:
         On all ranks, naming the first difference.
     """
     rows = comm.all_gather_bytes("\n".join(lines).encode(), "ranks alike")
-    difference = first_difference([row.tobytes().decode().split("\n") for row in rows])
-    if difference:
-        raise GradientError(
-            f"ranks differ: {difference}; build the model and the compressor alike on all ranks"
-        )
-
-
-def first_difference(everyone: Sequence[Sequence[str]]) -> str:
-    """Return where a rank's lines first differ from those of rank 0, or ""."""
-    for rank, lines in enumerate(everyone):
-        for here, there in zip_longest(everyone[0], lines, fillvalue="nothing"):
+    first, *others = [row.tobytes().decode().split("\n") for row in rows]
+    for rank, found in enumerate(others, 1):
+        for here, there in zip_longest(first, found, fillvalue="nothing"):
             if here != there:
-                return f"rank 0 has {here}, and in its place rank {rank} has {there}"
-    return ""
+                raise GradientError(
+                    f"{what}: rank 0 has {here}, and in its place rank {rank} has {there}; build "
+                    "the model and the compressor alike on all ranks"
+                )

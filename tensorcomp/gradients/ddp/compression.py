@@ -12,18 +12,21 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.autotune.adaptive import Adaptive
 from tensorcomp.gradients.base import Compressor, StepInfo
 from tensorcomp.gradients.ddp import state_dict as states
-from tensorcomp.gradients.ddp.autotuner import Autotuner, adaptive_in
+from tensorcomp.gradients.ddp.autotuner import Autotuner
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.engine import Engine, Job
-from tensorcomp.gradients.ddp.observers import Observer, RankCheck, Recorder
+from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
 from tensorcomp.gradients.ddp.parameters import parameters_of
 from tensorcomp.gradients.ddp.reducer import Reducer
-from tensorcomp.gradients.ddp.refusals import check_bucket, refuse_unsynchronized_start
+from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
 from tensorcomp.gradients.monitoring.metrics import History
+from tensorcomp.gradients.text import label, short
+from tensorcomp.gradients.wrappers.base import chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
@@ -57,37 +60,30 @@ class GradientCompression:
         self._comm = comm
         self._scaler = scaler
         self._phases = phases
-        self._parameters = parameters_of(ddp_model)
-        plain = [one.plain_metrics() for one in self._parameters.values()]
-        self._recorder = Recorder(comm, plain, observe)
-        self._autotuner: Autotuner | None = None
-        observers: list[Observer] = [RankCheck(comm, check_ranks), self._recorder]
+        find_unused = ddp_model.find_unused_parameters
+        parameters = parameters_of(ddp_model, comm.rank)
+        self._specs = list(parameters.values())
         self._reducer = Reducer(
-            compressor,
-            self._parameters,
-            comm,
-            find_unused=ddp_model.find_unused_parameters,
-            packet_loss=packet_loss,
+            compressor, parameters, comm, find_unused=find_unused, packet_loss=packet_loss
         )
-        adaptive = adaptive_in(compressor)
-        if adaptive is not None:
-            specs = [self._reducer.spec(one) for one in self._parameters.values()]
-            self._autotuner = Autotuner(adaptive, specs, comm)
-            observers.append(self._autotuner)
-        self._reducer.observers = tuple(observers)
+        self._recorder = Recorder(comm, self._specs, observe)
+        adaptive = [one for one in chain(compressor) if isinstance(one, Adaptive)]
+        self._autotuner = Autotuner(adaptive[0], self._specs, comm) if adaptive else None
+        observers = (RankCheck(comm, check_ranks), self._recorder, self._autotuner)
+        self._reducer.observers = tuple(one for one in observers if one is not None)
         self._engine = Engine(self._reducer.run, comm)
-        self._inline = comm.device.type != "cpu"
         self._passing = False  # whether gradients are averaged as they are in this step
         self._closed = False
         settings = [
             f"compressor {compressor.text()}",
-            f"find_unused_parameters={ddp_model.find_unused_parameters}",
+            f"find_unused_parameters={find_unused}",
             f"check_ranks={check_ranks}",
             f"{'a' if scaler is not None else 'no'} scaler",
             f"phases={phases}",
             f"packet_loss={packet_loss}",
         ]
-        check_alike(comm, [*settings, *(one.line for one in self._parameters.values())])
+        lines = [f"{one.name}{list(one.shape)} of {one.dtype}" for one in self._specs]
+        check_alike(comm, [*settings, *lines])
         self._started = refuse_unsynchronized_start(ddp_model)
 
     def __getstate__(self) -> Any:
@@ -170,10 +166,10 @@ class GradientCompression:
         self._check_idle()
         if mode not in ("exact", "mean"):
             raise GradientError(f'mode is "exact" or "mean"; got {mode!r}')
-        store, sizes = self._reducer.states, self._reducer.sizes
+        store, bounds = self._reducer.states, self._reducer.bounds
         parameters, means = states.values_of(store.by_name())
         if mode == "mean":
-            states.average(parameters, means, sizes, self._comm)
+            states.average(parameters, means, bounds, self._comm)
         return {
             "version": states.VERSION,
             "mode": mode,
@@ -184,7 +180,7 @@ class GradientCompression:
             "phase": self._phases.phase,
             "metrics": list(self._phases.metrics),
             "choices": self.choices,
-            "units": [names for names in store.groups if names[0] in sizes],
+            "units": [names for names in store.groups if names[0] in bounds],
             "states": states.as_tensors(parameters),
             "means": states.as_tensors(means),
         }
@@ -205,22 +201,24 @@ class GradientCompression:
             If the state is that of another rank, model or compressor.
         """
         self._check_idle()
-        states.check(state, self._comm, list(self._reducer.sizes))
-        if strict:
-            states.check_compressor(state, self.compressor)
+        states.check(state, self._comm, self._reducer.bounds)
+        if strict and state["compressor"] != self.compressor.text():
+            raise GradientError(
+                f"the state is of {short(state['compressor'])}, but the compressor is "
+                f"{label(self.compressor)}; load it with strict=False to keep its residuals"
+            )
         phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
         info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
         saved, means = states.as_arrays(state["states"]), states.as_arrays(state["means"])
         if state["mode"] == "mean":
-            means = states.own_shards(means, self._reducer.sizes, self._comm)
+            means = states.own_shards(means, self._reducer.bounds, self._comm.rank)
         loaded: dict[str, Any] = {
             MEAN_OF + name: SavedState(fields, strict=False) for name, fields in means.items()
         }
-        for one in self._parameters.values():
-            if one.name in saved:
-                spec = self._reducer.spec(one)
+        for spec in self._specs:
+            if spec.name in saved:
                 fresh = self.compressor.at(info, spec).init(spec)
-                loaded[one.name] = SavedState(saved[one.name], strict).fit(fresh)
+                loaded[spec.name] = SavedState(saved[spec.name], strict).fit(fresh)
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
         if self._autotuner is not None:
@@ -254,7 +252,8 @@ class GradientCompression:
         GradientError
             If some rank has failed.
         """
-        check_bucket(bucket)
+        if isinstance(bucket, tuple):
+            raise GradientError(PYTHON_REDUCER)
         buffer = bucket.buffer()
         if self._closed:
             return self._average(buffer)
@@ -263,15 +262,15 @@ class GradientCompression:
             self._begin()
         if self._passing and not buffer.is_sparse:
             if bucket.is_last():
-                self._reducer.passed()
+                self._reducer.end()
             return self._average(buffer)
-        job = Job(bucket.index(), bucket.is_last(), buffer, tuple(bucket.parameters()))
-        if self._inline:
-            job.future = torch.futures.Future(devices=[buffer.device])
-            self._engine.do_now(job)
-        else:
-            self._engine.submit(job)
-        return job.future
+        on_host = self._comm.device.type == "cpu"
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=None if on_host else [buffer.device]
+        )
+        job = Job(bucket.index(), bucket.is_last(), buffer, bucket.parameters(), future)
+        self._engine.submit(job, now=not on_host)
+        return future
 
     def _begin(self) -> None:
         self._started()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -28,7 +28,7 @@ class Job:
         Whether no other bucket of this step comes after it.
     buffer : torch.Tensor
         (n,) its gradients; the mean is written over them.
-    parameters : tuple of torch.Tensor
+    parameters : sequence of torch.Tensor
         Whose gradients these are, in order.
     future : torch.futures.Future
         Gets the buffer once the mean is there.
@@ -37,8 +37,8 @@ class Job:
     index: int
     last: bool
     buffer: torch.Tensor
-    parameters: tuple[torch.Tensor, ...]
-    future: torch.futures.Future[torch.Tensor] = field(default_factory=torch.futures.Future)
+    parameters: list[torch.Tensor]
+    future: torch.futures.Future[torch.Tensor]
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self.failure: str | None = None
         self._failures = FailureBroadcast(
-            comm.group, comm.rank, lambda: self.waiting, lambda text: self.fail(text, heard=True)
+            comm, lambda: self.waiting, lambda text: self.fail(text, heard=True)
         )
 
     @property
@@ -75,27 +75,21 @@ class Engine:
         """Return whether jobs are not done."""
         return bool(self._pending)
 
-    def submit(self, job: Job) -> None:
-        """Do a job some time later, on the engine's thread."""
+    def submit(self, job: Job, *, now: bool) -> None:
+        """Do a job on the caller's thread, or some time later on the engine's."""
         self.raise_failure()
         with self._lock:
             self._pending.add(job)
+        if now:
+            self._do(job)
+            self.raise_failure()
+            return
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._work, name="tensorcomp gradients", daemon=True
             )
             self._thread.start()
         self._jobs.put(job)
-
-    def do_now(self, job: Job) -> None:
-        """Do a job on the caller's thread; what it raises is sent to the other ranks."""
-        self.raise_failure()
-        try:
-            self._run(job)
-        except Exception as error:
-            self.fail(self._explain(error))
-            self.raise_failure()
-        job.future.set_result(job.buffer)
 
     def raise_failure(self) -> None:
         """Raise what ended this engine, if anything did.
@@ -138,23 +132,20 @@ class Engine:
         self._failures.close()
 
     def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                return
-            if self.failure is None:
-                try:
-                    self._run(job)
-                except Exception as error:
-                    self.fail(self._explain(error))
-            with self._lock:
-                done = job in self._pending
-                self._pending.discard(job)
-            if done:
-                job.future.set_result(job.buffer)
+        while (job := self._jobs.get()) is not None:
+            self._do(job)
 
-    def _explain(self, error: Exception) -> str:
-        if isinstance(error, GradientError):
-            return str(error)
-        # a lost connection is what another rank's failure looks like from here
-        return self.heard() or f"{type(error).__name__}: {error}"
+    def _do(self, job: Job) -> None:
+        if self.failure is None:
+            try:
+                self._run(job)
+            except GradientError as error:
+                self.fail(str(error))
+            except Exception as error:
+                # a lost connection is what another rank's failure looks like from here
+                self.fail(self.heard() or f"{type(error).__name__}: {error}")
+        with self._lock:
+            done = job in self._pending
+            self._pending.discard(job)
+        if done:
+            job.future.set_result(job.buffer)

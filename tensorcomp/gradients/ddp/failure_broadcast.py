@@ -11,6 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from tensorcomp.gradients.ddp.communicator import Communicator
+
 _KEY = "tensorcomp/failure"
 _HEARD = "tensorcomp/heard"  # how many ranks have read it
 _POLL = 0.25  # seconds
@@ -22,10 +24,8 @@ class FailureBroadcast:
 
     Parameters
     ----------
-    group : torch.distributed.ProcessGroup
-        A private one: its store holds nothing else.
-    rank : int
-        This rank in the group.
+    comm : Communicator
+        Of a private group: its store holds nothing else.
     waiting : callable
         Returns whether this rank waits for others; the store is asked only then.
     heard : callable
@@ -33,17 +33,12 @@ class FailureBroadcast:
     """
 
     def __init__(
-        self,
-        group: dist.ProcessGroup,
-        rank: int,
-        waiting: Callable[[], bool],
-        heard: Callable[[str], None],
+        self, comm: Communicator, waiting: Callable[[], bool], heard: Callable[[str], None]
     ) -> None:
-        self._store = _store(group)
-        self._rank = rank
+        self._store = _store(comm.group)
+        self._comm = comm
         self._waiting = waiting
         self._heard = heard
-        self._others = dist.get_world_size(group) - 1
         self._posted = False
         self._answered = False
         self._stop = threading.Event()
@@ -54,7 +49,7 @@ class FailureBroadcast:
         """Send this rank's failure to the others, unless another one was first."""
         if self.message() is None:
             with contextlib.suppress(Exception):  # the store's host may be the rank that died
-                self._store.set(_KEY, json.dumps([self._rank, message]))
+                self._store.set(_KEY, json.dumps([self._comm.rank, message]))
                 self._posted = True
 
     def message(self, wait: float = 0.0) -> str | None:
@@ -66,20 +61,19 @@ class FailureBroadcast:
             Seconds to wait for it.
         """
         deadline = time.monotonic() + wait
-        while True:
-            try:
-                posted = json.loads(self._store.get(_KEY)) if self._store.check([_KEY]) else None
-            except Exception:  # the store has gone with its host: nobody will say any more
-                return None
-            if posted is not None:
-                rank, text = posted
-                if rank == self._rank:
+        with contextlib.suppress(Exception):  # the store is gone with its host, which was last
+            while not self._store.check([_KEY]):
+                if time.monotonic() >= deadline:
                     return None
-                self._answer()
+                time.sleep(0.05)
+            rank, text = json.loads(self._store.get(_KEY))
+            if rank != self._comm.rank:
+                if not self._answered:
+                    self._answered = True
+                    with contextlib.suppress(Exception):
+                        self._store.add(_HEARD, 1)
                 return f"rank {rank} failed: {text}"
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(0.05)
+        return None
 
     def close(self) -> None:
         """Stop listening; after a failure here, wait until others have read it.
@@ -93,15 +87,9 @@ class FailureBroadcast:
             self._thread.join(timeout=_STAY)
         with contextlib.suppress(Exception):
             while self._posted and time.monotonic() < deadline:
-                if self._store.add(_HEARD, 0) >= self._others:
+                if self._store.add(_HEARD, 0) >= self._comm.world - 1:
                     return
                 time.sleep(0.02)
-
-    def _answer(self) -> None:
-        if not self._answered:
-            self._answered = True
-            with contextlib.suppress(Exception):
-                self._store.add(_HEARD, 1)
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL):

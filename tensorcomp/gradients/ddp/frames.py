@@ -1,4 +1,4 @@
-"""Frame a rank's payloads of a bucket behind a head that others check.
+"""Exchange payloads of a bucket in frames, whose heads ranks check.
 
 ::
 
@@ -14,16 +14,17 @@ texts that the payloads are of: ranks whose schemas differ cannot decode each ot
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.ddp.communicator import Communicator, first_difference
+from tensorcomp.gradients.base import Compressor, GradientSpec, Payload
+from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
 MAGIC = b"tcgr"
 VERSION = 1
@@ -39,8 +40,6 @@ class Frame:
 
     Parameters
     ----------
-    sender : int
-        Its rank.
     flags : int
         `NON_FINITE`: its gradient has a value that is not finite; `FAILED`: it failed, and its only
         payload is the message.
@@ -50,20 +49,20 @@ class Frame:
         (length,) uint8 each: views of what was received.
     """
 
-    sender: int
     flags: int
     step: int
     schema: int
     payloads: tuple[np.ndarray, ...]
 
 
-def fill(
+def exchange(
     works: Iterable[GroupWork],
-    outgoing: Sequence[list[bytes]],
-    encode: Callable[[GroupWork], None],
+    encode: Callable[[GroupWork], Iterable[tuple[int, bytes]]],
+    comm: Communicator,
     context: ReduceContext,
-) -> list[list[bytes]]:
-    """Encode groups, and return a frame for each receiver, in pieces.
+    key: str | None = None,
+) -> list[Frame] | None:
+    """Encode groups, and exchange the payloads; None if some rank is not finite.
 
     Other ranks wait for the frames: what fails here is sent to them instead of payloads.
 
@@ -71,22 +70,60 @@ def fill(
     ----------
     works : iterable of GroupWork
         Nothing is encoded where the context is not finite.
-    outgoing : sequence of list of bytes
-        The payloads for each receiver.
     encode : callable
-        Adds the payloads of a group to `outgoing`.
+        Yields the payloads of a group, each behind the rank that it is for, or behind 0 if all
+        ranks get all payloads.
+    comm : Communicator
     context : ReduceContext
+    key : str, optional
+        Of an all-gather; there is an all-to-all without.
+
+    Returns
+    -------
+    list of Frame, or None
+        By rank.
+
+    Raises
+    ------
+    GradientError
+        On all ranks, if one has failed, is at another step, or compresses something else, naming
+        the ranks and what differs.
     """
     flags = 0 if context.finite else NON_FINITE
+    outgoing: list[list[bytes]] = [[] for _ in range(comm.world if key is None else 1)]
     for work in works if context.finite else ():
         try:
-            encode(work)
+            for receiver, data in encode(work):
+                outgoing[receiver].append(data)
         except Exception as error:
             message = f"{work.group.spec.name}: {type(error).__name__}: {error}".encode()
             flags, outgoing = FAILED, [[message] for _ in outgoing]
             break
-    schema = context.layout.schema
-    return [[head(flags, context.step, schema, sent), *sent] for sent in outgoing]
+    schema, step = context.layout.schema, context.info.step
+    frames = [b"".join([head(flags, step, schema, sent), *sent]) for sent in outgoing]
+    rows = comm.all_to_all_bytes(frames) if key is None else comm.all_gather_bytes(frames[0], key)
+    received = [read(row, rank) for rank, row in enumerate(rows)]
+    for rank, frame in enumerate(received):
+        if frame.flags & FAILED:
+            failure = frame.payloads[0].tobytes().decode(errors="replace")
+            raise GradientError(f"rank {rank} could not compress: {failure}")
+    if len({frame.schema for frame in received}) > 1:
+        what = f"ranks compress different tensors in {context.key}"
+        check_alike(comm, context.layout.lines, what)
+    steps = {frame.step: rank for rank, frame in reversed([*enumerate(received)])}
+    if len(steps) > 1:
+        where = ", ".join(f"rank {rank} is at step {at}" for at, rank in sorted(steps.items()))
+        raise GradientError(f"{where}; load the same checkpoint on all ranks")
+    return None if any(frame.flags & NON_FINITE for frame in received) else received
+
+
+def decode(
+    compressor: Compressor, spec: GradientSpec, data: np.ndarray, sender: int
+) -> DecodedGradient:
+    """Decode a rank's payload of a tensor; no bytes stand for zeros."""
+    if not data.size:
+        return EmptyGradient()
+    return compressor.receive(Payload(data.tobytes(), replace(spec, worker=sender)))
 
 
 def head(flags: int, step: int, schema: int, payloads: Sequence[bytes]) -> bytes:
@@ -141,34 +178,4 @@ def read(data: np.ndarray, sender: int) -> Frame:
     for end in ends.tolist():
         payloads.append(data[start:end])
         start = end
-    return Frame(sender, flags, step, schema, tuple(payloads))
-
-
-def read_all(
-    rows: Sequence[np.ndarray], comm: Communicator, context: ReduceContext
-) -> list[Frame] | None:
-    """Return all ranks' frames; None if some rank has a non-finite value.
-
-    Raises
-    ------
-    GradientError
-        On all ranks, if one has failed, is at another step, or compresses something else, naming
-        the ranks and what differs. All ranks must call this together.
-    """
-    received = [read(row, rank) for rank, row in enumerate(rows)]
-    for frame in received:
-        if frame.flags & FAILED:
-            message = frame.payloads[0].tobytes().decode(errors="replace")
-            raise GradientError(f"rank {frame.sender} could not compress: {message}")
-    if len({frame.schema for frame in received}) > 1:
-        lines = comm.all_gather_bytes(json.dumps(context.layout.lines).encode(), "schemas")
-        difference = first_difference([json.loads(line.tobytes()) for line in lines])
-        raise GradientError(
-            f"ranks compress different tensors in {context.key}: {difference}; build the model "
-            "and the compressor alike"
-        )
-    steps = {frame.step: frame.sender for frame in reversed(received)}
-    if len(steps) > 1:
-        where = ", ".join(f"rank {rank} is at step {step}" for step, rank in sorted(steps.items()))
-        raise GradientError(f"{where}; load the same checkpoint on all ranks")
-    return None if any(frame.flags & NON_FINITE for frame in received) else received
+    return Frame(flags, step, schema, tuple(payloads))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +10,9 @@ import torch
 import xxhash
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import StepInfo
+from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.ddp.buckets import as_bytes
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork
 from tensorcomp.gradients.monitoring.metrics import (
@@ -22,7 +21,7 @@ from tensorcomp.gradients.monitoring.metrics import (
     TensorMetrics,
     tensor_metrics,
 )
-from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
+from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 
 
 @dataclass
@@ -42,6 +41,8 @@ class Step:
         The parameters whose gradients were sent as a whole, or compressed; known at the end.
     watched : bool
         Whether some observer has to see the gradients.
+    passed : bool
+        Whether gradients are averaged as they are, without being seen here.
     """
 
     info: StepInfo = field(default_factory=StepInfo)
@@ -50,6 +51,7 @@ class Step:
     works: list[GroupWork] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
     watched: bool = False
+    passed: bool = False
 
 
 class Observer:
@@ -83,9 +85,6 @@ class Observer:
     def ended(self, step: Step) -> None:
         """See a step that is done; its states are committed, or dropped if flagged."""
 
-    def passed(self, step: Step) -> None:
-        """See the begin of a step whose gradients are averaged uncompressed."""
-
 
 class RankCheck(Observer):
     """Compare a hash of every bucket's means over the ranks.
@@ -100,9 +99,9 @@ class RankCheck(Observer):
     def __init__(self, comm: Communicator, every: int) -> None:
         self._comm = comm
         self._every = every
-        self._hashes: list[int] = []
-        self._first: list[str] = []
         self._due = False
+        self._hashes: list[int] = []
+        self._first: list[str] = []  # the parameter that each bucket begins with
 
     def wants(self, step: Step) -> bool:
         """Return whether hashes are compared after this step."""
@@ -116,7 +115,7 @@ class RankCheck(Observer):
         """Hash a bucket."""
         if self._due:
             self._hashes.append(xxhash.xxh3_64_intdigest(as_bytes(buffer)))
-            self._first.append(layout.groups[0].slices[0].name if layout.groups else "")
+            self._first.append(layout.groups[0].slices[0].name)
 
     def ended(self, step: Step) -> None:
         """Compare the hashes of all ranks.
@@ -128,12 +127,11 @@ class RankCheck(Observer):
         """
         if not self._due:
             return
-        own = struct.pack(f"<{len(self._hashes)}Q", *self._hashes)
-        rows = [row.view(np.uint64) for row in self._comm.all_gather_bytes(own, "hashes")]
-        for rank, row in enumerate(rows):
-            if not np.array_equal(row, rows[0]):
-                least = min(row.size, rows[0].size)
-                place = int(np.argmax(row[:least] != rows[0][:least])) if least else 0
+        own = np.array(self._hashes, np.uint64).tobytes()
+        first, *others = [row.view(np.uint64) for row in self._comm.all_gather_bytes(own, "hashes")]
+        for rank, row in enumerate(others, 1):
+            if not np.array_equal(row, first):
+                place = int(np.argmax(row != first)) if row.size == first.size else 0
                 raise GradientError(
                     f"after step {step.info.step}, rank {rank} has other gradients than rank 0 in "
                     f"the bucket that begins with {self._first[place]}; use the same versions of "
@@ -147,17 +145,20 @@ class Recorder(Observer):
     Parameters
     ----------
     comm : Communicator
-    plain : sequence of TensorMetrics
-        Those of all gradients when they are sent as they are.
+    specs : iterable of GradientSpec
+        Of all gradients.
     observe : int
         Steps from one whose errors are measured to the next; 0 for none. Where gradients are
         compressed on their device, they are not measured.
     """
 
-    def __init__(self, comm: Communicator, plain: Sequence[TensorMetrics], observe: int) -> None:
+    def __init__(self, comm: Communicator, specs: Iterable[GradientSpec], observe: int) -> None:
         self.history = History()
         self._comm = comm
-        self._plain = tuple(plain)
+        self._plain = tuple(
+            TensorMetrics(one.name, one.size, "dense", one.nbytes, one.nbytes, one.size)
+            for one in specs
+        )
         self._observe = observe
         self._observing = False
         self._gradients: list[np.ndarray] = []
@@ -181,10 +182,12 @@ class Recorder(Observer):
     ) -> None:
         """Record each group's metrics; nothing was sent of non-finite values."""
         gradients, self._gradients = self._gradients, []
-        if not works:
-            for index, group in enumerate(layout.groups):
-                count = int((~np.isfinite(gradients[index])).sum()) if gradients else 0
-                self._tensors.append(_unsent(group, count))
+        for index, group in enumerate(layout.groups if not works else ()):
+            count = int((~np.isfinite(gradients[index])).sum()) if gradients else 0
+            spec = group.spec
+            self._tensors.append(
+                TensorMetrics(spec.name, spec.size, group.label, spec.nbytes, 0, 0, nonfinite=count)
+            )
         for index, work in enumerate(works):
             observed = self._observing and work.group.native is None
             gradient = gradients[index] if observed else None
@@ -202,7 +205,12 @@ class Recorder(Observer):
             )
 
     def ended(self, step: Step) -> None:
-        """Add the step to the history."""
+        """Add the step to the history; of one that has passed only the bytes are known."""
+        if step.passed:
+            raw = sum(tensor.raw_bytes for tensor in self._plain)
+            wire = round(2 * (self._comm.world - 1) / self._comm.world * raw)
+            self.history.add(StepMetrics(step.info.step, self._plain, raw, wire))
+            return
         exchanges = self._comm.take_exchanges()
         self.history.add(
             StepMetrics(
@@ -216,24 +224,11 @@ class Recorder(Observer):
                 skipped=step.flagged,
             )
         )
-        self._tensors = []
-
-    def passed(self, step: Step) -> None:
-        """Add a step of which only the bytes are known."""
-        raw = sum(tensor.raw_bytes for tensor in self._plain)
-        wire = round(2 * (self._comm.world - 1) / self._comm.world * raw)
-        self.history.add(StepMetrics(step.info.step, self._plain, raw, wire))
 
 
 def _decoded(work: GroupWork, gradient: np.ndarray | None) -> DecodedGradient:
     """Return what was sent, also where its memory holds the mean by now."""
-    decoded = work.decoded or EmptyGradient()
-    if gradient is None or not isinstance(decoded, DenseGradient):
-        return decoded
-    return DenseGradient(gradient) if np.may_share_memory(decoded.values, work.mean) else decoded
-
-
-def _unsent(group: CodingGroup, nonfinite: int) -> TensorMetrics:
-    """Return the metrics of a group of which nothing was sent."""
-    spec = group.spec
-    return TensorMetrics(spec.name, spec.size, group.label, spec.nbytes, 0, 0, nonfinite=nonfinite)
+    if gradient is None or not isinstance(work.decoded, DenseGradient):
+        return work.decoded
+    overwritten = np.may_share_memory(work.decoded.values, work.mean)
+    return DenseGradient(gradient) if overwritten else work.decoded

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tensorcomp.gradients.base import State
+from tensorcomp.gradients.base import State, StepInfo
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.state_store import StateStore
-from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 
@@ -32,7 +33,7 @@ class GroupWork:
         Whether nothing is sent and the state stays as it is: the parameter was not used here.
     new_state : State or None
         What the step leaves; None for no change.
-    decoded : DecodedGradient or None
+    decoded : DecodedGradient
         What this rank's payload decodes to.
     payload_bytes : int
         Of this rank's payload.
@@ -46,10 +47,21 @@ class GroupWork:
     state: State
     silent: bool = False
     new_state: State | None = None
-    decoded: DecodedGradient | None = None
+    decoded: DecodedGradient = field(default_factory=EmptyGradient)
     payload_bytes: int = 0
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
+
+    def encode(self) -> bytes:
+        """Compress the gradient, and return the payload."""
+        if self.silent:
+            return b""
+        started = time.perf_counter()
+        payload, self.new_state = self.group.codec.step(self.gradient, self.state)
+        self.encode_seconds = time.perf_counter() - started
+        self.decoded = payload.decoded or self.decoded
+        self.payload_bytes = len(payload.data)
+        return payload.data
 
 
 @dataclass
@@ -60,9 +72,7 @@ class ReduceContext:
     ----------
     key : str
         Of the bucket; the same on all ranks.
-    step : int
-    phase : str
-        Of training, as in `StepInfo`.
+    info : StepInfo
     layout : Layout
         Of the whole bucket.
     finite : bool
@@ -71,16 +81,15 @@ class ReduceContext:
     states : StateStore
         Those of this rank, also of shards' means. What is staged counts once the step is done, and
         is dropped with it.
-    sizes : mapping of str to int
-        Elements of every parameter of the model, in the same order on all ranks.
+    bounds : mapping of str to tuple of int
+        Where the shards of the model's parameters begin and end (`shards.partition`).
     packet_loss : PacketLoss or None
     """
 
     key: str
-    step: int
-    phase: str
+    info: StepInfo
     layout: Layout
     finite: bool
     states: StateStore
-    sizes: Mapping[str, int]
+    bounds: Mapping[str, tuple[int, ...]]
     packet_loss: PacketLoss | None = None

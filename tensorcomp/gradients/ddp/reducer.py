@@ -10,32 +10,30 @@ import torch.distributed as dist
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
-from tensorcomp.gradients.ddp import gather, reduce_scatter, summing
+from tensorcomp.gradients.ddp.averaging import gather, reduce_scatter
 from tensorcomp.gradients.ddp.buckets import (
-    Scratch,
     close_works,
     coded_dtype,
     is_finite,
     load,
-    natively,
     open_works,
     store,
 )
 from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice, is_plain, lay_out
-from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.communicator import Communicator, Scratch
 from tensorcomp.gradients.ddp.engine import Job
 from tensorcomp.gradients.ddp.observers import Observer, Step
-from tensorcomp.gradients.ddp.parameters import Parameter
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
-from tensorcomp.gradients.ddp.shards import return_residuals
+from tensorcomp.gradients.ddp.shards import partition, return_residuals
 from tensorcomp.gradients.ddp.state_store import StateStore
+from tensorcomp.gradients.ddp.summing import reduce_sum
 from tensorcomp.gradients.wrappers.base import Wrapper, chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 
 _REDUCTIONS: dict[Reduction, Callable[[Sequence[GroupWork], Communicator, ReduceContext], bool]] = {
-    "gather": gather.reduce,
-    "reduce_scatter": reduce_scatter.reduce,
-    "sum": summing.reduce,
+    "gather": gather,
+    "reduce_scatter": reduce_scatter,
+    "sum": reduce_sum,
 }
 
 
@@ -45,7 +43,7 @@ class Reducer:
     Parameters
     ----------
     compressor : Compressor
-    parameters : mapping of int to Parameter
+    parameters : mapping of int to GradientSpec
         By the ``id`` of the tensor, in the model's order.
     comm : Communicator
     find_unused : bool
@@ -54,28 +52,30 @@ class Reducer:
 
     Attributes
     ----------
+    bounds : dict of str to tuple of int
+        Where the shards of each parameter begin and end (`shards.partition`).
+    device : torch.device or None
+        Where gradients are compressed if that is not the host.
     observers : tuple of Observer
         Are called in this order.
     steps : int
         Steps that are done.
-    device : torch.device or None
-        Where gradients are compressed if that is not the host.
     states : StateStore
     """
 
     def __init__(
         self,
         compressor: Compressor,
-        parameters: Mapping[int, Parameter],
+        parameters: Mapping[int, GradientSpec],
         comm: Communicator,
         *,
-        find_unused: bool = False,
-        packet_loss: PacketLoss | None = None,
+        find_unused: bool,
+        packet_loss: PacketLoss | None,
     ) -> None:
         self.compressor = compressor
-        self.parameters = dict(parameters)
-        self.sizes = {one.name: one.size for one in parameters.values()}
+        self.parameters = parameters
         self.comm = comm
+        self.bounds = partition({one.name: one.size for one in parameters.values()}, comm.world)
         self.states = StateStore()
         self.steps = 0
         self.device: torch.device | None = comm.device if comm.device.type != "cpu" else None
@@ -85,15 +85,18 @@ class Reducer:
         self._saved: tuple[tuple[str, ...], ...] = ()
         self._packet_loss = packet_loss
         self._scratch = Scratch()
-        self._decides = decides(compressor)
+        # Whether what a compressor is depends on the step.
+        self._decides = any(
+            type(one).at not in (Compressor.at, Wrapper.at) for one in chain(compressor)
+        )
         self._concrete: dict[str, Compressor] = {}
-        self._layouts: dict[tuple[object, ...], tuple[tuple[ParameterSlice, ...], Layout]] = {}
+        self._layouts: dict[tuple[object, ...], Layout] = {}
 
     def begin(self, info: StepInfo, scale: float) -> bool:
         """Begin a step, and return whether there is anything to do in it.
 
         There is nothing where every gradient is sent as it is, no residual is left, and nobody
-        observes it: `passed` ends such a step. One that was not ended is forgotten.
+        observes it: `end` ends such a step. One that was not ended is forgotten.
 
         Parameters
         ----------
@@ -105,19 +108,15 @@ class Reducer:
         self._step = step = Step(info, scale)
         if self._decides or not self._concrete:
             for one in self.parameters.values():
-                compressor = self.compressor.at(info, self.spec(one))
+                compressor = self.compressor.at(info, one)
                 if compressor != self._concrete.get(one.name):
                     self._concrete[one.name] = compressor
+                    self._layouts.clear()
         for observer in self.observers:  # each of them is asked
             step.watched |= observer.wants(step)
         busy = step.watched or self._packet_loss is not None or self.states.used
-        return busy or not self._is_plain()
-
-    def passed(self) -> None:
-        """End a step in which nothing was done here."""
-        self.steps += 1
-        for observer in self.observers:
-            observer.passed(self._step)
+        step.passed = not busy and self._is_plain()
+        return not step.passed
 
     def run(self, job: Job) -> None:
         """Replace a bucket's gradients by their mean.
@@ -127,17 +126,12 @@ class Reducer:
         GradientError, CodecError
             On all ranks alike, except where the connection is lost.
         """
-        step = self._step
         if job.buffer.is_sparse:
             self._pass_sparse(job)
         else:
-            step.flagged |= self._reduce(job, step)
+            self._step.flagged |= self._reduce(job, self._step)
         if job.last:
-            self._end(step)
-
-    def spec(self, one: Parameter) -> GradientSpec:
-        """Return the spec of a parameter's gradient on this rank."""
-        return GradientSpec(one.name, one.shape, one.dtype, one.role, self.comm.rank)
+            self.end()
 
     def restore(
         self, states: Mapping[str, Any], steps: int, groups: Sequence[Sequence[str]]
@@ -148,10 +142,9 @@ class Reducer:
         self._saved = tuple(tuple(names) for names in groups)
         self._layouts.clear()
 
-    def _is_plain(self) -> bool:
-        return all(map(is_plain, self._concrete.values()))
-
-    def _end(self, step: Step) -> None:
+    def end(self) -> None:
+        """End a step: make its states count, or drop them if it was flagged."""
+        step = self._step
         if step.flagged:
             self.states.drop()
         else:
@@ -160,10 +153,13 @@ class Reducer:
             for work in step.works:
                 if not work.silent:
                     step.sent.update(work.group.key)
-            if len(step.sent) == len(self.sizes) and self._is_plain():
+            if step.sent.issuperset(self.bounds) and self._is_plain():
                 self.states.replace({})  # what was left out has been sent
         for observer in self.observers:
             observer.ended(step)
+
+    def _is_plain(self) -> bool:
+        return all(map(is_plain, self._concrete.values()))
 
     def _reduce(self, job: Job, step: Step) -> bool:
         """Reduce a bucket; return whether some rank has a value that is not finite."""
@@ -177,7 +173,10 @@ class Reducer:
                 observer.loaded(step, layout, array)
         skip = self._find_unused and finite
         works = open_works(layout, values, self.states, self._scratch, skip_unused=skip)
-        flagged = self._exchange(works, layout, key, step, finite=finite)
+        context = ReduceContext(
+            key, step.info, layout, finite, self.states, self.bounds, self._packet_loss
+        )
+        flagged = self._exchange(works, context)
         if not flagged:
             close_works(works, values)
             flagged = not store(values, step.scale, job.buffer)
@@ -192,24 +191,11 @@ class Reducer:
             observer.reduced(step, layout, works, job.buffer)
         return flagged
 
-    def _exchange(
-        self, works: list[GroupWork], layout: Layout, key: str, step: Step, *, finite: bool
-    ) -> bool:
+    def _exchange(self, works: list[GroupWork], context: ReduceContext) -> bool:
         """Fill all groups' means; return whether some rank has non-finite values."""
-        context = ReduceContext(
-            key,
-            step.info.step,
-            step.info.phase,
-            layout,
-            finite,
-            self.states,
-            self.sizes,
-            self._packet_loss,
-        )
-        routes = layout.routes if self._packet_loss is None else layout.lossy_routes
-        for way, indices in routes.items():
+        for way, indices in context.layout.routes.items():
             some = [works[index] for index in indices]
-            if way != "reduce_scatter" and finite:
+            if way != "reduce_scatter" and context.finite:
                 return_residuals(some, self.comm.world, context)
             if _REDUCTIONS[way](some, self.comm, context):
                 return True
@@ -217,28 +203,23 @@ class Reducer:
 
     def _layout(self, job: Job) -> Layout:
         key = (*map(id, job.parameters), job.buffer.dtype)
-        known = self._layouts.get(key)
-        slices = known[0] if known is not None else self._slices(job)
-        compressors = [self._concrete[one.name] for one in slices]
-        if known is not None and all(
-            one is other for one, other in zip(compressors, known[1].compressors, strict=True)
-        ):
-            return known[1]
-        layout = lay_out(
-            slices,
-            compressors,
-            dtype=coded_dtype(job.buffer.dtype),
-            worker=self.comm.rank,
-            join_small=not self._find_unused,
-            saved=self._saved,
-        )
-        if self.device is not None and self._packet_loss is None:
-            layout = natively(layout, self.device)
-        self._layouts[key] = (slices, layout)
+        layout = self._layouts.get(key)
+        if layout is None:
+            slices = self._slices(job)
+            layout = self._layouts[key] = lay_out(
+                slices,
+                [self._concrete[one.name] for one in slices],
+                dtype=coded_dtype(job.buffer.dtype),
+                worker=self.comm.rank,
+                device=self.device,
+                join_small=not self._find_unused,
+                saved=self._saved,
+                lossy=self._packet_loss is not None,
+            )
         return layout
 
-    def _slices(self, job: Job) -> tuple[ParameterSlice, ...]:
-        slices = []
+    def _slices(self, job: Job) -> list[ParameterSlice]:
+        slices: list[ParameterSlice] = []
         start = 0
         for tensor in job.parameters:
             one = self.parameters.get(id(tensor))
@@ -247,10 +228,9 @@ class Reducer:
                     f"a bucket holds a parameter of shape {tuple(tensor.shape)} that the model did "
                     "not have when its gradients' compression began; register compression last"
                 )
-            stop = start + tensor.numel()
-            slices.append(ParameterSlice(one.name, one.shape, start, stop, one.role))
-            start = stop
-        return tuple(slices)
+            slices.append(ParameterSlice(one.name, one.shape, start, start + one.size, one.role))
+            start += one.size
+        return slices
 
     def _pass_sparse(self, job: Job) -> None:
         """Average sparse gradients as they are."""
@@ -258,8 +238,3 @@ class Reducer:
         if self.comm.world > 1:
             job.buffer.div_(self.comm.world)
             dist.all_reduce(job.buffer, group=self.comm.group)
-
-
-def decides(compressor: Compressor) -> bool:
-    """Return whether what a compressor is depends on the step."""
-    return any(type(one).at not in (Compressor.at, Wrapper.at) for one in chain(compressor))

@@ -1,4 +1,4 @@
-"""Refuse models, buckets and optimizers that cannot work with compression."""
+"""Refuse models and optimizers that cannot work with compression."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from tensorcomp.gradients.wrappers.momentum import MomentumCorrection, check_opt
 
 _STRONG = 0.01  # the part of a gradient below which Adam's second moments are too uncertain
 _LARGE = 1 << 20
+PYTHON_REDUCER = (
+    "the compiled python_reducer gives single gradients to communication hooks and ignores what "
+    'they return; set torch._dynamo.config.optimize_ddp = "ddp_optimizer"'
+)
 
 
 def check_model(model: Any) -> None:
@@ -36,7 +40,7 @@ def check_model(model: Any) -> None:
             "itself; use torch.autocast instead"
         )
     if getattr(model, "_use_python_reducer", False):
-        raise GradientError(_PYTHON_REDUCER)
+        raise GradientError(PYTHON_REDUCER)
     hooks = getattr(model, "_comm_hooks", ())
     if hooks:
         name = getattr(hooks[0][0], "__qualname__", "one")
@@ -44,23 +48,6 @@ def check_model(model: Any) -> None:
             f"the model has a communication hook already ({name}), and DistributedDataParallel "
             "takes one only; wrap the module anew to change it"
         )
-
-
-def check_bucket(bucket: Any) -> None:
-    """Refuse arguments that are not a bucket.
-
-    Raises
-    ------
-    GradientError
-    """
-    if isinstance(bucket, tuple):
-        raise GradientError(_PYTHON_REDUCER)
-
-
-_PYTHON_REDUCER = (
-    "the compiled python_reducer gives single gradients to communication hooks and ignores what "
-    'they return; set torch._dynamo.config.optimize_ddp = "ddp_optimizer"'
-)
 
 
 def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,30 +23,7 @@ WHOLE = 4096
 MEAN_OF = "mean of "  # before a parameter's name: the state of the means that a shard's owner sends
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Map every element of a model's parameters to the rank that owns it.
-
-    Parameters
-    ----------
-    bounds : mapping of str to tuple of int
-        For each parameter W + 1 ascending positions, the first 0 and the last its elements: rank r
-        owns the elements from ``bounds[name][r]`` to ``bounds[name][r + 1]``, which may be none.
-    """
-
-    bounds: Mapping[str, tuple[int, ...]]
-
-    def span(self, name: str, owner: int) -> tuple[int, int]:
-        """Return the range of a parameter's elements that a rank owns."""
-        bounds = self.bounds[name]
-        return bounds[owner], bounds[owner + 1]
-
-    def load(self, owner: int) -> int:
-        """Return how many elements a rank owns."""
-        return sum(bounds[owner + 1] - bounds[owner] for bounds in self.bounds.values())
-
-
-def partition(sizes: Mapping[str, int], world: int) -> Partition:
+def partition(sizes: Mapping[str, int], world: int) -> dict[str, tuple[int, ...]]:
     """Divide the elements of a model's parameters among ranks evenly.
 
     It depends on the parameters and the number of ranks alone, not on buckets: states of shards
@@ -62,6 +38,12 @@ def partition(sizes: Mapping[str, int], world: int) -> Partition:
     world : int
         Ranks, W.
 
+    Returns
+    -------
+    dict of str to tuple of int
+        For each parameter W + 1 ascending bounds, the first 0 and the last its elements: rank r
+        owns the elements from the r-th to the next, which may be none.
+
     Raises
     ------
     GradientError
@@ -69,14 +51,9 @@ def partition(sizes: Mapping[str, int], world: int) -> Partition:
     """
     if world < 1:
         raise GradientError(f"expected at least 1 rank to own gradients, got {world}")
-    return _partition(tuple(sizes.items()), world)
-
-
-@functools.lru_cache(maxsize=64)
-def _partition(sizes: tuple[tuple[str, int], ...], world: int) -> Partition:
     loads = [0] * world
     bounds = {}
-    for name, size in sizes:
+    for name, size in sizes.items():
         blocks = -(-size // ALIGNMENT)
         each, more = divmod(0 if size < WHOLE else blocks, world)
         counts = [each] * world
@@ -90,10 +67,10 @@ def _partition(sizes: tuple[tuple[str, int], ...], world: int) -> Partition:
             ends.append(min(size, ends[-1] + count * ALIGNMENT))
             loads[owner] += ends[-1] - ends[-2]
         bounds[name] = tuple(ends)
-    return Partition(bounds)
+    return bounds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shard:
     """Locate the elements of a coding group that one rank owns.
 
@@ -102,9 +79,8 @@ class Shard:
     owner : int
     spec : GradientSpec
         Flat (m,), as this rank compresses it.
-    ranges : tuple of (int, int)
-        Where they lie in the group: first element and the one behind the last, one range for each
-        parameter that the owner has elements of.
+    where : slice or numpy.ndarray
+        The indices of its elements in the group: a slice where they are of one parameter.
     mean : CodingGroup
         What the owner compresses the mean as: its slices are the owned parts of parameters, named
         `MEAN_OF` and the parameter's name.
@@ -112,63 +88,48 @@ class Shard:
 
     owner: int
     spec: GradientSpec
-    ranges: tuple[tuple[int, int], ...]
+    where: slice | np.ndarray
     mean: CodingGroup
 
-    def take(self, values: np.ndarray) -> np.ndarray:
-        """Return a shard's elements (m,) of a group's (n,), a view if contiguous."""
-        if len(self.ranges) == 1:
-            ((start, stop),) = self.ranges
-            return values[start:stop]
-        return np.concatenate([values[start:stop] for start, stop in self.ranges])
 
-    def put(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Write these elements (m,) to their places in a group's (n,)."""
-        at = 0
-        for start, stop in self.ranges:
-            out[start:stop] = values[at : at + stop - start]
-            at += stop - start
-
-
-def shards_of(group: CodingGroup, world: int, sizes: Mapping[str, int]) -> tuple[Shard, ...]:
-    """Return the non-empty shards of a group by owner.
+def shards_of(group: CodingGroup, bounds: Mapping[str, tuple[int, ...]]) -> tuple[Shard, ...]:
+    """Return the non-empty shards of a group by owner, worked out once.
 
     Parameters
     ----------
     group : CodingGroup
-    world : int
-        Ranks.
-    sizes : mapping of str to int
-        Elements of all parameters of the model.
+    bounds : mapping of str to tuple of int
+        From `partition`.
     """
     known: tuple[Shard, ...] | None = group.cached.get("shards")
     if known is None:
         mean = compressor_of_means(group.compressor)
-        known = group.cached["shards"] = _cut(group, partition(sizes, world), world, mean)
+        known = group.cached["shards"] = _cut(group, bounds, mean)
     return known
 
 
 def _cut(
-    group: CodingGroup, owned: Partition, world: int, compressor: Compressor
+    group: CodingGroup, bounds: Mapping[str, tuple[int, ...]], compressor: Compressor
 ) -> tuple[Shard, ...]:
     """Return the shards of a group, whose means are compressed by a compressor."""
     shards = []
-    for owner in range(world):
-        ranges, slices, start, taken = [], [], 0, 0
+    for owner in range(len(bounds[group.key[0]]) - 1):
+        places, slices, start, taken = [], [], 0, 0
         for one in group.slices:
-            first, end = owned.span(one.name, owner)
+            first, end = bounds[one.name][owner : owner + 2]
             if end > first:
-                ranges.append((start + first, start + end))
+                places.append(slice(start + first, start + end))
                 stop = taken + end - first
                 name = MEAN_OF + one.name
                 slices.append(ParameterSlice(name, (end - first,), taken, stop, one.role))
                 taken = stop
             start += one.size
-        if ranges:
+        if places:
+            where = places[0] if len(places) == 1 else np.r_[tuple(places)]
             spec = replace(group.spec, name=f"{group.spec.name}, part {owner}", shape=(taken,))
             name = slices[0].name if len(slices) == 1 else MEAN_OF + spec.name
             mean = CodingGroup(replace(spec, name=name, worker=owner), compressor, tuple(slices))
-            shards.append(Shard(owner, spec, tuple(ranges), mean))
+            shards.append(Shard(owner, spec, where, mean))
     return tuple(shards)
 
 
@@ -209,20 +170,15 @@ def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceCont
         group = work.group
         if work.silent or not any(context.states.holds(MEAN_OF + name) for name in group.key):
             continue
-        owned = partition(context.sizes, world)
-        for shard in _cut(group, owned, world, ErrorFeedback(Dense())):
-            if shard.owner != group.spec.worker:
-                continue
-            state: Any = context.states.state(shard.mean)
-            flat = work.gradient.reshape(-1)
-            residual = world * state.residual.astype(group.spec.dtype)
-            if not isinstance(flat, np.ndarray):
-                residual = flat.new_tensor(residual)
-            at = 0
-            for start, stop in shard.ranges:
-                flat[start:stop] += residual[at : at + stop - start]
-                at += stop - start
-            context.states.stage(shard.mean, None)
+        for shard in _cut(group, context.bounds, ErrorFeedback(Dense())):
+            if shard.owner == group.spec.worker:
+                state: Any = context.states.state(shard.mean)
+                flat = work.gradient.reshape(-1)
+                residual = world * state.residual.astype(group.spec.dtype)
+                flat[shard.where] += (
+                    residual if isinstance(flat, np.ndarray) else flat.new_tensor(residual)
+                )
+                context.states.stage(shard.mean, None)
 
 
 @dataclass(frozen=True)
@@ -257,7 +213,7 @@ class ShardedGradient(DecodedGradient):
         self, values: np.ndarray, change: Callable[[DecodedGradient, np.ndarray], None]
     ) -> None:
         for shard, one in self.shards:
-            taken = shard.take(values)
+            taken = values[shard.where]  # a view, or a copy
             change(one, taken)
-            if len(shard.ranges) > 1:
-                shard.put(taken, values)
+            if not isinstance(shard.where, slice):
+                values[shard.where] = taken

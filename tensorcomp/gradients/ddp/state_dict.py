@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ import torch
 from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, State
+from tensorcomp.gradients.base import State
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
-from tensorcomp.gradients.ddp.shards import MEAN_OF, partition
+from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
 from tensorcomp.gradients.payload.states import flatten
-from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.phases import PHASES
 
 VERSION = 1
@@ -39,7 +38,7 @@ def values_of(states: Mapping[str, State | SavedState]) -> tuple[Values, Values]
 
 
 def average(
-    parameters: Values, means: Values, sizes: Mapping[str, int], comm: Communicator
+    parameters: Values, means: Values, bounds: Mapping[str, tuple[int, ...]], comm: Communicator
 ) -> None:
     """Replace states by their mean over all ranks, which all call together.
 
@@ -51,40 +50,36 @@ def average(
     ----------
     parameters, means : dict
         Changed.
-    sizes : mapping of str to int
-        Elements of every parameter.
+    bounds : mapping of str to tuple of int
+        Where the shards of every parameter begin and end (`shards.partition`).
     comm : Communicator
     """
-    owned = partition(sizes, comm.world)
     held = {
         name: {f: value for f, value in fields.items() if _is_float_array(value)}
         for name, fields in means.items()
     }
-    dtypes = {n: {f: _wide(v).str for f, v in fields.items()} for n, fields in held.items()}
-    rows = comm.all_gather_bytes(json.dumps(dtypes).encode(), "fields of means")
+    own = {n: {f: _wide(v).str for f, v in fields.items()} for n, fields in held.items()}
+    rows = comm.all_gather_bytes(json.dumps(own).encode(), "fields of means")
     everywhere = [json.loads(row.tobytes()) for row in rows]
     means.clear()
-    for name in sizes:
-        fields = {f: d for of_rank in everywhere for f, d in of_rank.get(name, {}).items()}
-        for field, dtype in fields.items():
-            whole = np.zeros(sizes[name], dtype)
-            start, stop = owned.span(name, comm.rank)
-            if stop > start and field in held.get(name, {}):
+    for name, ends in bounds.items():
+        dtypes = {f: d for found in everywhere for f, d in found.get(name, {}).items()}
+        for field, dtype in dtypes.items():
+            whole = np.zeros(ends[-1], dtype)
+            if field in held.get(name, {}):
+                start, stop = ends[comm.rank : comm.rank + 2]
                 whole[start:stop] = held[name][field].reshape(-1)
-            whole *= comm.world  # their mean is what the owner holds
+                whole *= comm.world  # their mean is what the owner holds
             means.setdefault(name, {})[field] = whole
     for values in (parameters, means):
-        places = [
-            (name, field)
+        floats = [
+            (name, field, value)
             for name in sorted(values)
             for field, value in values[name].items()
             if isinstance(value, float) or _is_float_array(value)
         ]
-        found = [values[name][field] for name, field in places]
-        check_alike(
-            comm, [f"{p}: {np.size(v)} {_wide(v)}" for p, v in zip(places, found, strict=True)]
-        )
-        for (name, field), value in zip(places, found, strict=True):
+        check_alike(comm, [f"{name}, {f}: {np.size(v)} {_wide(v)}" for name, f, v in floats])
+        for name, field, value in floats:
             mean = np.array(value, _wide(value), ndmin=1)
             if mean.size:
                 comm.all_reduce_mean(mean)
@@ -92,15 +87,14 @@ def average(
             values[name][field] = float(mean[0]) if number else mean.reshape(value.shape)
 
 
-def own_shards(means: Mapping[str, Any], sizes: Mapping[str, int], comm: Communicator) -> Values:
-    """Return what this rank owns of means' states that were put together."""
-    owned = partition(sizes, comm.world)
+def own_shards(means: Values, bounds: Mapping[str, tuple[int, ...]], rank: int) -> Values:
+    """Return what a rank owns of means' states that were put together."""
     found: Values = {}
     for name, fields in means.items():
-        start, stop = owned.span(name, comm.rank)
+        start, stop = bounds[name][rank : rank + 2]
         if stop > start:
             found[name] = {
-                field: value[start:stop] if np.size(value) == sizes[name] else value
+                field: value[start:stop] if np.size(value) == bounds[name][-1] else value
                 for field, value in fields.items()
             }
     return found
@@ -116,29 +110,31 @@ def _wide(value: Any) -> np.dtype:
     return np.dtype(np.float32 if narrow else np.float64)
 
 
-def as_tensors(values: Values) -> dict[str, dict[str, Any]]:
+def as_tensors(values: Values) -> Values:
     """Return the same with copies as torch tensors."""
-    return {
-        name: {
-            field: as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
-            for field, value in fields.items()
-        }
-        for name, fields in values.items()
-    }
+    return _mapped(
+        values, lambda _, one: as_tensor(one.copy()) if isinstance(one, np.ndarray) else one
+    )
 
 
 def as_arrays(values: Mapping[str, Mapping[str, Any]]) -> Values:
     """Return the same with copies as NumPy arrays."""
+    return _mapped(
+        values,
+        lambda name, one: (
+            torch_to_numpy(name, one).copy() if isinstance(one, torch.Tensor) else one
+        ),
+    )
+
+
+def _mapped(values: Mapping[str, Mapping[str, Any]], change: Callable[[str, Any], Any]) -> Values:
     return {
-        name: {
-            field: torch_to_numpy(name, value).copy() if isinstance(value, torch.Tensor) else value
-            for field, value in fields.items()
-        }
+        name: {field: change(name, value) for field, value in fields.items()}
         for name, fields in values.items()
     }
 
 
-def check(state: Any, comm: Communicator, names: Sequence[str]) -> None:
+def check(state: Any, comm: Communicator, names: Container[str]) -> None:
     """Refuse a state dict that is not one of this model on this rank.
 
     Raises
@@ -151,7 +147,7 @@ def check(state: Any, comm: Communicator, names: Sequence[str]) -> None:
             f"the state of rank {state['rank']} of {state['world']} cannot be that of rank "
             f'{comm.rank} of {comm.world}; save with mode="mean" to go on with other ranks'
         )
-    unknown = sorted({*state["states"], *state["means"]} - set(names))
+    unknown = [name for name in (*state["states"], *state["means"]) if name not in names]
     if unknown:
         raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model lacks")
 
@@ -175,21 +171,6 @@ def check_fields(state: Any, keys: Sequence[str]) -> None:
                 f"the state of gradient compression is damaged: {what}; give what state_dict() "
                 "returned"
             )
-
-
-def check_compressor(state: Mapping[str, Any], compressor: Compressor) -> None:
-    """Refuse a state dict of another compressor.
-
-    Raises
-    ------
-    GradientError
-    """
-    saved = state["compressor"]
-    if saved != compressor.text():
-        raise GradientError(
-            f"the state is of {short(saved)}, but the compressor is {label(compressor)}; "
-            "load it with strict=False to keep its residuals"
-        )
 
 
 def _is_count(value: Any) -> bool:

@@ -5,49 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tensorcomp.gradients.base import Phases, State
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
-from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
+from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.base import leaf_of
 
-Average: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Ended: TypeAlias = "tuple[np.ndarray, DecodedGradient, State]"
 
 
-def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+def reduce_sum(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
     """Run the phases of all groups together, one all-reduce for each phase.
 
-    Parameters
-    ----------
-    works : sequence of GroupWork
-        The same groups in the same order on all ranks.
-    comm : Communicator
-    context : ReduceContext
-
-    Returns
-    -------
-    bool
-        Whether some rank's gradient has a value that is not finite; means and states are untouched
-        then.
+    Parameters and result are those of `averaging.gather`.
     """
-    phases = [_timed(_phases(work, finite=context.finite), work) for work in works]
+    phases = [_phases(work, finite=context.finite) for work in works]
     ended = in_lockstep(phases, comm.all_reduce_mean, nonfinite=not context.finite)
     if ended is None:
         return True
     for work, (mean, decoded, state) in zip(works, ended, strict=True):
         work.mean[:] = mean.reshape(-1)
-        work.decoded = EmptyGradient() if work.silent else decoded
+        work.decoded = work.decoded if work.silent else decoded
         work.new_state = _with_leaf(work.state, state) if work.silent else state
     return False
 
 
 def in_lockstep(
-    phases: Sequence[Phases], average: Average, *, nonfinite: bool = False
+    phases: Sequence[Phases],
+    average: Callable[[np.ndarray], np.ndarray],
+    *,
+    nonfinite: bool = False,
 ) -> list[Ended] | None:
     """Run the phases of several tensors; average what they yield over ranks.
 
@@ -71,66 +62,47 @@ def in_lockstep(
         For each generator what it returns; None if some rank has a value that is not finite.
     """
     ended: dict[int, Ended] = {}
-    running: list[int] = []
-    arrays: list[np.ndarray] = []
-
-    def advance(index: int, given: np.ndarray | None) -> None:
-        one = phases[index]
-        try:
-            arrays.append(next(one) if given is None else one.send(given))
-            running.append(index)
-        except StopIteration as end:
-            ended[index] = end.value
-
-    for index in range(len(phases)):
-        advance(index, None)
-    means, anywhere = _averages(arrays, average, flag=nonfinite)
-    while running and not anywhere:
-        before, running, arrays = running, [], []
-        for index, mean in zip(before, means, strict=True):
-            advance(index, mean)
-        if running:
-            means, _ = _averages(arrays, average)
-    for one in phases if anywhere else ():
-        one.close()
-    return None if anywhere else [ended[index] for index in range(len(phases))]
-
-
-def _averages(
-    arrays: Sequence[np.ndarray], average: Average, *, flag: bool | None = None
-) -> tuple[list[np.ndarray], bool]:
-    """Return the means of arrays of one dtype, and whether a flag is up."""
-    dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
-    flags = np.array([] if flag is None else [flag], dtype)
-    joined = np.concatenate([*(array.reshape(-1) for array in arrays), flags])
-    if joined.size:
-        joined = average(joined)
-    means, start = [], 0
-    for array in arrays:
-        means.append(joined[start : start + array.size].reshape(array.shape))
-        start += array.size
-    return means, bool((joined[start:] > 0).any())
+    means: dict[int, Any] = dict.fromkeys(range(len(phases)))  # None begins a generator
+    flag = [nonfinite]
+    while means or flag:
+        arrays: dict[int, np.ndarray] = {}
+        for index, mean in means.items():
+            try:
+                arrays[index] = phases[index].send(mean)
+            except StopIteration as end:
+                ended[index] = end.value
+        dtype = next((array.dtype for array in arrays.values()), np.dtype(np.float32))
+        flat = [array.reshape(-1) for array in arrays.values()]
+        joined = np.concatenate([*flat, np.array(flag, dtype)])
+        if joined.size:
+            joined = average(joined)
+        if flag and joined[-1] > 0:
+            for one in phases:
+                one.close()
+            return None
+        flag, means, start = [], {}, 0
+        for index, array in arrays.items():
+            means[index] = joined[start : start + array.size].reshape(array.shape)
+            start += array.size
+    return [ended[index] for index in range(len(phases))]
 
 
 def _phases(work: GroupWork, *, finite: bool) -> Phases:
-    if finite and not work.silent:
-        return work.group.compressor.phases(work.gradient, work.state)
-    # Others need this rank's arrays all the same, and it needs to stay in step with them.
-    state, compressor = work.state, work.group.compressor
+    """Run a group's phases; note what is sent, and how long it takes to make it."""
+    compressor, gradient, state = work.group.compressor, work.gradient, work.state
+    if work.silent or not finite:
+        # Others need this rank's arrays all the same, and it needs to stay in step with them.
+        gradient = np.zeros_like(gradient)
     if work.silent:
         compressor = leaf_of(compressor)
         while (inner := getattr(state, "inner", None)) is not None:
             state = inner
-    return compressor.phases(np.zeros_like(work.gradient), state)
-
-
-def _timed(phases: Phases, work: GroupWork) -> Phases:
-    """Do the same, and note what is sent and how long it takes to make it."""
+    phases = compressor.phases(gradient, state)
     given: np.ndarray | None = None
     while True:
         started = time.perf_counter()
         try:
-            array = next(phases) if given is None else phases.send(given)
+            array = phases.send(given)
         except StopIteration as end:
             ended: Ended = end.value
             return ended

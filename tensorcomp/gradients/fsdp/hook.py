@@ -7,6 +7,7 @@ compression and no answer. All ranks must use modules in the same order, as FSDP
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -98,12 +99,12 @@ def _sharded_modules(model: nn.Module) -> dict[str, Any]:
     return modules
 
 
+@dataclass(eq=False)
 class _ReduceScatter:
     """Compress where FSDP would call a reduce-scatter."""
 
-    def __init__(self, name: str, compression: FsdpCompression) -> None:
-        self._name = name
-        self._compression = compression
+    name: str
+    compression: FsdpCompression
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -116,4 +117,4 @@ class _ReduceScatter:
         op: Any,
         async_op: Any = False,
     ) -> None:
-        self._compression.reduce_scatter(self._name, output_tensor, input_tensor, group, op)
+        self.compression.reduce_scatter(self.name, output_tensor, input_tensor, group, op)

@@ -11,13 +11,12 @@ import torch.distributed as dist
 from torch import nn
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, StepInfo
-from tensorcomp.gradients.ddp import frames
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout, ParameterSlice
 from tensorcomp.gradients.ddp.communicator import Communicator
-from tensorcomp.gradients.ddp.gather import encode
+from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.state_store import SavedState, StateStore
 
@@ -122,7 +121,9 @@ class FsdpCompression:
             On all ranks, if a rank failed to compress, or compresses something else.
         """
         if self._closed:
-            _reduce_as_it_is(out, given, group, op)
+            # torch 2.13 renamed it and deprecated the old name
+            reduce: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+            reduce(out, given, group=group, op=op)
             return
         if name in self._seen:
             self._settle()  # another backward pass without a forward pass between
@@ -147,45 +148,36 @@ class FsdpCompression:
 
     def _exchange(self, name: str, shards: np.ndarray, comm: Communicator) -> np.ndarray | None:
         """Return the sum of this rank's shard; None if a value is not finite."""
-        layout = self._layout(name, shards, comm.rank)
-        finite = is_finite(shards)
-        context = ReduceContext(name, self.steps, "", layout, finite, self._states, {})
-        outgoing: list[list[bytes]] = [[] for _ in shards]
-        receivers = iter(outgoing)
+        info = StepInfo(self.steps)
+        layout = self._layout(name, shards, info, comm.rank)
+        context = ReduceContext(name, info, layout, is_finite(shards), self._states, {})
         works = [
             GroupWork(group, shard, shard, self._states.state(group))
             for group, shard in zip(layout.groups, shards, strict=True)
         ]
-        sent = frames.fill(
-            works, outgoing, lambda work: next(receivers).append(encode(work)), context
-        )
-        rows = comm.all_to_all_bytes([b"".join(frame) for frame in sent])
-        received = frames.read_all(rows, comm, context)
+        owners = iter(range(comm.world))
+        received = exchange(works, lambda work: [(next(owners), work.encode())], comm, context)
         if received is None:
             return None
         for work in works:
             self._states.stage(work.group, work.new_state)
         own = layout.groups[comm.rank]
         total = np.zeros(shards.shape[1], shards.dtype)
-        for frame in received:
-            if frame.payloads[0].size:
-                payload = Payload(frame.payloads[0].tobytes(), own.spec)
-                own.compressor.receive(payload).add_to(total, 1.0)
+        for sender, frame in enumerate(received):
+            decode(own.compressor, own.spec, frame.payloads[0], sender).add_to(total, 1.0)
         return total
 
-    def _layout(self, name: str, shards: np.ndarray, rank: int) -> Layout:
+    def _layout(self, name: str, shards: np.ndarray, info: StepInfo, rank: int) -> Layout:
         """Return the coding groups of a module, one for each shard."""
-        info = StepInfo(self.steps)
         groups = []
         for owner, shard in enumerate(shards):
             spec = GradientSpec(f"{name}, part {owner}", (shard.size,), shard.dtype, "", rank)
             one = ParameterSlice(spec.name, spec.shape, 0, shard.size)
             groups.append(CodingGroup(spec, self.compressor.at(info, spec), (one,)))
         layout = Layout(tuple(groups))
-        known = self._layouts.setdefault(name, layout)
-        if known != layout:
-            known = self._layouts[name] = layout
-        return known
+        if self._layouts.get(name) != layout:
+            self._layouts[name] = layout
+        return self._layouts[name]
 
     def settle_before_forward(self, module: nn.Module, inputs: Any) -> None:
         """End the step before; the model calls this before its forward pass."""
@@ -200,12 +192,6 @@ class FsdpCompression:
         self._states.drop()
         self._seen.clear()
         self._flagged = False
-
-
-def _reduce_as_it_is(out: torch.Tensor, given: torch.Tensor, group: Any, op: Any) -> None:
-    # torch 2.13 renamed it and deprecated the old name
-    reduce: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    reduce(out, given, group=group, op=op)
 
 
 def _factor(op: Any, world: int) -> float:

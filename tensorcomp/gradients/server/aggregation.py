@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import Compressor, StepInfo
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.server.message import MAX_GRADIENT_BYTES, Message, decompress
 from tensorcomp.gradients.server.worker import SERVER, WorkerCompression
@@ -85,6 +85,11 @@ class Aggregator:
     limit : int, optional
         Bytes that the gradients of one worker may take.
 
+    Attributes
+    ----------
+    step : int
+        The open step.
+
     Raises
     ------
     GradientError
@@ -129,21 +134,16 @@ class Aggregator:
         self._late = late
         self._lateness = lateness
         self._limit = limit
-        self._step = step
+        self.step = step
         self._arrived: dict[tuple[int, int], _Arrived] = {}
         self._counted: set[tuple[int, int]] = set()  # of closed steps that can still be late
-        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
-        self._rounds: OrderedDict[int, Round] = OrderedDict()
-
-    @property
-    def step(self) -> int:
-        """Return the open step."""
-        return self._step
+        self._specs: dict[str, GradientSpec] = {}
+        self._rounds: dict[int, Round] = {}
 
     @property
     def present(self) -> tuple[int, ...]:
         """Return the workers whose gradients of the open step have arrived."""
-        return tuple(sorted(worker for step, worker in self._arrived if step == self._step))
+        return tuple(sorted(worker for step, worker in self._arrived if step == self.step))
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -186,43 +186,47 @@ class Aggregator:
             raise GradientError(f"{who}: no such worker is expected; name it in workers")
         if message.worker < 0:
             raise GradientError(f"{who}: that is the number of answers, not of a worker")
-        if message.step > self._step:
+        if message.step > self.step:
             raise GradientError(
-                f"{who}: step {self._step} is open; its sender has not waited for the answer, or "
+                f"{who}: step {self.step} is open; its sender has not waited for the answer, or "
                 "another aggregator was asked before"
             )
         if key in self._arrived or key in self._counted:
             return "repeated"
-        lateness = self._step - message.step
+        lateness = self.step - message.step
         if lateness > (self._lateness if self._late == "fold" else 0):
             return "refused"
-        shapes = self._fitting(message, who)
+        specs = self._fitting(message, who)
         decoded = message.decoded()
         for name, one in decoded.items():
-            _check_values(one, f"{who}: the gradient of {name!r}")
+            values = getattr(one, "values", np.zeros(0))
+            # they would make means, and then residuals, non-finite
+            if not bool((np.abs(values) <= np.finfo(values.dtype).max / 4).all()):
+                raise GradientError(
+                    f"{who}: the gradient of {name!r} has values that are not finite, or nearly so"
+                )
         weight = message.weight if self._workers is None else self._workers[message.worker]
         self._arrived[key] = _Arrived(message, data, decoded, weight)
-        self._shapes = shapes
+        self._specs = specs
         return "folded" if lateness else "counted"
 
-    def _fitting(self, message: Message, who: str) -> dict[str, Any]:
-        """Return all shapes and types that are known with this message."""
-        shapes = dict(self._shapes)
+    def _fitting(self, message: Message, who: str) -> dict[str, GradientSpec]:
+        """Return the specs of all tensors that are known with this message."""
+        specs = dict(self._specs)
         for name, payload in message.payloads.items():
-            found = (payload.spec.shape, payload.spec.dtype)
-            known = shapes.setdefault(name, found)
-            if found != known:
+            found, known = payload.spec, specs.setdefault(name, payload.spec)
+            if (found.shape, found.dtype) != (known.shape, known.dtype):
                 raise GradientError(
-                    f"{who}: {name!r} is {found[1]} {found[0]}, but {known[1]} {known[0]} in "
-                    "earlier messages"
+                    f"{who}: {name!r} is {found.dtype} {found.shape}, but {known.dtype} "
+                    f"{known.shape} in earlier messages"
                 )
-        nbytes = sum(dtype.itemsize * int(np.prod(shape)) for shape, dtype in shapes.values())
+        nbytes = sum(one.nbytes for one in specs.values())
         if nbytes > self._limit:
             raise GradientError(
                 f"{who}: with its new tensors all gradients take {nbytes:,} bytes, the limit is "
                 f"{self._limit:,}"
             )
-        return shapes
+        return specs
 
     def result(self, step: int) -> Round:
         """Close the open step and return its answer, or an earlier step's.
@@ -239,30 +243,27 @@ class Aggregator:
         """
         if step in self._rounds:
             return self._rounds[step]
-        if step != self._step:
+        if step != self.step:
             kept = f"; answers are kept from step {min(self._rounds)}" if self._rounds else ""
-            raise GradientError(f"step {step} has no answer: step {self._step} is open{kept}")
+            raise GradientError(f"step {step} has no answer: step {self.step} is open{kept}")
         if not self.ready:
             raise GradientError(
                 f"step {step} has {len(self.present)} workers, the quorum is {self._quorum}; "
                 "wait for more"
             )
-        arrived = [self._arrived[key] for key in sorted(self._arrived)]
-        answer = self._answers.compress(_weighted_mean(arrived), info=StepInfo(step))
-        late = sorted(key for key in self._arrived if key[0] < step)
-        done = Round(
+        arrived = dict(sorted(self._arrived.items()))
+        done = self._rounds[step] = Round(
             step,
-            answer,
+            self._answers.compress(_weighted_mean(arrived.values()), info=StepInfo(step)),
             self.present,
-            tuple((worker, earlier) for earlier, worker in late),
+            tuple((worker, earlier) for earlier, worker in arrived if earlier < step),
             self.missing,
-            sum(one.weight for one in arrived),
+            sum(one.weight for one in arrived.values()),
         )
-        self._rounds[step] = done
         while len(self._rounds) > max(self._lateness, 1):
-            self._rounds.popitem(last=False)
-        self._step += 1
-        oldest = self._step - self._lateness
+            del self._rounds[min(self._rounds)]
+        self.step += 1
+        oldest = self.step - self._lateness
         self._counted = {key for key in self._counted | set(self._arrived) if key[0] >= oldest}
         self._arrived = {}
         return done
@@ -273,7 +274,7 @@ class Aggregator:
         Messages of the open step are in it, answers to closed steps are not.
         """
         return {
-            "step": self._step,
+            "step": self.step,
             "answers": self._answers.state_dict(),
             "counted": np.array(sorted(self._counted), np.int64).reshape(-1, 2),
             "arrived": {
@@ -291,21 +292,21 @@ class Aggregator:
             If it is that of another compressor.
         """
         self._answers.load_state_dict(saved["answers"])
-        self._step = int(saved["step"])
+        self.step = int(saved["step"])
         counted = np.asarray(saved["counted"]).tolist()
         self._counted = {(int(step), int(worker)) for step, worker in counted}
-        self._arrived, self._shapes = {}, {}
+        self._arrived, self._specs = {}, {}
         self._rounds.clear()
         for data in saved["arrived"].values():
             self.add(np.asarray(data, np.uint8).tobytes())
 
 
-def _weighted_mean(arrived: Sequence[_Arrived]) -> dict[str, np.ndarray]:
+def _weighted_mean(arrived: Collection[_Arrived]) -> dict[str, np.ndarray]:
     """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over its messages, in order."""
-    totals: dict[str, float] = {}
+    totals: defaultdict[str, float] = defaultdict(float)
     for one in arrived:
         for name in one.decoded:
-            totals[name] = totals.get(name, 0.0) + one.weight
+            totals[name] += one.weight
     means: dict[str, np.ndarray] = {}
     for one in arrived:
         for name, decoded in one.decoded.items():
@@ -314,12 +315,3 @@ def _weighted_mean(arrived: Sequence[_Arrived]) -> dict[str, np.ndarray]:
                 means[name] = np.zeros(spec.shape, spec.dtype)
             decoded.add_to(means[name].reshape(-1), one.weight / totals[name])
     return means
-
-
-def _check_values(decoded: DecodedGradient, what: str) -> None:
-    """Refuse values that would make means, and then residuals, non-finite."""
-    values = getattr(decoded, "values", None)
-    if values is not None and values.size:
-        largest = float(np.finfo(values.dtype).max) / 4
-        if not bool((np.abs(values) <= largest).all()):
-            raise GradientError(f"{what} has values that are not finite, or nearly so")

@@ -120,10 +120,7 @@ class WorkerCompression:
         """Return a tensor's compressor at a step, and its state before that."""
         before = self._held.get(name)
         if before is None:
-            role = classify(name, dtype_name(array.dtype), array.shape)
-            spec = GradientSpec(name, array.shape, array.dtype, role, self.worker)
-            compressor = self.compressor.at(info, spec)
-            return _Held(compressor, compressor.init(spec), info)
+            return self._fresh(name, array.shape, array.dtype, info)
         spec = before.state.spec
         if (spec.shape, spec.dtype) != (array.shape, array.dtype):
             raise GradientError(
@@ -131,10 +128,15 @@ class WorkerCompression:
                 f"{spec.dtype} {spec.shape}; give another parameter another name"
             )
         compressor = self.compressor.at(info, spec)
-        state = before.state
-        if compressor != before.compressor:
-            state = carry(compressor, state, spec)
-        return _Held(compressor, state, info)
+        same = compressor == before.compressor
+        return _Held(compressor, before.state if same else carry(compressor, before.state), info)
+
+    def _fresh(self, name: str, shape: tuple[int, ...], dtype: np.dtype, info: StepInfo) -> _Held:
+        """Return a tensor's compressor at a step, and its state before the first."""
+        role = classify(name, dtype_name(dtype), shape)
+        spec = GradientSpec(name, shape, dtype, role, self.worker)
+        compressor = self.compressor.at(info, spec)
+        return _Held(compressor, compressor.init(spec), info)
 
     def take_back(self, data: bytes) -> None:
         """Add a message that was lost or refused back to this worker's residuals.
@@ -194,35 +196,28 @@ class WorkerCompression:
             If it is damaged, or that of another compressor.
         """
         try:
-            step, held = int(saved["step"]), self._restored(saved["tensors"])
+            held = {name: self._restored(name, one) for name, one in saved["tensors"].items()}
+            self.step, self._held = int(saved["step"]), held
         except _UNREADABLE as error:
             raise GradientError(
                 f"the saved state is damaged ({type(error).__name__}: {str(error)[:100]}); give "
                 "what state_dict() returned"
             ) from error
-        self._held, self.step = held, step
 
-    def _restored(self, tensors: Mapping[str, Any]) -> dict[str, _Held]:
-        held: dict[str, _Held] = {}
-        for name, one in tensors.items():
-            dtype = numpy_dtype(one["dtype"])
-            if dtype is None or not is_real(dtype):
-                raise GradientError(f"the saved state of {name!r} is of type {one['dtype']!r}")
-            shape = tuple(int(axis) for axis in one["shape"])
-            role = classify(name, one["dtype"], shape)
-            spec = GradientSpec(name, shape, dtype, role, self.worker)
-            choices = {name: one["choice"]} if one["choice"] else {}
-            info = StepInfo(int(one["step"]), one["phase"], choices)
-            compressor = self.compressor.at(info, spec)
-            template = compressor.init(spec)
-            unlike = sorted(set(flatten(template)) ^ set(one["state"]))
-            if unlike:
-                raise GradientError(
-                    f"the saved state of {name!r} is another compressor's than "
-                    f"{compressor.text()}: only one of them has {unlike[0]!r}"
-                )
-            held[name] = _Held(compressor, unflatten(template, one["state"]), info)
-        return held
+    def _restored(self, name: str, one: Mapping[str, Any]) -> _Held:
+        dtype = numpy_dtype(one["dtype"])
+        if dtype is None or not is_real(dtype):
+            raise GradientError(f"the saved state of {name!r} is of type {one['dtype']!r}")
+        choices = {name: one["choice"]} if one["choice"] else {}
+        info = StepInfo(int(one["step"]), one["phase"], choices)
+        fresh = self._fresh(name, tuple(int(axis) for axis in one["shape"]), dtype, info)
+        unlike = sorted(set(flatten(fresh.state)) ^ set(one["state"]))
+        if unlike:
+            raise GradientError(
+                f"the saved state of {name!r} is another compressor's than "
+                f"{fresh.compressor.text()}: only one of them has {unlike[0]!r}"
+            )
+        return replace(fresh, state=unflatten(fresh.state, one["state"]))
 
 
 def _checked_weight(weight: float) -> float:

@@ -222,9 +222,9 @@ def residuals(state_dict: Mapping[str, Any], case: Case) -> dict[str, np.ndarray
     for name, left in _residuals(state_dict["states"]):
         out[name] += left.reshape(out[name].shape)
     world = state_dict["world"]
-    owned = partition({name: one.size for name, one in out.items()}, world)
+    bounds = partition({name: one.size for name, one in out.items()}, world)
     for name, left in _residuals(state_dict["means"]):
-        start, stop = owned.span(name, state_dict["rank"])
+        start, stop = bounds[name][state_dict["rank"] :][:2]
         if state_dict["mode"] == "mean":
             out[name] += left.reshape(out[name].shape)
         else:

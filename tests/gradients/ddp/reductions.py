@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from torch import distributed
 
-from tensorcomp.gradients.base import Compressor, State
-from tensorcomp.gradients.ddp.buckets import Scratch, close_works, is_finite, open_works
+from tensorcomp.gradients.base import Compressor, State, StepInfo
+from tensorcomp.gradients.ddp.buckets import close_works, is_finite, open_works
 from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
-from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.communicator import Communicator, Scratch
 from tensorcomp.gradients.ddp.reduce_context import ReduceContext
+from tensorcomp.gradients.ddp.shards import partition
 from tensorcomp.gradients.ddp.state_store import StateStore
 
 Shapes = dict[str, tuple[int, ...]]
@@ -84,12 +85,11 @@ class Bench:
         )
         context = ReduceContext(
             f"bucket {index}",
-            step,
-            "beginning",
+            StepInfo(step),
             layout,
             finite,
             self.states,
-            self.sizes,
+            partition(self.sizes, self.comm.world),
             self.loss,
         )
         if self.reduce(works, self.comm, context):

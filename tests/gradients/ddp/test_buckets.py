@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from tensorcomp.gradients.ddp.buckets import Scratch, coded_dtype, is_finite, load, store
+from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite, load, store
+from tensorcomp.gradients.ddp.communicator import Scratch
 
 
 def test_single_and_double_precision_are_coded_in_place() -> None:

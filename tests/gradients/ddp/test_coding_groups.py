@@ -40,7 +40,6 @@ def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
     assert layout.groups[2].place == (5600 + 80, 5600 + 80 + 4096)
     assert [spec.shape for spec in joined.slice_specs] == [(80,), (64,), (9, 9)]
     assert layout.groups[0].spec.worker == 3
-    assert layout.groups[0].spec_of(1).worker == 1
 
 
 def test_neighbours_lie_in_one_run_of_the_buffer() -> None:

@@ -288,7 +288,7 @@ def _on_device(text: str) -> tuple[bool, list[str]]:
     anew.load_state_dict(other.state_dict())
     same += [_same(_step(host, step), _step(again, step)) for step in range(4, 6)]
     layouts = other._reducer._layouts.values()
-    return all(same), [type(group.codec).__name__ for _, one in layouts for group in one.groups]
+    return all(same), [type(group.codec).__name__ for one in layouts for group in one.groups]
 
 
 @pytest.mark.parametrize("text", [SPARSE, "dgc(0.02)", f"per_role({SPARSE})"])

@@ -8,7 +8,7 @@ from reductions import Bench, Shapes, draw, several_steps, sums_of_means
 
 from tensorcomp.gradients.base import Payload, State
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.ddp import reduce_scatter
+from tensorcomp.gradients.ddp.averaging import reduce_scatter
 from tensorcomp.gradients.ddp.shards import MEAN_OF, compressor_of_means, partition
 from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
@@ -20,7 +20,7 @@ ODD: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (3, 5, 11),
 
 def bench_of(text: str, shapes: Shapes, loss: Any = None, *, skip_unused: bool = False) -> Bench:
     compressor = parse_compressor(text)
-    return Bench(shapes, lambda name: compressor, reduce_scatter.reduce, loss, skip_unused)
+    return Bench(shapes, lambda name: compressor, reduce_scatter, loss, skip_unused)
 
 
 def of_texts(
@@ -33,12 +33,12 @@ def left_over(results: list[dict[str, Any]], shapes: Shapes) -> dict[str, np.nda
     """Return the mean of the workers' residuals and the owners' residuals of each parameter."""
     world = len(results)
     sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-    owned = partition(sizes, world)
+    bounds = partition(sizes, world)
     left = {name: np.zeros(size) for name, size in sizes.items()}
     for rank, result in enumerate(results):
         for name, residual in result["residuals"].items():
             if name.startswith(MEAN_OF):
-                start, stop = owned.span(name[len(MEAN_OF) :], rank)
+                start, stop = bounds[name[len(MEAN_OF) :]][rank : rank + 2]
                 left[name[len(MEAN_OF) :]][start:stop] += residual
             else:
                 left[name] += residual / world
@@ -132,7 +132,7 @@ class Failing(TreeCompressor):
 
 
 def failing(text: str) -> None:
-    bench = Bench({"w": (9000,)}, lambda name: Failing.of(text), reduce_scatter.reduce)
+    bench = Bench({"w": (9000,)}, lambda name: Failing.of(text), reduce_scatter)
     bench.step(draw(bench.shapes, 0, bench.comm.rank), 0)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from ranks import run
 from reductions import Bench, Shapes, draw, several_steps, sums_of_means
 
-from tensorcomp.gradients.ddp import summing
+from tensorcomp.gradients.ddp.summing import reduce_sum
 from tensorcomp.gradients.text import parse_compressor
 
 SHAPES: Shapes = {"a": (61, 83), "b": (7,), "c": (4099,), "d": (), "e": (12, 5, 11), "f": (0,)}
@@ -21,7 +21,7 @@ def compressor_of(text: str, name: str) -> Any:
 
 def bench_of(text: str, *, skip_unused: bool = False) -> Bench:
     return Bench(
-        SHAPES, lambda name: compressor_of(text, name), summing.reduce, skip_unused=skip_unused
+        SHAPES, lambda name: compressor_of(text, name), reduce_sum, skip_unused=skip_unused
     )
 
 

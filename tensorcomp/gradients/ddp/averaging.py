@@ -1,4 +1,4 @@
-"""Average shards: each rank reduces its own, and sends the mean to all.
+"""Average payloads: those that all ranks gather, or each shard's at its owner.
 
 Quantized all-reduce and sparse reduce are the same steps: every rank compresses each shard and
 sends it to its owner (one all-to-all), the owner averages what it decodes, compresses the mean, and
@@ -14,14 +14,14 @@ allreduce for distributed deep learning".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, Payload, State
-from tensorcomp.gradients.ddp import frames
 from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import Shard, ShardedGradient, shards_of
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
@@ -30,11 +30,10 @@ from tensorcomp.gradients.wrappers.base import leaf_of, map_leaf
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
 
-def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
-    """Compress groups for the owners of their shards, and decode their means.
+def gather(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+    """Compress groups, gather all ranks' payloads, and average them.
 
-    A rank sends 2 (W − 1) / W times the bytes of its payload at most, whatever W is, and 8 · W
-    bytes of lengths. With packet loss, chunks of what ranks send to owners are lost.
+    Ranks are added in their order, by the same arithmetic everywhere: means are bit-identical.
 
     Parameters
     ----------
@@ -42,7 +41,6 @@ def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContex
         The same groups in the same order on all ranks.
     comm : Communicator
     context : ReduceContext
-        Its states are also those of the means that this rank compresses (`shards.MEAN_OF`).
 
     Returns
     -------
@@ -54,66 +52,75 @@ def reduce(works: Sequence[GroupWork], comm: Communicator, context: ReduceContex
     ------
     GradientError
         On all ranks, if a rank failed to compress, or compresses something else.
+    CodecError
+        If a payload is damaged.
+    """
+    received = exchange(works, lambda work: [(0, work.encode())], comm, context, context.key)
+    if received is None:
+        return True
+    for index, work in enumerate(works):
+        started = time.perf_counter()
+        group = work.group
+        found = [
+            work.decoded
+            if sender == comm.rank
+            else decode(group.codec, group.spec, frame.payloads[index], sender)
+            for sender, frame in enumerate(received)
+        ]
+        work.mean[:] = 0
+        for one in found:
+            one.add_to(work.mean, 1.0 / comm.world)
+        work.decode_seconds = time.perf_counter() - started
+    return False
+
+
+def reduce_scatter(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+    """Compress groups for the owners of their shards, and decode their means.
+
+    A rank sends 2 (W − 1) / W times the bytes of its payload at most, whatever W is, and 8 · W
+    bytes of lengths. With packet loss, chunks of what ranks send to owners are lost. Parameters,
+    result and errors are those of `gather`; the context's states are also those of the means that
+    this rank compresses (`shards.MEAN_OF`).
     """
     own: list[Payload] = []  # of this rank's shards, which need not be sent
-    outgoing: list[list[bytes]] = [[] for _ in range(comm.world)]
     means: list[Payload] = []
-    answer: list[bytes] = []
 
-    def scatter(work: GroupWork) -> None:
-        shards = shards_of(work.group, comm.world, context.sizes)
+    def scatter(work: GroupWork) -> Iterator[tuple[int, bytes]]:
+        shards = shards_of(work.group, context.bounds)
         for shard, payload in zip(shards, _compress(work, shards, comm.rank, context), strict=True):
             if shard.owner == comm.rank:
                 own.append(payload)
-            else:
-                outgoing[shard.owner].append(payload.data)
+            yield shard.owner, b"" if shard.owner == comm.rank else payload.data
 
-    def average(work: GroupWork) -> None:
-        for shard in shards_of(work.group, comm.world, context.sizes):
+    def average(work: GroupWork) -> Iterator[tuple[int, bytes]]:
+        for shard in shards_of(work.group, context.bounds):
             if shard.owner == comm.rank:
                 at = len(means)
-                arrived = [
-                    own[at]
-                    if frame.sender == comm.rank
-                    else Payload(frame.payloads[at].tobytes(), shard.spec)
-                    for frame in received or ()
-                ]
-                means.append(_mean(work, shard, arrived, context))
-                answer.append(means[-1].data)
+                arrived = [frame.payloads[at] for frame in received or ()]
+                means.append(_mean(work, shard, own[at], arrived, context))
+                yield 0, means[at].data
 
-    sent = frames.fill(works, outgoing, scatter, context)
-    rows = comm.all_to_all_bytes([b"".join(frame) for frame in sent])
-    received = frames.read_all(rows, comm, context)
+    received = exchange(works, scatter, comm, context)
     if received is None:
         return True
-    (frame,) = frames.fill(works, [answer], average, context)
-    rows = comm.all_gather_bytes(frame, f"{context.key} means")
-    answers = frames.read_all(rows, comm, context) or []
-    taken = [0] * comm.world
+    answers = exchange(works, average, comm, context, f"{context.key} means") or []
+    arriving = [iter(frame.payloads) for frame in answers]
+    known = iter(means)
     for work in works:
         started = time.perf_counter()
         found = []
-        for shard in shards_of(work.group, comm.world, context.sizes):
-            index = taken[shard.owner]
-            taken[shard.owner] += 1
-            if shard.owner == comm.rank:
-                found.append((shard, means[index].decoded or EmptyGradient()))
-                continue
-            data = answers[shard.owner].payloads[index].tobytes()
-            if data:
-                payload = Payload(data, shard.mean.spec)
-                found.append((shard, shard.mean.compressor.receive(payload)))
+        for shard in shards_of(work.group, context.bounds):
+            data, mean = next(arriving[shard.owner]), shard.mean
+            decoded = (
+                next(known).decoded
+                if shard.owner == comm.rank
+                else decode(mean.compressor, mean.spec, data, shard.owner)
+            )
+            found.append((shard, decoded or EmptyGradient()))
         work.mean[:] = 0
         ShardedGradient(tuple(found)).add_to(work.mean, 1.0)
         work.decode_seconds += time.perf_counter() - started
     return False
-
-
-@dataclass(frozen=True)
-class _ShardedPayload(Payload):
-    """Hold the payload of a group, one for each shard; `data` is empty."""
-
-    shards: tuple[Payload, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,7 @@ class _ShardedLeaf(Compressor):
     leaf: Compressor
     shards: tuple[Shard, ...]
     arrived: Callable[[Shard, DecodedGradient], DecodedGradient]
+    payloads: list[Payload] = field(default_factory=list)  # of the shards, after a step
 
     def text(self) -> str:
         return self.leaf.text()
@@ -130,14 +138,14 @@ class _ShardedLeaf(Compressor):
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         specs = [shard.spec for shard in self.shards]
         states = split(state, [spec.size for spec in specs], specs)
-        payloads, found, after = [], [], []
+        flat = gradient.reshape(-1)
+        found, after = [], []
         for shard, own in zip(self.shards, states, strict=True):
-            payload, left = self.leaf.step(shard.take(gradient.reshape(-1)), own)
-            payloads.append(payload)
+            payload, left = self.leaf.step(flat[shard.where], own)
+            self.payloads.append(payload)
             found.append((shard, self.arrived(shard, payload.decoded or EmptyGradient())))
             after.append(left)
-        decoded = ShardedGradient(tuple(found))
-        return _ShardedPayload(b"", state.spec, decoded, tuple(payloads)), join(after, state.spec)
+        return Payload(b"", state.spec, ShardedGradient(tuple(found))), join(after, state.spec)
 
     def receive(self, payload: Payload) -> DecodedGradient:
         return self.leaf.receive(payload)
@@ -148,7 +156,6 @@ def _compress(
 ) -> Sequence[Payload]:
     """Return the payload of each shard of a group."""
     if work.silent or not shards:
-        work.decoded = EmptyGradient()
         return [Payload(b"", shard.spec, EmptyGradient()) for shard in shards]
     loss = context.packet_loss
 
@@ -156,48 +163,51 @@ def _compress(
         """Return what the sender knows to have arrived."""
         if loss is None or not loss.acknowledged or shard.owner == rank:
             return decoded
-        name = shard.mean.spec.name
-        lost = loss.lost(
-            shard.spec.size, name=name, step=context.step, sender=rank, phase=context.phase
-        )
+        name, info = shard.mean.spec.name, context.info
+        lost = loss.lost(shard.spec.size, name=name, step=info.step, sender=rank, phase=info.phase)
         return divide(decoded, lost, loss.chunk)[0]
 
     started = time.perf_counter()
-    compressor = map_leaf(work.group.compressor, lambda leaf: _ShardedLeaf(leaf, shards, arrived))
+    leaf = _ShardedLeaf(leaf_of(work.group.compressor), shards, arrived)
+    compressor = map_leaf(work.group.compressor, lambda _: leaf)
     payload, work.new_state = compressor.step(work.gradient, work.state)
     work.encode_seconds += time.perf_counter() - started
-    assert isinstance(payload, _ShardedPayload)
-    work.decoded = payload.decoded
-    work.payload_bytes = sum(len(one.data) for one in payload.shards)
-    return payload.shards
+    work.decoded = payload.decoded or work.decoded
+    work.payload_bytes = sum(len(one.data) for one in leaf.payloads)
+    return leaf.payloads
 
 
 def _mean(
-    work: GroupWork, shard: Shard, payloads: Sequence[Payload], context: ReduceContext
+    work: GroupWork,
+    shard: Shard,
+    own: Payload,
+    arrived: Sequence[np.ndarray],
+    context: ReduceContext,
 ) -> Payload:
     """Return the payload of the mean of this rank's shard."""
-    group = shard.mean
-    if not any(payload.data for payload in payloads):
+    group, spec, info = shard.mean, shard.spec, context.info
+    if not own.data and not any(data.size for data in arrived):
         return Payload(b"", group.spec, EmptyGradient())
     started = time.perf_counter()
-    leaf = leaf_of(work.group.compressor)
     decoded = [
-        one.decoded or (leaf.receive(one) if one.data else EmptyGradient()) for one in payloads
+        own.decoded or EmptyGradient()
+        if sender == shard.owner
+        else decode(work.group.compressor, spec, data, sender)
+        for sender, data in enumerate(arrived)
     ]
-    size, dtype = shard.spec.size, shard.spec.dtype
     if context.packet_loss is None:
-        mean = np.zeros(size, dtype)
+        mean = np.zeros(spec.size, spec.dtype)
         for one in decoded:
             one.add_to(mean, 1.0 / len(decoded))
     else:
         mean, _ = context.packet_loss.mean(
             decoded,
-            size,
+            spec.size,
             name=group.spec.name,
-            step=context.step,
-            phase=context.phase,
+            step=info.step,
+            phase=info.phase,
             owner=shard.owner,
-            dtype=dtype,
+            dtype=spec.dtype,
         )
     averaged = time.perf_counter()
     payload, after = group.compressor.step(mean, context.states.state(group))
