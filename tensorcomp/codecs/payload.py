@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -146,11 +147,16 @@ def raw_payload(array: np.ndarray) -> Pieces:
 
 
 def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Shared) -> Pieces:
-    own, below = shared
-    parts = codec.encode(array, own)
-    specs = codec.parts(spec_of(array))
+    return encode_parts(node, codec.encode(array, shared[0]), spec_of(array), shared)
+
+
+def encode_parts(
+    node: Node, parts: Mapping[str, np.ndarray], spec: ArraySpec, shared: Shared
+) -> Pieces:
+    """Return the bytes of a transform's parts for an array of this spec, without their mark."""
+    specs = cast(Transform, node.codec).parts(spec)
     pieces: Pieces = []
-    for (name, child), child_shared in zip(node.children, below, strict=True):
+    for (name, child), child_shared in zip(node.children, shared[1], strict=True):
         part = readable(parts[name])
         pieces += framed_part(specs[name], part.size, encode_part(child, part, child_shared))
     return pieces

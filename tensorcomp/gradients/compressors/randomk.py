@@ -10,15 +10,14 @@ import numpy as np
 
 from tensorcomp._expressions import Call
 from tensorcomp.codecs.arguments import argument
+from tensorcomp.codecs.base import ArraySpec, Pieces
+from tensorcomp.codecs.payload import encode_part
 from tensorcomp.codecs.sparse.selection import check_keep, kept_count
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import (
     Compressor,
     CountedState,
-    GradientSpec,
     Payload,
     Phases,
     Reduction,
@@ -26,8 +25,7 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.draws import MAX_SEED, draw, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
-from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
-from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
+from tensorcomp.gradients.payload.blobs import receive_blob, selected_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, SparseGradient
 
 if TYPE_CHECKING:
@@ -122,8 +120,20 @@ class RandomK(Compressor):
     def step(self, gradient: Any, state: Any) -> tuple[Payload, CountedState]:
         """Return the drawn elements, scaled if asked for."""
         key, positions, numbers, values = self._drawn(gradient, state)
-        data = _blob(key, host(positions), host(numbers), host(values), state.spec)
-        payload = Payload(data, state.spec, SparseGradient(positions, values))
+        places, drawn, sent = host(positions), host(numbers).view(np.uint64), host(values)
+        tree = parse_tree(_TREE)
+
+        def where(kept: slice, start: int, chunk: ArraySpec) -> Pieces:
+            limits = np.array([key, start, drawn[kept].max(initial=0)], np.uint64)
+            return encode_part(tree.children[0][1], limits)
+
+        def whole(kept: slice, start: int, size: int) -> np.ndarray:
+            chunk = np.zeros(size, sent.dtype)
+            chunk[places[kept] - start] = sent[kept]
+            return chunk
+
+        payload = selected_blob(tree, places, sent, state.spec, where, whole)
+        payload = replace(payload, decoded=SparseGradient(positions, values))
         return payload, replace(state, count=state.count + 1)
 
     def _drawn(self, gradient: Any, state: CountedState) -> tuple[int, Any, Any, Any]:
@@ -154,32 +164,3 @@ class RandomK(Compressor):
         mean = zeros_like(gradient)
         mean.reshape(-1)[positions] = averaged
         return mean, SparseGradient(positions, values), replace(state, count=state.count + 1)
-
-
-def _blob(
-    key: int,
-    positions: np.ndarray,
-    numbers: np.ndarray,
-    values: np.ndarray,
-    spec: GradientSpec,
-) -> bytes:
-    """Return the blob that the codec makes of an array in which only these elements are not 0."""
-    grid, tree = grid_of(spec.shape, spec.dtype), parse_tree(_TREE)
-
-    def own(start: int, stop: int) -> tuple[int, slice]:
-        first, end = (row * grid.row_elements for row in (start, stop))
-        return first, slice(*np.searchsorted(positions, (first, end)))
-
-    def parts(chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
-        first, kept = own(start, start + len(chunk))
-        limit = numbers[kept].view(np.uint64).max(initial=0)
-        return {"state": np.array([key, first, limit], np.uint64), "values": values[kept]}
-
-    def masked(start: int, stop: int) -> np.ndarray:
-        first, kept = own(start, stop)
-        chunk = np.zeros((stop - start) * grid.row_elements, spec.dtype)
-        chunk[positions[kept] - first] = values[kept]
-        return chunk
-
-    root = Node(ChunkTransform(tree.codec, parts), tree.children)
-    return encode_computed(root, ChunkCoder.alone((tree,)), grid, masked).to_bytes()

@@ -7,14 +7,23 @@ of `affine`, codes of a byte an element and a scale a group; of `sign`, a byte a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from tensorcomp.codecs.base import Codec, Transform
-from tensorcomp.codecs.payload import decode, framed_parts
+from tensorcomp.codecs.base import Codec
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.payload import (
+    byte_count,
+    decode,
+    encode_parts,
+    framed_parts,
+    join,
+    raw_payload,
+)
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.sparse.selection import kept_count
 from tensorcomp.codecs.sparse.threshold import Threshold
@@ -22,6 +31,7 @@ from tensorcomp.codecs.sparse.topk import TopK
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
+from tensorcomp.container.tensor_blob import EncodedTensor
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.cuda.selection import largest_positions, positions_above
@@ -30,12 +40,11 @@ from tensorcomp.gradients.payload.arrays import host, move
 from tensorcomp.gradients.payload.blobs import (
     coder_of,
     grid_of,
-    host_blob,
     open_payload,
     receive_blob,
     sparse_blob,
+    tree_blob,
 )
-from tensorcomp.gradients.payload.chunk_transform import ChunkTransform, encode_computed
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
@@ -71,59 +80,58 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     """
     array = array.detach()
     if not (array.numel() and computes_root(node)):
-        whole = host_blob(node, host(array), grid, spec)
+        whole = tree_blob(node, host(array), spec)
         return replace(whole, decoded=move(cast("Any", whole.decoded), array.device))
     if is_sparse(node):
         return sparse_blob(node, array, positions_of(node.codec, array.reshape(-1)), spec)
     coder = coder_of(node, array, grid)
     decoded = torch.empty_like(array)
-    root = Node(_on_device(cast(Transform, node.codec), array, grid, decoded), node.children)
-    encoded = encode_computed(root, coder, grid, lambda start, stop: host(array[start:stop]))
     lossless = all(child.lossless for _, child in node.children)
-    for (index, start, stop), data in zip(grid.chunks(), encoded.payloads, strict=True):
-        if data[0] != CODED:
-            decoded[start:stop] = array[start:stop]
-        elif not lossless:
-            exact = coder.decode(np.frombuffer(data, np.uint8), grid.spec(index), None)
-            decoded[start:stop] = torch.from_numpy(exact)
-    return Payload(encoded.to_bytes(), spec, DenseGradient(decoded.reshape(-1)))
+    payloads = []
+    for index, parts in enumerate(_parts_by_chunk(node.codec, array, grid, decoded)):
+        chunk = grid.spec(index)
+        own = slice(*grid.bounds(index))
+        pieces = encode_parts(node, parts, chunk, coder.shared[0]) if parts else []
+        if not pieces or byte_count(pieces) > chunk.nbytes:
+            pieces = raw_payload(readable(host(array[own])))
+            decoded[own] = array[own]
+        else:
+            pieces = [bytes([CODED]), *pieces]
+            if not lossless:
+                exact = coder.decode(np.frombuffer(join(pieces), np.uint8), chunk, None)
+                decoded[own] = torch.from_numpy(exact)
+        payloads.append(join(pieces))
+    shared = coder.pack() if grid.count > 1 else b""
+    data = EncodedTensor(shared, payloads).to_bytes()
+    return Payload(data, spec, DenseGradient(decoded.reshape(-1)))
 
 
-def _on_device(
-    codec: Transform, array: torch.Tensor, grid: ChunkGrid, decoded: torch.Tensor
-) -> ChunkTransform:
-    """Return a transform that takes the parts of chunks from a device, and fills in `decoded`.
+def _parts_by_chunk(
+    codec: Codec, array: torch.Tensor, grid: ChunkGrid, decoded: torch.Tensor
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the parts of each chunk, none where it is not representable; fill in `decoded`.
 
     The parts of all chunks are computed at once where no group lies in two of them.
     """
 
     def compute(start: int, stop: int) -> dict[str, np.ndarray]:
-        parts = parts_of(codec, array[start:stop])
+        try:
+            parts = parts_of(codec, array[start:stop])
+        except NotRepresentable:
+            return {}
         decoded[start:stop] = restore(codec, parts, array.dtype)
         return {name: host(part) for name, part in parts.items()}
 
-    def own(chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
-        return compute(start, start + len(chunk))
-
     group = getattr(codec, "group", 1)
     within_rows = len(grid.shape) > 1 and group != 0
-    if not (within_rows or (group > 0 and grid.chunk % group == 0)):
-        return ChunkTransform(codec, own)
-    try:
-        whole = compute(0, grid.shape[0])
-    except NotRepresentable:
-        return ChunkTransform(codec, own)
-
-    def cut(chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
-        shape = grid.shape[1:]
-        stop = start + len(chunk)
-        first, last = (Groups.of((row, *shape), group).count for row in (start, stop))
-        return {
+    at_once = within_rows or (group > 0 and grid.chunk % group == 0)
+    whole = compute(0, grid.shape[0]) if at_once else {}
+    for _, start, stop in grid.chunks():
+        first, last = (Groups.of((row, *grid.shape[1:]), group).count for row in (start, stop))
+        yield {
             name: part[start:stop] if part.shape == grid.shape else part[first:last]
             for name, part in whole.items()
-        }
-
-    return ChunkTransform(codec, cut)
+        } or compute(start, stop)
 
 
 def receive_on(node: Node, payload: Payload, device: torch.device) -> DecodedGradient:

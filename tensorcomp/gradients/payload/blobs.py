@@ -7,12 +7,13 @@ fallback: gradients are finite when they get here, and a wire-capable tree takes
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
-from tensorcomp.codecs.base import Transform
+from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import encode_seen, join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
@@ -36,14 +37,39 @@ from tensorcomp.gradients.payload.decoded import (
     EmptyGradient,
     SparseGradient,
 )
-from tensorcomp.gradients.payload.sparse_blobs import encode_sparse, is_sparse, receive_sparse
+from tensorcomp.gradients.payload.sparse_blobs import (
+    encode_mask,
+    encode_selected,
+    is_sparse,
+    receive_sparse,
+)
 from tensorcomp.planning.lossless import sample_rows
 
 _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
-def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec) -> Payload:
-    """Compress a gradient in memory by a codec tree; `array` is of the grid's shape."""
+def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
+    """Compress a gradient by a codec tree, a tensor on its own device.
+
+    Parameters
+    ----------
+    tree : Node or str
+    gradient : numpy.ndarray or torch.Tensor
+        Of the spec's dtype and number of elements, all of them finite, C-contiguous.
+    spec : GradientSpec
+
+    Returns
+    -------
+    Payload
+        With `Payload.decoded`, where the gradient is.
+    """
+    node = parse_tree(tree) if isinstance(tree, str) else tree
+    grid = grid_of(spec.shape, spec.dtype)
+    array = gradient.reshape(grid.shape)
+    if not isinstance(array, np.ndarray):
+        from tensorcomp.gradients.cuda.blobs import device_blob
+
+        return device_blob(node, array, grid, spec)
     if is_sparse(node):
         positions = node.codec.positions(array)  # type: ignore[attr-defined]
         return sparse_blob(node, array, positions, spec)
@@ -78,25 +104,59 @@ def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -
         Flat indices of what is sent (k,), int64, ascending.
     spec : GradientSpec
     """
-    grid = grid_of(spec.shape, spec.dtype)
     flat = gradient.reshape(-1)
-    places, values = host(positions), host(flat[positions])
+    places = host(positions)
+
+    def where(kept: slice, start: int, chunk: ArraySpec) -> Pieces:
+        return encode_mask(node.children[0][1], places[kept] - start, chunk)
+
+    def whole(kept: slice, start: int, size: int) -> np.ndarray:
+        return host(flat[start : start + size]).copy()
+
+    payload = selected_blob(node, places, host(flat[positions]), spec, where, whole)
+    if isinstance(flat, np.ndarray):
+        return payload
+    return replace(payload, decoded=move(cast("Any", payload.decoded), flat.device))
+
+
+def selected_blob(
+    node: Node,
+    places: np.ndarray,
+    values: np.ndarray,
+    spec: GradientSpec,
+    where: Callable[[slice, int, ArraySpec], Pieces],
+    whole: Callable[[slice, int, int], np.ndarray],
+) -> Payload:
+    """Compress selected elements chunk by chunk.
+
+    Parameters
+    ----------
+    node : Node
+        Its root has two parts: which elements are selected, and their values.
+    places, values : numpy.ndarray
+        Flat indices (k,), int64, ascending, and the elements there (k,).
+    spec : GradientSpec
+    where : callable
+        Returns the bytes of a chunk's first part, given which of the k elements are in the chunk,
+        where it starts, and its spec.
+    whole : callable
+        Returns all elements of a chunk, given the same but its size in place of its spec: they are
+        sent where they take fewer bytes.
+    """
+    grid = grid_of(spec.shape, spec.dtype)
     payloads, found = [], []
-    for index, *rows in grid.chunks():
-        start, stop = (grid.row_elements * row for row in rows)
-        first, last = np.searchsorted(places, (start, stop)) if grid.count > 1 else (0, None)
-        own = places[first:last]
-        payload, kept = encode_sparse(node, own - start, values[first:last], grid.spec(index))
-        if payload is None:  # few elements, of which many are kept: all are sent
-            kept = host(flat[start:stop]).copy()
-            own = np.arange(start, stop)
-            payload = join(raw_payload(readable(kept)))
-        payloads.append(payload)
-        found.append(SparseGradient(own, kept))
-    decoded = _joined(found)
-    if not isinstance(flat, np.ndarray):
-        decoded = move(decoded, flat.device)
-    return Payload(EncodedTensor(b"", payloads).to_bytes(), spec, decoded)
+    for index, row, _ in grid.chunks():
+        start, chunk = row * grid.row_elements, grid.spec(index)
+        bounds = (start, start + chunk.size)
+        kept = slice(*np.searchsorted(places, bounds)) if grid.count > 1 else slice(None)
+        pieces, sent = encode_selected(node, where(kept, start, chunk), values[kept], chunk)
+        own = places[kept]
+        if not pieces:
+            sent, own = whole(kept, start, chunk.size), np.arange(*bounds)
+            pieces = raw_payload(readable(sent))
+        payloads.append(join(pieces))
+        found.append(SparseGradient(own, sent))
+    return Payload(EncodedTensor(b"", payloads).to_bytes(), spec, _joined(found))
 
 
 def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:

@@ -9,12 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.payload import join, raw_payload
-from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import CODED, ChunkCoder
-from tensorcomp.container.chunk_grid import ChunkGrid
-from tensorcomp.container.tensor_blob import EncodedTensor, chunk_roots, encode_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,28 +52,3 @@ class ChunkTransform(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Decode by the codec."""
         self.codec.decode(parts, out, shared)
-
-
-def encode_computed(
-    root: Node, coder: ChunkCoder, grid: ChunkGrid, whole: Callable[[int, int], np.ndarray]
-) -> EncodedTensor:
-    """Encode a tensor by computed parts, without reading its elements.
-
-    Parameters
-    ----------
-    root : Node
-        Of a `ChunkTransform`.
-    coder : ChunkCoder
-    grid : ChunkGrid
-    whole : callable
-        Returns the elements of a chunk, given where it starts and stops: asked for where its parts
-        would take more bytes.
-    """
-    unseen = np.empty(grid.shape, grid.dtype)  # memory that is never touched costs nothing
-    roots = chunk_roots(root, unseen, grid) if grid.count > 1 else (root,)
-    encoded = encode_tensor(unseen, coder, grid, roots)
-    payloads = [
-        data if data[0] == CODED else join(raw_payload(readable(whole(start, stop))))
-        for (_, start, stop), data in zip(grid.chunks(), encoded.payloads, strict=True)
-    ]
-    return EncodedTensor(encoded.shared, payloads)

@@ -34,37 +34,43 @@ def is_sparse(node: Node) -> bool:
     return hasattr(node.codec, "positions") and tuple(name for name, _ in node.children) == _PARTS
 
 
-def encode_sparse(
-    node: Node, positions: np.ndarray, values: np.ndarray, spec: ArraySpec
-) -> tuple[bytes | None, np.ndarray]:
-    """Encode selected elements of a chunk; None if longer than the chunk.
+def encode_selected(
+    node: Node, where: Pieces, values: np.ndarray, spec: ArraySpec
+) -> tuple[Pieces, np.ndarray]:
+    """Encode selected elements of a chunk; no pieces if longer than the chunk.
 
     Parameters
     ----------
     node : Node
-    positions : numpy.ndarray
-        Flat indices of what is kept (k,), int64, ascending, from 0 on.
+    where : Pieces
+        The bytes of the first part, which says what is selected.
     values : numpy.ndarray
-        What is kept (k,).
+        What is selected (k,).
     spec : ArraySpec
         Of the chunk.
+
+    Returns
+    -------
+    Pieces
+    numpy.ndarray
+        What the values decode to.
     """
-    (_, mask_node), (_, values_node) = node.children
+    (name, _), (_, values_node) = node.children
     specs = cast(Transform, node.codec).parts(spec)
-    coded_values = encode_part(values_node, values)
+    coded = encode_part(values_node, values)
     pieces: Pieces = [
         bytes([CODED]),
-        *framed_part(specs["mask"], spec.size, _encode_mask(mask_node, positions, spec)),
-        *framed_part(specs["values"], values.size, coded_values),
+        *framed_part(specs[name], spec.size, where),
+        *framed_part(specs["values"], values.size, coded),
     ]
     if byte_count(pieces) - 1 > spec.nbytes:
-        return None, values
+        return [], values
     if not values_node.lossless:
-        values = decode(values_node, join(coded_values), ArraySpec(values.shape, values.dtype))
-    return join(pieces), values
+        values = decode(values_node, join(coded), ArraySpec(values.shape, values.dtype))
+    return pieces, values
 
 
-def _encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
+def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
     """Return a mask's bytes by its subtree, from the flat indices (k,) where it is true."""
     if _takes_positions(node) and 0 < 2 * positions.size <= spec.size:
         gaps = cast(Gaps, node.codec)
