@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,8 +89,7 @@ def tensor_metrics(
     *,
     gradient: np.ndarray | None = None,
     state: State | None = None,
-    encode_seconds: float = 0.0,
-    decode_seconds: float = 0.0,
+    **seconds: float,
 ) -> TensorMetrics:
     """Return the metrics of a tensor's step.
 
@@ -107,7 +106,8 @@ def tensor_metrics(
         measured: one pass, and memory for another gradient.
     state : State, optional
         After the step; with it, the norm of the residual and the achieved error are found.
-    encode_seconds, decode_seconds : float, optional
+    **seconds : float
+        ``encode_seconds`` and ``decode_seconds``.
     """
     error, nonfinite = None, 0
     if gradient is not None:
@@ -124,23 +124,26 @@ def tensor_metrics(
         spec.nbytes,
         payload_bytes,
         sent.count,
-        encode_seconds,
-        decode_seconds,
-        error,
-        None if residual is None else measure(residual, residual).norm,
-        None if achieved is None else float(achieved),
-        nonfinite,
+        error=error,
+        residual_norm=None if residual is None else measure(residual, residual).norm,
+        achieved=None if achieved is None else float(achieved),
+        nonfinite=nonfinite,
+        **seconds,
     )
 
 
 def _remembered(state: State | None, field: str) -> Any:
     """Return a field of a state or of the states within it; None if absent."""
-    while state is not None:
-        value = getattr(state, field, None)
-        if value is not None:
-            return value
+    found = None
+    while state is not None and found is None:
+        found = getattr(state, field, None)
         state = getattr(state, "inner", None)
-    return None
+    return found
+
+
+def _total(figure: str, doc: str) -> Any:
+    """Return a property that sums a figure over all tensors of a step."""
+    return property(lambda step: sum(getattr(one, figure) for one in step.tensors), doc=doc)
 
 
 @dataclass(frozen=True)
@@ -170,36 +173,27 @@ class StepMetrics:
     decode_seconds: float = 0.0
     skipped: bool = False
 
-    @property
-    def elements(self) -> int:
-        """Return the elements of all gradients."""
-        return sum(tensor.elements for tensor in self.tensors)
-
-    @property
-    def raw_bytes(self) -> int:
-        """Return the bytes of all gradients uncompressed."""
-        return sum(tensor.raw_bytes for tensor in self.tensors)
-
-    @property
-    def payload_bytes(self) -> int:
-        """Return the bytes of all payloads."""
-        return sum(tensor.payload_bytes for tensor in self.tensors)
-
-    @property
-    def nonfinite(self) -> int:
-        """Return the elements that are NaN or infinite."""
-        return sum(tensor.nonfinite for tensor in self.tensors)
+    elements = _total("elements", "Elements of all gradients.")
+    raw_bytes = _total("raw_bytes", "Bytes of all gradients uncompressed.")
+    payload_bytes = _total("payload_bytes", "Bytes of all payloads.")
+    sent = _total("sent", "Elements that were not left out.")
+    nonfinite = _total("nonfinite", "Elements that are NaN or infinite.")
 
     @property
     def density(self) -> float | None:
         """Return the fraction of all elements sent; None without elements."""
-        sent = sum(tensor.sent for tensor in self.tensors)
-        return sent / self.elements if self.elements else None
+        return self.sent / self.elements if self.elements else None
+
+    @property
+    def bits(self) -> float | None:
+        """Return payload bits per element; None without elements."""
+        return 8 * self.payload_bytes / self.elements if self.elements else None
 
     @property
     def cosine(self) -> float | None:
         """Return the cosine between all gradients and all decoded, as one vector."""
-        return _sum_of(tensor.error for tensor in self.tensors).cosine
+        errors = [tensor.error for tensor in self.tensors if tensor.error is not None]
+        return sum(errors, ErrorSums()).cosine
 
     @property
     def residual_ratio(self) -> float | None:
@@ -229,10 +223,6 @@ class StepMetrics:
             "skipped": self.skipped,
         }
         return {name: float(value) for name, value in figures.items() if value is not None}
-
-
-def _sum_of(errors: Iterable[ErrorSums | None]) -> ErrorSums:
-    return sum((error for error in errors if error is not None), ErrorSums())
 
 
 class History:
@@ -273,11 +263,8 @@ class History:
         """Take in the metrics of a step."""
         self._steps.append(step)
         self.count += 1
-        self.skipped += step.skipped
-        self.raw_bytes += step.raw_bytes
-        self.payload_bytes += step.payload_bytes
-        self.framed_bytes += step.framed_bytes
-        self.wire_bytes += step.wire_bytes
+        for figure in ("skipped", "raw_bytes", "payload_bytes", "framed_bytes", "wire_bytes"):
+            setattr(self, figure, getattr(self, figure) + getattr(step, figure))
 
     def summary(self, width: int | None = None) -> str:
         """Return totals and a table of all tensors, averaged over the kept steps.
@@ -294,6 +281,5 @@ class History:
         """
         from tensorcomp.gradients.monitoring.tables import gradient_table, gradient_totals
 
-        return "\n".join([*gradient_totals(self), "", *gradient_table(self).lines(width)]).rstrip(
-            "\n"
-        )
+        lines = [*gradient_totals(self), "", *gradient_table(self).lines(width)]
+        return "\n".join(lines).rstrip("\n")

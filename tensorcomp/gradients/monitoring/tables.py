@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class _Row(NamedTuple):
-    """The metrics of a tensor in some steps, and the last of these."""
+    """The metrics of a tensor, or of all of them, in some steps, and the last of these."""
 
     step: int
-    metrics: Sequence[TensorMetrics]
+    metrics: Sequence[Any]  # `TensorMetrics`, or `StepMetrics` of all
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -75,6 +75,7 @@ _COLUMNS = (
     Column("Decode ms", "decode_seconds", _mean_of("decode_seconds"), _ms, spare=4),
     Column("Not finite", "", _nonfinite, _count, optional=True),
 )
+_OF_TENSORS = ("step", "name", "compressor", "rel_l2", "achieved", "nonfinite")  # not of all
 
 
 def gradient_table(steps: Iterable[StepMetrics]) -> Table:
@@ -88,21 +89,11 @@ def gradient_table(steps: Iterable[StepMetrics]) -> Table:
         for tensor in step.tensors:
             by_name.get(tensor.name, []).append(tensor)
 
-    def mean(figure: str) -> float | None:
-        return _mean(getattr(step, figure) for step in kept)
-
-    payload = mean("payload_bytes") or 0.0
-    figures = ("density", "residual_ratio", "cosine", "encode_seconds", "decode_seconds")
-    total = {
-        "name": "all",
-        "elements": last.elements,
-        "raw_bytes": last.raw_bytes,
-        "payload_bytes": round(payload),
-        "Bits": 8 * payload / last.elements if last.elements else None,
-        **{figure: mean(figure) for figure in figures},
-        "Not finite": sum(step.nonfinite for step in kept),
-    }
-    return Table(_COLUMNS, [_Row(last.step, metrics) for metrics in by_name.values()], total)
+    together = _Row(last.step, kept)
+    keys = {column.key or column.title: column.value for column in _COLUMNS}
+    total = {key: value(together) for key, value in keys.items() if key not in _OF_TENSORS}
+    rows = [_Row(last.step, metrics) for metrics in by_name.values()]
+    return Table(_COLUMNS, rows, {"name": "all", **total})
 
 
 def gradient_log(steps: Iterable[StepMetrics]) -> Table:

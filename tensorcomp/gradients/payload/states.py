@@ -6,7 +6,8 @@ gradient belong to its elements; all others, and numbers, belong to the tensor a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -59,13 +60,12 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
         elif isinstance(value, np.ndarray):
             changes[name] = _fitting(np.asarray(values[name]), value, where)
         else:
+            kind, found = type(value), values[name]
             try:
-                changes[name] = type(value)(values[name])
+                changes[name] = kind(found)
             except (TypeError, ValueError) as error:
-                found = str(values[name])[:60]
-                raise GradientError(
-                    f"expected {where} to be {type(value).__name__}, got {found!r}"
-                ) from error
+                message = f"expected {where} to be {kind.__name__}, got {str(found)[:60]!r}"
+                raise GradientError(message) from error
     return replace(template, **changes)
 
 
@@ -88,19 +88,9 @@ def split(state: _S, sizes: Sequence[int], specs: Sequence[GradientSpec]) -> lis
             f"{state.spec.name}: expected sizes that sum to {state.spec.size}, got {total}"
         )
     return [
-        _piece(state, int(a), int(b), spec) for a, b, spec in zip(starts, stops, specs, strict=True)
+        _combined([state], spec, functools.partial(_copied, start=int(start), stop=int(stop)))
+        for start, stop, spec in zip(starts, stops, specs, strict=True)
     ]
-
-
-def _piece(state: _S, start: int, stop: int, spec: GradientSpec) -> _S:
-    changes: dict[str, Any] = {"spec": spec}
-    for field in fields(state):
-        value = getattr(state, field.name)
-        if isinstance(value, State):
-            changes[field.name] = _piece(value, start, stop, spec)
-        elif is_elementwise(state, value):
-            changes[field.name] = value.reshape(-1)[start:stop].copy()
-    return replace(state, **changes)
 
 
 def join(states: Sequence[_S], spec: GradientSpec) -> _S:
@@ -113,19 +103,27 @@ def join(states: Sequence[_S], spec: GradientSpec) -> _S:
     GradientError
         If the states are of different kinds.
     """
+    return _combined(states, spec, np.concatenate)
+
+
+def _copied(arrays: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
+    return arrays[0][start:stop].copy()
+
+
+def _combined(
+    states: Sequence[_S], spec: GradientSpec, combine: Callable[[list[np.ndarray]], np.ndarray]
+) -> _S:
+    """Combine the flat arrays that belong to elements; the rest is that of the first state."""
     first = states[0]
-    if len(states) == 1:
-        return _piece(first, 0, first.spec.size, spec)
     if len({type(state) for state in states}) > 1:
         raise GradientError(f"{spec.name}: expected states of one compressor, got different ones")
     changes: dict[str, Any] = {"spec": spec}
     for field in fields(first):
-        value = getattr(first, field.name)
         values = [getattr(state, field.name) for state in states]
-        if isinstance(value, State):
-            changes[field.name] = join(values, spec)
-        elif is_elementwise(first, value):
-            changes[field.name] = np.concatenate([item.reshape(-1) for item in values])
+        if isinstance(values[0], State):
+            changes[field.name] = _combined(values, spec, combine)
+        elif is_elementwise(first, values[0]):
+            changes[field.name] = combine([value.reshape(-1) for value in values])
     return replace(first, **changes)
 
 
