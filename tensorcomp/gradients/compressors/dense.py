@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
-from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
+from tensorcomp.gradients.payload.encode import tree_blob
 
 _TREE = "raw"
 

@@ -23,9 +23,10 @@ from tensorcomp.gradients.base import (
     State,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.kernels import native
 
 _SCALE_BITS = 11

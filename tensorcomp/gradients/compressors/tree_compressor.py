@@ -10,8 +10,9 @@ from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
 from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
-from tensorcomp.gradients.payload.blobs import receive_blob, tree_blob
+from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 

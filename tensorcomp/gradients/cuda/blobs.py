@@ -40,10 +40,10 @@ from tensorcomp.gradients.payload.arrays import host, move
 from tensorcomp.gradients.payload.blobs import (
     coder_of,
     grid_of,
+    host_blob,
     open_payload,
     receive_blob,
     sparse_blob,
-    tree_blob,
 )
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
@@ -80,7 +80,7 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     """
     array = array.detach()
     if not (array.numel() and computes_root(node)):
-        whole = tree_blob(node, host(array), spec)
+        whole = host_blob(node, host(array), grid, spec)
         return replace(whole, decoded=move(cast("Any", whole.decoded), array.device))
     if is_sparse(node):
         return sparse_blob(node, array, positions_of(node.codec, array.reshape(-1)), spec)

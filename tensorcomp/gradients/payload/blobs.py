@@ -48,28 +48,8 @@ from tensorcomp.planning.lossless import sample_rows
 _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
-def tree_blob(tree: Node | str, gradient: Any, spec: GradientSpec) -> Payload:
-    """Compress a gradient by a codec tree, a tensor on its own device.
-
-    Parameters
-    ----------
-    tree : Node or str
-    gradient : numpy.ndarray or torch.Tensor
-        Of the spec's dtype and number of elements, all of them finite, C-contiguous.
-    spec : GradientSpec
-
-    Returns
-    -------
-    Payload
-        With `Payload.decoded`, where the gradient is.
-    """
-    node = parse_tree(tree) if isinstance(tree, str) else tree
-    grid = grid_of(spec.shape, spec.dtype)
-    array = gradient.reshape(grid.shape)
-    if not isinstance(array, np.ndarray):
-        from tensorcomp.gradients.cuda.blobs import device_blob
-
-        return device_blob(node, array, grid, spec)
+def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec) -> Payload:
+    """Compress a gradient in memory by a codec tree; `array` is of the grid's shape."""
     if is_sparse(node):
         positions = node.codec.positions(array)  # type: ignore[attr-defined]
         return sparse_blob(node, array, positions, spec)
