@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tensorcomp._expressions import Call
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
+from tensorcomp.gradients.text import CompressorParser, parse_compressor
 from tensorcomp.gradients.wrappers.schedules import Scheduler
-
-if TYPE_CHECKING:
-    from tensorcomp.gradients.text import CompressorParser
 
 DENSE = "dense"
 MIN_ELEMENTS = 4096  # of a tensor that is worth compression
 _FIRST = 8  # the step of the first decision
-_TREES = {
-    "topk(0.01, values=affine(8))": "topk(0.01, values=affine(8))",
-    "affine(4, 128)": "affine(4, 128)",
-    "affine(8, 128)": "affine(8, 128)",
-    "fp16": 'cast("F16", values=raw)',
-}
+_CANDIDATES = ("topk(0.01, values=affine(8))", "affine(4, 128)", "affine(8, 128)", "fp16")
 _PLAIN = Dense()
 
 
 def default_candidates() -> dict[str, Compressor]:
     """Return the candidates that are tried where none are named, strongest first."""
-    return {text: TreeCompressor.of(tree) for text, tree in _TREES.items()}
+    return {text: parse_compressor(text, feedback=False) for text in _CANDIDATES}
 
 
 @dataclass(frozen=True)
@@ -60,17 +53,14 @@ class Adaptive(Scheduler):
 
     id: ClassVar[str] = "adaptive"
     candidates: Mapping[str, Compressor] = field(default_factory=default_candidates)
-    max_rel_l2: float | None = None
-    every: int = 20
-    hysteresis: float = 0.1
+    max_rel_l2: float | None = argument(None, least=0)
+    every: int = argument(20, least=1)
+    hysteresis: float = argument(0.1, least=0, most=1)
 
     def __post_init__(self) -> None:
-        if self.max_rel_l2 is not None and not self.max_rel_l2 >= 0:
-            raise ValueError(f"expected max_rel_l2 of 0 or more, got {self.max_rel_l2!r}")
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ValueError(f"expected every to be 1 step or more, got {self.every!r}")
-        if not 0 <= self.hysteresis < 1:
-            raise ValueError(f"expected hysteresis in [0, 1), got {self.hysteresis!r}")
+        super().__post_init__()
+        if self.hysteresis == 1:
+            raise ValueError("expected hysteresis to be below 1, got 1")
         for text, compressor in self.candidates.items():
             if isinstance(compressor, Scheduler):
                 raise ValueError(f"{text} decides itself and cannot be a candidate")  # noqa: TRY004
@@ -83,12 +73,9 @@ class Adaptive(Scheduler):
         named = tuple(argument for argument in call.arguments if argument.name)
         arguments = replace(call, arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
         settings = {name: argument.plain for name, argument in arguments.items()}
-        candidates = {
-            argument.expression: replace(parser, feedback=False).argument(argument)
-            for argument in call.arguments
-            if not argument.name
-        }
-        if candidates:
+        alone = replace(parser, feedback=False)
+        texts = [argument for argument in call.arguments if not argument.name]
+        if candidates := {one.expression: alone.argument(one) for one in texts}:
             settings["candidates"] = candidates
         return parser.with_feedback(call.made(cls, **settings))
 

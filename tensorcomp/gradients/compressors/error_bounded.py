@@ -19,10 +19,10 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
 from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 from tensorcomp.gradients.payload.encode import tree_blob
-from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import has_free_step, rounded, scale_steps
-from tensorcomp.planning.trials import errors_of, fit_steps
+from tensorcomp.planning.trials import meet_bound
 
 _HEAD = struct.Struct("<d")
 SMALL_ERROR = 0.15  # ‖error‖ / ‖gradient‖ up to which training does without feedback: four bits
@@ -158,14 +158,11 @@ class ErrorBounded(Compressor):
         if unit == 0:
             return Payload(b"", state.spec, EmptyGradient()), following
         is_lossy = 0 not in (self.max_rel_l2, self.max_abs)
-        found = self._search(gradient, state, unit) if is_lossy else None
+        found = self._search(gradient, following, unit) if is_lossy else None
         if found is None:
             payload = tree_blob(_LOSSLESS, gradient, state.spec)
             return _headed(0.0, payload), replace(following, scale=0.0, lossless=1)
-        factor, payload, errors, next_factor = found
-        rel_l2, max_abs = float(errors.rel_l2), float(errors.max_abs)
-        following = replace(following, scale=next_factor / unit, rel_l2=rel_l2, max_abs=max_abs)
-        return _headed(factor, payload), following
+        return found
 
     def _unit(self, gradient: np.ndarray) -> float:
         """Return the unit of scales: RMS or 1; 0 for zeros."""
@@ -177,23 +174,25 @@ class ErrorBounded(Compressor):
         return peak * math.sqrt(float(squares.sum(dtype=np.float64)) / flat.size)
 
     def _search(
-        self, gradient: np.ndarray, state: Any, unit: float
-    ) -> tuple[float, Payload, ErrorSums, float] | None:
-        """Return the factor, payload and errors that keep the bound, and the next step's factor."""
+        self, gradient: np.ndarray, state: ErrorBoundedState, unit: float
+    ) -> tuple[Payload, ErrorBoundedState] | None:
+        """Return the smallest payload found that keeps the bound, and the state after it."""
         is_free = has_free_step(self._node)
         is_guessed = not (is_free and state.scale)
         factor = rounded(self._guess(gradient, unit) if is_guessed else state.scale * unit)
-        best: tuple[float, Payload, ErrorSums, float] | None = None
+        best: tuple[Payload, ErrorBoundedState] | None = None
         for _ in range(_TRIALS if is_free else 1):
             tree = scale_steps(self._node, factor) if factor != 1 else self._node
             payload = tree_blob(tree, gradient, state.spec)
             errors = measure(gradient, _decoded(payload, gradient))
-            used = self.bound.used(errors.rel_l2, errors.max_abs)
+            rel_l2, max_abs = float(errors.rel_l2), float(errors.max_abs)
+            used = self.bound.used(rel_l2, max_abs)
             following = factor
             if used > 1 or (used > 0 and self.max_rel_l2 is not None):
                 following *= min(max(_AIM / used, 0.25), 4.0)
             if used <= 1:
-                best = factor, payload, errors, following
+                after = replace(state, scale=following / unit, rel_l2=rel_l2, max_abs=max_abs)
+                best = _headed(factor, payload), after
                 if used >= _WASTED or following == factor or not is_guessed:
                     break
             elif best is not None:
@@ -209,15 +208,13 @@ class ErrorBounded(Compressor):
             return 1.0
         flat = gradient.reshape(-1)
         sample = np.ascontiguousarray(flat[:: max(1, flat.size // _SAMPLE)])
-        guess = math.sqrt(12) * unit * (self.max_rel_l2 or math.inf)
-        guess = min(guess, 4 * unit if self.max_rel_l2 else math.inf)
-        guess = min(guess, 2 * self.max_abs if self.max_abs else math.inf)
+        guess = 2 * self.bound.max_abs_error
+        if self.max_rel_l2 is not None:
+            guess = min(guess, math.sqrt(12) * unit * self.max_rel_l2, 4 * unit)
         factor = guess / _first_step(self._node)
         if self.max_rel_l2 is None:
             return factor
-        fitted = fit_steps(
-            scale_steps(self._node, factor), self.bound, lambda tree: errors_of(tree, sample)
-        )
+        fitted = meet_bound(scale_steps(self._node, factor), sample, self.bound)
         return factor if fitted is None else _first_step(fitted) / _first_step(self._node)
 
     def receive(self, payload: Payload) -> DecodedGradient:
@@ -253,6 +250,5 @@ def _decoded(payload: Payload, gradient: np.ndarray) -> np.ndarray:
     if isinstance(found, DenseGradient):
         return np.asarray(found.values)
     decoded = np.zeros(gradient.size, gradient.dtype)
-    if found is not None:
-        found.add_to(decoded, 1.0)
+    found.add_to(decoded, 1.0)
     return decoded

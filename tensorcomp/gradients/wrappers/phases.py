@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from tensorcomp.codecs.arguments import argument, check_arguments
 from tensorcomp.errors import GradientError
 
 PHASES = ("beginning", "middle", "final")
@@ -50,20 +51,19 @@ class PhaseTracker:
 
     middle_below: float = 0.08
     final_below: float = 0.02
-    window: int = 2
+    window: int = argument(2, least=1)
     may_return: bool = False
     phase: str = PHASES[0]
     metrics: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        check_arguments(self)
+        check_phases([self.phase])
         if not 0 <= self.final_below <= self.middle_below:
             raise ValueError(
                 "expected 0 <= final_below <= middle_below, got "
                 f"{self.final_below!r} and {self.middle_below!r}"
             )
-        if self.window < 1:
-            raise ValueError(f"expected window to be 1 or more, got {self.window!r}")
-        check_phases([self.phase])
 
     def observe(self, metric: float) -> PhaseTracker:
         """Return the tracker after another validation metric, such as a loss.
