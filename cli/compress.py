@@ -39,8 +39,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
     from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.inspect_tables import cost_table
-    from tensorcomp.reports.pruning import pruning_line
+    from tensorcomp.reports.inspect_tables import cost_table, pruning_line
 
     from .exits import say
     from .progress import progress

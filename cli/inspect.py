@@ -24,11 +24,7 @@ def inspect(source: Path) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
     from tensorcomp.api.inspect import inspect as summarise
-    from tensorcomp.reports.inspect_tables import (
-        GAP,
-        tensor_legend,
-    )
-    from tensorcomp.reports.pruning import pruning_line
+    from tensorcomp.reports.inspect_tables import GAP, pruning_line, tensor_legend
 
     from .progress import progress
 

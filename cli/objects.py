@@ -31,20 +31,15 @@ def importable(*texts: str | None) -> Iterator[None]:
 
     What a user's code prints there goes to stderr: stdout is for results.
     """
-    folders = [Path.cwd()]
-    for text in filter(None, texts):
-        place = text.rpartition(":")[0]
-        if place.endswith(".py"):
-            folders.append(Path(place).resolve().parent)
-    added = [str(folder) for folder in folders if str(folder) not in sys.path]
-    sys.path[:0] = added
+    places = [Path(text.rpartition(":")[0]) for text in texts if text is not None]
+    files = [place.resolve() for place in places if place.suffix == ".py"]
+    before = list(sys.path)
+    sys.path[:0] = map(str, [Path.cwd(), *(file.parent for file in files)])
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        for folder in added:
-            with contextlib.suppress(ValueError):
-                sys.path.remove(folder)
+        sys.path[:] = before
 
 
 @contextlib.contextmanager

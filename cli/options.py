@@ -39,25 +39,16 @@ _PRUNING_FIELDS = {
 _PRUNING_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
 
-class _PathType(click.ParamType[Path]):
+class _PathType(click.Path):
     """A path, but not an empty one, which `Path` takes for the current folder."""
 
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("the path is empty", param, ctx)
-        return Path(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="file")]
+        return super().convert(value, param, ctx)
 
 
-path = _PathType()
+path = _PathType(path_type=Path, readable=False)
 
 
 def together(*options: Callable[[Verb], Verb]) -> Callable[[Verb], Verb]:

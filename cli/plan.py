@@ -29,7 +29,7 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
     from tensorcomp._formatting import printable, seconds_text
     from tensorcomp.api import plan as planning
     from tensorcomp.io.files import atomic_file, refuse_existing
-    from tensorcomp.reports.pruning import planned_line
+    from tensorcomp.reports.inspect_tables import planned_line
 
     from .progress import progress
 

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -126,15 +127,13 @@ class Workers:
             future.result()
 
 
+@dataclass(eq=False)
 class _Call(Generic[Item, Result]):
     """Call that a thread may have taken; without a future, left to the caller."""
 
-    def __init__(
-        self, function: Callable[[Item], Result], item: Item, future: Future[Result] | None
-    ) -> None:
-        self.function = function
-        self.item = item
-        self.future = future
+    function: Callable[[Item], Result]
+    item: Item
+    future: Future[Result] | None
 
     def take(self) -> bool:
         """Run the call here, unless a thread has begun it; return whether it was run."""

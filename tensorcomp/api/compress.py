@@ -7,20 +7,19 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Unpack
 
-from tensorcomp.checkpoints.folder import copy_others
 from tensorcomp.container.model import (
     Model,
     compressed_name,
     default_output,
     open_model,
     open_original,
+    output_folder,
     refuse_itself,
-    refuse_overlap,
 )
-from tensorcomp.io.files import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.io.files import atomic_file, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.results import FileResult
@@ -147,13 +146,8 @@ def compress(
 def _compress_folder(
     model: Model, target: Path, options: CompressOptions, progress: Progress, *, force: bool
 ) -> list[FileResult]:
-    refuse_overlap(model.path, target)
     written = {shard: shard.with_name(compressed_name(shard.name)) for shard in model.shards}
-    names = {PurePath(name) for name in (*model.others, *written.values())}
-    with atomic_folder(target, names, force=force) as partial:
-        copy_others(model.path, model.others, partial)
-        for name in written.values():
-            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+    with output_folder(model, target, written, force=force) as partial:
         shards = [
             Shard(
                 functools.partial(open_original, model.file(shard)),

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import numpy as np
 
 from tensorcomp._threads import Workers, available_threads
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
-from tensorcomp.checkpoints.folder import copy_others
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
     COMPRESSED,
     FOLDER,
     open_model,
+    output_folder,
     refuse_itself,
-    refuse_overlap,
     restored_name,
     restored_shards,
 )
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.files import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.io.files import atomic_file, refuse_existing
 from tensorcomp.progress import Progress
 
 
@@ -63,28 +62,34 @@ def decompress(
     """
     source = Path(path)
     number, progress = threads or available_threads(), progress or Progress()
-    if source.is_dir():
-        target = Path(out) if out is not None else _restored_folder(source)
-        return _decompress_folder(source, target, number, progress, max_bytes, force=force)
-    with CompressedFile(source) as file:
-        file.check_expansion(max_bytes)
-        target = Path(out) if out is not None else _restored_file(source, file)
-        refuse_itself(source, target)
-        _restore_file(file, target, number, progress, force=force)
+    if not source.is_dir():
+        with CompressedFile(source) as file:
+            file.check_expansion(max_bytes)
+            _require_ending(source, source.name, COMPRESSED, out)
+            name = restored_name(source.name, file.template().kind)
+            target = source.with_name(name) if out is None else Path(out)
+            refuse_itself(source, target)
+            _restore_file(file, target, number, progress, force=force)
+        return target
+    resolved = source.resolve()
+    _require_ending(source, resolved.name, FOLDER, out)
+    name = resolved.name.removesuffix(FOLDER)
+    target = resolved.with_name(name) if out is None else Path(out)
+    model = open_model(source, compressed=True)
+    restored, nbytes = restored_shards(model)
+    progress.begin_folder(nbytes)
+    with output_folder(model, target, restored, force=force) as partial:
+        for shard, restored_file in restored.items():
+            with CompressedFile(model.file(shard)) as file:
+                file.check_expansion(max_bytes)
+                _restore_file(file, partial / restored_file, number, progress, force=False)
     return target
 
 
-def _restored_file(source: Path, file: CompressedFile) -> Path:
-    if not source.name.endswith(COMPRESSED):
-        raise CheckpointError(f"its name does not end in {COMPRESSED}; say -o", path=source)
-    return source.with_name(restored_name(source.name, file.manifest.template.kind))
-
-
-def _restored_folder(source: Path) -> Path:
-    resolved = source.resolve()
-    if not resolved.name.endswith(FOLDER):
-        raise CheckpointError(f"its name does not end in {FOLDER}; say -o", path=source)
-    return resolved.with_name(resolved.name.removesuffix(FOLDER))
+def _require_ending(source: Path, name: str, ending: str, out: object) -> None:
+    """Require the ending from which the output's name follows, unless that is given."""
+    if out is None and not name.endswith(ending):
+        raise CheckpointError(f"its name does not end in {ending}; say -o", path=source)
 
 
 def _restore_file(
@@ -148,27 +153,3 @@ class _Decoder(Checkpoint):
 def _decode_job(job: tuple[TensorBlob | BundleMember, int]) -> np.ndarray:
     tensor, index = job
     return tensor.decode_chunk(index)
-
-
-def _decompress_folder(
-    source: Path,
-    target: Path,
-    threads: int,
-    progress: Progress,
-    max_bytes: int | None,
-    *,
-    force: bool,
-) -> Path:
-    refuse_overlap(source, target)
-    model = open_model(source, compressed=True)
-    restored, nbytes = restored_shards(model)
-    names = {PurePath(name) for name in (*model.others, *restored.values())}
-    progress.begin_folder(nbytes)
-    with atomic_folder(target, names, force=force) as partial:
-        copy_others(source, model.others, partial)
-        for shard, name in restored.items():
-            with CompressedFile(model.file(shard)) as opened:
-                opened.check_expansion(max_bytes)
-                (partial / name).parent.mkdir(parents=True, exist_ok=True)
-                _restore_file(opened, partial / name, threads, progress, force=False)
-    return target

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.checkpoints.folder import scan_folder
+from tensorcomp.checkpoints.folder import copy_others, scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
@@ -20,7 +20,7 @@ from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import is_temporary
+from tensorcomp.io.files import atomic_folder, is_temporary
 
 COMPRESSED = ".tc.safetensors"
 SAFETENSORS = ".safetensors"
@@ -229,16 +229,33 @@ def refuse_itself(source: Path, target: Path) -> None:
         raise CheckpointError("the output would replace the input; give another by -o", path=source)
 
 
-def refuse_overlap(source: Path, target: Path) -> None:
-    """Raise if one of an input and an output folder contains the other.
+@contextlib.contextmanager
+def output_folder(
+    model: Model, target: Path, written: Mapping[Path, Path], *, force: bool
+) -> Iterator[Path]:
+    """Make a folder atomically, with a model's other files, for what is written of its shards.
+
+    Parameters
+    ----------
+    model : Model
+    target : Path
+    written : mapping of Path to Path
+        The file that each shard becomes, relative to the folder.
+    force : bool
 
     Raises
     ------
     CheckpointError
-        If one does.
+        If one of the folders contains the other, or the output cannot be made.
     """
-    inner, outer = source.resolve(), target.resolve()
+    inner, outer = model.path.resolve(), target.resolve()
     if outer.is_relative_to(inner):
         raise CheckpointError("lies in the input folder; give another by -o", path=target)
     if inner.is_relative_to(outer):
         raise CheckpointError("holds the input folder; give another by -o", path=target)
+    names = {PurePath(name) for name in (*model.others, *written.values())}
+    with atomic_folder(target, names, force=force) as partial:
+        copy_others(model.path, model.others, partial)
+        for name in written.values():
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        yield partial

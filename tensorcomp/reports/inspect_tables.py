@@ -1,23 +1,25 @@
-"""Show the tensors of a checkpoint: a table with its legend, totals, JSON."""
+"""Show the tensors of a checkpoint: those that cost most, trees and roles, what was pruned."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import (
-    bytes_text,
-    counted,
-    printable,
-)
+from tensorcomp._formatting import bytes_text, counted, percent, printable, snr_text
 from tensorcomp._tables import Column, Table, Value, fold
 from tensorcomp.pipeline.summary import (
     SIZE_COLUMNS,
     CheckpointSummary,
     by_tree,
+    pruning_figures,
     row_shape,
 )
 from tensorcomp.pipeline.tensor_summary import TensorSummary
+
+if TYPE_CHECKING:
+    from tensorcomp.api.plan import PlanReport
 
 GAP = (
     "Gap: bits per weight above log₂(1 / rel-L2), what Gaussian weights of one scale take at "
@@ -89,3 +91,34 @@ def _reasons(whys: Iterable[str]) -> str:
     common = Counter(whys).most_common()
     listed = "; ".join(printable(why) for why, _ in common[:_REASONS])
     return f"{listed}; {len(common) - _REASONS:,} more" if len(common) > _REASONS else listed
+
+
+def pruning_line(summary: CheckpointSummary) -> list[str]:
+    """Return a line that says what was pruned and what that alone cost; none if nothing was."""
+    found = summary.pruning()
+    if found is None:
+        return []
+    cost = "at no error"
+    if found["worst_rel_l2"]:
+        snr = max(-20 * math.log10(found["worst_rel_l2"]), 0.0)
+        cost = f"which alone leaves each tensor an SNR ≥ {snr_text(snr)} dB"
+    if found["kept_snr_db"] is not None:
+        tenths = math.floor(10 * found["kept_snr_db"] + 1e-6)
+        cost += f"; the weights that are left have one ≥ {snr_text(tenths / 10)} dB"
+    return [f"{_what(found)}, {cost}"]
+
+
+def planned_line(forecast: PlanReport) -> list[str]:
+    """Return a line that says what a plan is to prune; none if nothing."""
+    records = [
+        (record, math.prod(forecast.infos[name].shape)) for name, record in forecast.pruned.items()
+    ]
+    if not records:
+        return []
+    return [f"{_what(pruning_figures(records))}; errors are those of the others"]
+
+
+def _what(found: dict[str, Any]) -> str:
+    how = f"{' and '.join(found['scores'])}, {' and '.join(found['granularities'])}"
+    weights = f"{found['count']:,} of {found['weights']:,} weights, {percent(found['sparsity'])}"
+    return f"pruned ({printable(how)}): {weights}"
