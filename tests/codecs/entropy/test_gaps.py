@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_cases import round_trip
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
@@ -15,14 +16,6 @@ from tensorcomp.errors import CodecError, NotRepresentable
 
 NODE = parse_tree("gaps")
 CODED = 1  # the mark of a payload that is no raw fallback
-
-
-def round_trip(array):
-    """Return the payload of an array, having checked that it decodes to the same bits."""
-    payload = join(encode(NODE, array))
-    decoded = decode(NODE, payload, spec_of(array))
-    assert decoded.tobytes() == array.tobytes()
-    return payload
 
 
 def log2_choose(n, k):
@@ -43,7 +36,7 @@ def random_mask(rng, n, k):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_restores_masks(shape, density, seed):
-    round_trip(np.random.default_rng(seed).random(shape) < density)
+    round_trip(np.random.default_rng(seed).random(shape) < density, "gaps")
 
 
 @settings(max_examples=150, deadline=None)
@@ -57,25 +50,25 @@ def test_restores_index_vectors(dtype, values, near):
     if near:  # small gaps from the dtype's least number on
         values = np.cumsum([abs(value) % 7 + 1 for value in values]) + limits.min
     kept = {int(value) for value in values if limits.min <= value <= limits.max}
-    round_trip(np.array(sorted(kept), dtype))
+    round_trip(np.array(sorted(kept), dtype), "gaps")
 
 
 @pytest.mark.parametrize("density", [0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.25, 0.3])
-@pytest.mark.parametrize("count", [10_000, 200_000])
+@pytest.mark.parametrize("count", [10_000, 50_000])
 def test_is_close_to_the_number_of_subsets(density, count):
     n = round(count / density)
     mask = random_mask(np.random.default_rng(count), n, count)
     limit = log2_choose(n, count) / 8
-    assert len(round_trip(mask)) < 1.02 * limit
-    assert len(round_trip(~mask)) < 1.02 * limit
-    assert len(round_trip(np.flatnonzero(mask))) < 1.02 * limit
-    assert len(round_trip(np.flatnonzero(mask).astype(np.int32))) < 1.02 * limit
+    assert len(round_trip(mask, "gaps")) < 1.02 * limit
+    assert len(round_trip(~mask, "gaps")) < 1.02 * limit
+    assert len(round_trip(np.flatnonzero(mask), "gaps")) < 1.02 * limit
+    assert len(round_trip(np.flatnonzero(mask).astype(np.int32), "gaps")) < 1.02 * limit
 
 
 def test_adapts_to_clusters():
     rng = np.random.default_rng(2)
     mask = np.repeat(rng.random((400, 32)) < 0.05, 40, axis=1)
-    assert len(round_trip(mask)) < 0.3 * log2_choose(mask.size, int(mask.sum())) / 8
+    assert len(round_trip(mask, "gaps")) < 0.3 * log2_choose(mask.size, int(mask.sum())) / 8
 
 
 @pytest.mark.parametrize(
@@ -94,7 +87,7 @@ def test_adapts_to_clusters():
 def test_refuses_what_is_no_index_set(array):
     with pytest.raises(NotRepresentable, match="gaps"):
         Gaps().encode(array)
-    round_trip(array)
+    round_trip(array, "gaps")
 
 
 @settings(max_examples=300, deadline=None)
@@ -121,7 +114,7 @@ def test_damage_is_an_error_or_other_indices(masked, cut, flips, head, seed):
 
 
 def test_cut_short_is_an_error():
-    payload = round_trip(random_mask(np.random.default_rng(3), 10_000, 500))
+    payload = round_trip(random_mask(np.random.default_rng(3), 10_000, 500), "gaps")
     assert payload[0] == CODED
     for stop in range(0, len(payload), 7):
         with pytest.raises(CodecError):

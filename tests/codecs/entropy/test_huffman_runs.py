@@ -5,10 +5,7 @@ import heapq
 import ml_dtypes
 import numpy as np
 import pytest
-
-from tensorcomp.codecs import decode, encode, parse_tree
-from tensorcomp.codecs.base import spec_of
-from tensorcomp.codecs.payload import join
+from tree_cases import size_of
 
 # Around 8 and 16 times the square of 5 symbols, from where on pairs are coded and counted, and
 # around 8 << 11, from where on the decoder finds several symbols by one look.
@@ -26,14 +23,6 @@ def run_of(size: int, symbols: int = 5, seed: int = 0) -> np.ndarray:
 def as_floats(run: np.ndarray) -> np.ndarray:
     """Return floats whose symbols are those of a run, below 16, and whose other bits are zeros."""
     return (run << 3).view(ml_dtypes.float8_e4m3fn)
-
-
-def coded(tree: str, array: np.ndarray) -> int:
-    """Return the bytes that a tree makes of an array, which it must restore."""
-    payload = join(encode(parse_tree(tree), array))
-    restored = decode(parse_tree(tree), payload, spec_of(array))
-    assert restored.tobytes() == array.tobytes()
-    return len(payload)
 
 
 def huffman_bits(run: np.ndarray) -> int:
@@ -55,7 +44,7 @@ def huffman_bits(run: np.ndarray) -> int:
 def test_a_run_takes_what_a_code_made_for_it_does(size: int, symbols: int) -> None:
     run = run_of(size, symbols)
     least = huffman_bits(run) / 8
-    assert least < coded("groupfloats(0, 1)", as_floats(run)) <= 1.005 * least + SIDE
+    assert least < size_of("groupfloats(0, 1)", as_floats(run)) <= 1.005 * least + SIDE
 
 
 @pytest.mark.parametrize("rows", [(1, 63), (20, 300), (150, 2), (300, 300)])
@@ -64,4 +53,4 @@ def test_runs_come_back_one_after_the_other(rows: tuple[int, int]) -> None:
     small, large = (run_of(count * 64, seed=count).reshape(count, 64) for count in rows)
     array = np.random.default_rng(0).permutation(np.concatenate([small, large + np.uint8(9)]))
     together = huffman_bits(array.reshape(-1)) / 8
-    assert coded("groupfloats(0, 8)", as_floats(array)) < together + SIDE
+    assert size_of("groupfloats(0, 8)", as_floats(array)) < together + SIDE

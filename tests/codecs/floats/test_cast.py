@@ -12,7 +12,7 @@ from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.floats.cast import TARGETS, Cast
 from tensorcomp.codecs.payload import join
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.errors import CodecError, NotRepresentable
 
 BELOW_NORMAL = {"F16": -14, "BF16": -126, "F8_E4M3": -6, "F8_E5M2": -14}
 MANTISSA = {"F16": 10, "BF16": 7, "F8_E4M3": 3, "F8_E5M2": 2}
@@ -92,13 +92,6 @@ def test_as_a_part_of_another_codec():
     assert np.abs(found / 1e5 - array).max() < 0.3
 
 
-@pytest.mark.parametrize("array", [np.array([1.0, np.nan]), np.array([np.inf]), np.arange(5)])
-def test_what_is_no_finite_float_is_refused(array):
-    for to in TARGETS:
-        with pytest.raises(NotRepresentable):
-            Cast(to).encode(array)
-
-
 def test_damaged_parts_are_refused():
     for value in (np.nan, np.inf):
         parts = {"values": np.array([0, value], ml_dtypes.bfloat16)}
@@ -107,12 +100,6 @@ def test_damaged_parts_are_refused():
     for dtype in ("i8", "u1", ml_dtypes.bfloat16, "f2"):
         with pytest.raises(CodecError):
             Cast("BF16").decode({"values": np.zeros(2, ml_dtypes.bfloat16)}, np.empty(2, dtype))
-
-
-@pytest.mark.parametrize("text", ["cast", 'cast("F32")', "cast(16)", 'cast("bf16")', "cast(true)"])
-def test_wrong_configurations_are_refused(text):
-    with pytest.raises(PlanError):
-        parse_tree(text)
 
 
 def test_all_float_types_are_known():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_cases import size_of
 
 from tensorcomp.codecs import decode, encode, parse_tree
 from tensorcomp.codecs.base import spec_of
@@ -20,16 +21,6 @@ def weights(rows: int = 256, columns: int = 512, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
     scales = np.exp2(random.uniform(-3, 3, (rows, 1)))
     return (random.standard_normal((rows, columns)) * scales / 32).astype(np.float32)
-
-
-def size_of(text: str, array: np.ndarray) -> int:
-    """Return the bytes that a tree makes of an array, which it must restore."""
-    tree = parse_tree(text)
-    payload = join(encode(tree, array))
-    restored = decode(tree, payload, spec_of(array))
-    assert restored.dtype == array.dtype
-    assert restored.tobytes() == array.tobytes()
-    return len(payload)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -11,7 +11,7 @@ from tensorcomp.codecs.base import ArraySpec, spec_of
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.lowrank.svd import Svd, product
 from tensorcomp.codecs.payload import approximate, join
-from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.errors import CodecError, NotRepresentable
 
 FLOATS = [
     np.dtype(kind) for kind in ("f8", "f4", "f2", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)
@@ -277,30 +277,6 @@ def test_another_method_is_tried_where_lapack_does_not_converge(monkeypatch):
     monkeypatch.setattr(np.linalg, "svd", lambda a, **_: (np.full((30, 30), np.nan), None, None))
     with pytest.raises(NotRepresentable, match="NaN"):
         Svd(3).encode(array)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "",
-        "2, energy=0.5",
-        "energy=0.5, error=0.5",
-        "0",
-        "-1",
-        "1.0",
-        "2.5",
-        "energy=0",
-        "energy=1.5",
-        "error=1.0",
-        "error=true",
-        'energy="1"',
-        '2, unfold="columns"',
-        "2, refine=1",
-    ],
-)
-def test_refuses_other_configurations(arguments):
-    with pytest.raises(PlanError, match="svd"):
-        parse_tree(f"svd({arguments})")
 
 
 @pytest.mark.parametrize(

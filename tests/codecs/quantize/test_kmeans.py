@@ -13,7 +13,7 @@ from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.codebooks import code_dtype, learn_codebook, nearest
 from tensorcomp.codecs.quantize.kmeans import Kmeans
 from tensorcomp.codecs.tree import pack_shared, unpack_shared
-from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.errors import CodecError
 
 
 def readonly(array):
@@ -134,11 +134,10 @@ def test_nearest_is_what_brute_force_finds(dtype, size, spread, k):
     values = (1 + spread * random.standard_normal(size)).astype(dtype)
     values[:3] = codebook[0], codebook[-1], -0.0
     codes = nearest(readonly(values), codebook, code_dtype(k))
-    exact = values.astype(np.longdouble)[:, None]
-    for start in range(0, size, 1000):
-        away = np.abs(exact[start : start + 1000] - codebook)
-        chosen = away[np.arange(len(away)), codes[start : start + 1000]]
-        assert (chosen <= away.min(axis=1) + 2 * np.finfo(dtype).eps * np.abs(1 + spread)).all()
+    looked_at = np.arange(0, size, max(size // 2000, 1))
+    away = np.abs(values[looked_at, None].astype(np.longdouble) - codebook)
+    chosen = away[np.arange(looked_at.size), codes[looked_at]]
+    assert (chosen <= away.min(axis=1) + 2 * np.finfo(dtype).eps * np.abs(1 + spread)).all()
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
@@ -196,13 +195,6 @@ def test_a_sample_without_elements_leaves_chunks_to_themselves():
     assert len(np.unique(restored(Kmeans(4), array))) == 4
 
 
-@pytest.mark.parametrize("array", [np.array([1.0, np.nan]), np.array([-np.inf]), np.arange(5)])
-def test_what_is_no_finite_float_is_refused(array):
-    for method in (Kmeans().encode, Kmeans().fit):
-        with pytest.raises(NotRepresentable):
-            method(array)
-
-
 @pytest.mark.parametrize(
     ("codebook", "codes", "shared"),
     [
@@ -220,9 +212,3 @@ def test_damaged_parts_are_refused(codebook, codes, shared):
     parts = {"codebook": np.array(codebook, np.float32), "codes": np.array(codes, np.uint8)}
     with pytest.raises(CodecError):
         Kmeans(2).decode(parts, np.empty(2, np.float32), shared)
-
-
-@pytest.mark.parametrize("text", ["kmeans(1)", "kmeans(65537)", "kmeans(16.0)", "kmeans(true)"])
-def test_wrong_configurations_are_refused(text):
-    with pytest.raises(PlanError):
-        parse_tree(text)

@@ -135,13 +135,6 @@ def test_chunks_share_a_codebook(learner):
         assert np.mean((found - chunk) ** 2) < 0.2
 
 
-@pytest.mark.parametrize("array", [np.array([1.0, np.nan]), np.array([np.inf]), np.arange(6)])
-def test_what_is_no_finite_float_is_refused(array):
-    for method in (Pq(4, 1).encode, Pq(4, 1).fit):
-        with pytest.raises(NotRepresentable):
-            method(array)
-
-
 @pytest.mark.parametrize(
     ("codebook", "codes", "shared"),
     [
@@ -160,9 +153,3 @@ def test_damaged_parts_are_refused(codebook, codes, shared):
     parts = {"codebook": np.array(codebook, np.float32), "codes": np.array(codes, np.uint8)}
     with pytest.raises(CodecError):
         Pq(2, 2).decode(parts, np.empty((1, 2), np.float32), shared)
-
-
-@pytest.mark.parametrize("text", ["pq(1)", "pq(65537)", "pq(4, 0)", "pq(4, 257)", "pq(4, 2.0)"])
-def test_wrong_configurations_are_refused(text):
-    with pytest.raises(PlanError):
-        parse_tree(text)

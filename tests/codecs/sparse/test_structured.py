@@ -17,7 +17,7 @@ from tensorcomp.codecs.sparse.block import Block
 from tensorcomp.codecs.sparse.channel import Channel
 from tensorcomp.codecs.sparse.filter import FilterRows
 from tensorcomp.codecs.sparse.nm import NM
-from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.errors import CodecError, NotRepresentable
 
 FLOATS = [
     np.dtype(kind) for kind in ("f8", "f4", "f2", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2fnuz)
@@ -259,30 +259,6 @@ def test_damaged_parts(codec):
         for origin in (1, 2, 2**32 - 1):
             with pytest.raises(CodecError, match="blocks down"):
                 codec.decode({**parts, "origin": np.array(origin, np.uint32)}, out)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "channel(2)",
-        'channel(0.5, keep="f")',
-        'channel(0.5, keep="0G")',
-        "channel(0.5, keep=12)",
-        "filter(-0.5)",
-        "block(0, 4)",
-        "block(4, 1048577)",
-        "block(4, 4, 1.5)",
-        "block(4, 4, offset=4)",
-        "block(4, 4, offset=-1)",
-        "nm(0, 4)",
-        "nm(5, 4)",
-        "nm(2, 17)",
-        "nm(2.0, 4)",
-    ],
-)
-def test_other_configurations_are_refused(text):
-    with pytest.raises(PlanError):
-        parse_tree(text)
 
 
 def test_a_given_mask_overrides_the_sparsity():
