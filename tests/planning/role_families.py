@@ -1,6 +1,6 @@
 """Names and shapes of well-known models, with the role of each tensor: written by hand."""
 
-# role, name, shape; T behind the role: rows are inputs.
+# role, name, shape
 FAMILIES = {
     "torchvision ResNet": """
         conv | conv1.weight | 64 3 7 7
@@ -55,13 +55,13 @@ FAMILIES = {
         norm | h.0.ln_1.bias | 768
         mask | h.0.attn.bias | 1 1 1024 1024
         mask | h.0.attn.masked_bias |
-        attention.qkv T | h.0.attn.c_attn.weight | 768 2304
+        attention.qkv | h.0.attn.c_attn.weight | 768 2304
         bias | h.0.attn.c_attn.bias | 2304
-        attention.o T | h.0.attn.c_proj.weight | 768 768
+        attention.o | h.0.attn.c_proj.weight | 768 768
         bias | h.0.attn.c_proj.bias | 768
-        mlp T | h.0.mlp.c_fc.weight | 768 3072
+        mlp | h.0.mlp.c_fc.weight | 768 3072
         bias | h.0.mlp.c_fc.bias | 3072
-        mlp T | h.0.mlp.c_proj.weight | 3072 768
+        mlp | h.0.mlp.c_proj.weight | 3072 768
         bias | h.0.mlp.c_proj.bias | 768
         norm | ln_f.weight | 768
         norm | ln_f.bias | 768
@@ -212,8 +212,8 @@ FAMILIES = {
         norm | vision_model.pre_layrnorm.weight | 768
         norm | vision_model.pre_layrnorm.bias | 768
         position | positional_embedding | 77 512
-        head T | text_projection | 512 512
-        head T | visual.proj | 768 512
+        head | text_projection | 512 512
+        head | visual.proj | 768 512
         norm | visual.ln_pre.weight | 768
         attention.qkv | transformer.resblocks.0.attn.in_proj_weight | 1536 512
         attention.o | transformer.resblocks.0.attn.out_proj.weight | 512 512
@@ -342,7 +342,7 @@ FAMILIES = {
         attention.q | base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight | 8 4096
         mlp | base_model.model.model.layers.0.mlp.up_proj.lora_B.weight | 8 4096
         attention.q | params/encoder/layer_0/attention/query/kernel | 768 12 64
-        matrix T | params/Dense_0/kernel | 784 128
+        matrix | params/Dense_0/kernel | 784 128
         norm | params/BatchNorm_0/scale | 32
         matrix | codebook | 8192 256
         attention.q | transformer.layer.0.rel_attn.q | 1024 16 64

@@ -1,4 +1,4 @@
-"""What a tensor is for: told from its type, its name, its shape and the tensors beside it.
+"""Classify tensors by role, from their type, name, shape and neighbours.
 
 The roles, and the selectors that stand for several of them in profiles and on the command line:
 
@@ -46,18 +46,24 @@ from typing import TYPE_CHECKING
 
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.roles.rules import Neighbours, Place
-from tensorcomp.planning.roles.table import RULES, MatchingRules, numbered_alike
+from tensorcomp.planning.roles.rules import (
+    RULES,
+    MatchingRules,
+    Neighbours,
+    Place,
+    numbered_alike,
+)
 
 if TYPE_CHECKING:
     from tensorcomp.checkpoints.base import TensorInfo
 
 _GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
 _LONGEST = 250  # characters looked at: patterns take longer than in proportion
-_BY_TYPE = ("integer", "boolean", "complex", "opaque")
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
 
-ROLES: tuple[str, ...] = (*dict.fromkeys(rule.role for rule in RULES), *_BY_TYPE)
+ROLES: tuple[str, ...] = tuple(
+    dict.fromkeys([*(rule.role for rule in RULES), *_KINDS.values(), "opaque"])
+)
 SELECTORS: tuple[str, ...] = (
     *dict.fromkeys(above for role in ROLES for above in (role.partition(".")[0], role)),
     *_GROUPS,
@@ -67,21 +73,10 @@ SELECTORS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """What a tensor is for, and how that is known.
-
-    Parameters
-    ----------
-    role : str
-    why : str
-        The rule, in a few words.
-    transposed : bool
-        Whether rows of the matrix are inputs and columns outputs, as in GPT-2 and in Flax; False
-        where nothing tells.
-    """
+    """Role of a tensor, and how it is known: the rule, in a few words."""
 
     role: str
     why: str = ""
-    transposed: bool = False
 
 
 def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
@@ -101,11 +96,11 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
         One of `ROLES`.
     """
     place = Place(_spelled(name), shape)
-    return _role(place, dtype, MatchingRules(place.name))
+    return _decide(place, dtype, MatchingRules(place.name)).role
 
 
 def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
-    """Return the role of every tensor of a checkpoint; a tensor's neighbours help to tell it.
+    """Return the role of every tensor of a checkpoint, which may depend on its neighbours.
 
     Parameters
     ----------
@@ -116,33 +111,12 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     dict of str to RoleDecision
         By name, in the order of `infos`.
     """
-    tensors = list(_placed(infos))
-    columns_out = any(_is_transposed(place) for _, place, _ in tensors if _is_conv1d(place))
-    decisions = {}
-    for info, place, rules in tensors:
-        found = _role_of_type(place, info.dtype)
-        if found is None:
-            rule = rules.first_fitting(place)
-            found = rule.role, rule.why_in(place.name)
-        square = len(place.shape) == 2 and place.shape[0] == place.shape[1]
-        transposed = _is_transposed(place) or (columns_out and square and _is_conv1d(place))
-        decisions[info.name] = RoleDecision(*found, transposed)
-    return decisions
+    return {info.name: _decide(place, info.dtype, rules) for info, place, rules in _placed(infos)}
 
 
 def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
-    """Return the role of every tensor of a checkpoint, as `classify_all` does, and nothing else.
-
-    Parameters
-    ----------
-    infos : iterable of TensorInfo
-
-    Returns
-    -------
-    dict of str to str
-        By name, in the order of `infos`.
-    """
-    return {info.name: _role(place, info.dtype, rules) for info, place, rules in _placed(infos)}
+    """Return the role of every tensor of a checkpoint, as `classify_all` does, without reasons."""
+    return {name: decision.role for name, decision in classify_all(infos).items()}
 
 
 def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, MatchingRules]]:
@@ -166,42 +140,16 @@ def _spelled(name: str) -> str:
     return name[-_LONGEST:].lower().replace("/", ".")
 
 
-def _role(place: Place, dtype: str, rules: MatchingRules) -> str:
-    found = _role_of_type(place, dtype)
-    return rules.first_fitting(place).role if found is None else found[0]
-
-
-def _role_of_type(place: Place, dtype: str) -> tuple[str, str] | None:
-    """Return the role that follows from the type, and why; None where it does not."""
+def _decide(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision:
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
-        return "opaque", f"{dtype} is no type with known values"
-    if numpy_type.kind in _KINDS and not _STEP.holds(place):
-        return _KINDS[numpy_type.kind], f"type {dtype}"
+        return RoleDecision("opaque", f"{dtype} is no type with known values")
     if dtype == "F8_E8M0":
-        return "scale", "a type of powers of two"
-    return None
-
-
-_STEP = RULES[0]  # counts of steps are often integers
-
-
-def _is_conv1d(place: Place) -> bool:
-    """Return whether a tensor bears the name of a layer that GPT-2 stores as (in, out)."""
-    return place.name.endswith(("c_attn.weight", "q_attn.weight", "c_fc.weight", "c_proj.weight"))
-
-
-def _is_transposed(place: Place) -> bool:
-    """Return whether a matrix's name, its bias or its shape shows that its columns are outputs."""
-    if len(place.shape) != 2:
-        return False
-    rows, columns = place.shape
-    if place.name.endswith((".kernel", "text_projection", "visual.proj")):
-        return True
-    bias = place.beside("bias") if place.name.endswith("weight") else None
-    if bias is not None and rows != columns:
-        return bias == (columns,)
-    return columns == 3 * rows and place.name.endswith("c_attn.weight")
+        return RoleDecision("scale", "a type of powers of two")
+    rule = rules.first_fitting(place)
+    if numpy_type.kind in _KINDS and rule.role != "step":  # counts of steps are often integers
+        return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
+    return RoleDecision(rule.role, rule.why_in(place.name))
 
 
 def matches_role(selector: str, role: str) -> bool:
@@ -224,11 +172,12 @@ def is_selector(text: str) -> bool:
 
 
 def check_selector(text: str) -> None:
-    """Refuse a text that is no selector.
+    """Require that a text is a selector.
 
     Raises
     ------
     PlanError
+        If it is not.
     """
     if not is_selector(text):
-        raise PlanError(f"no role is called {text!r}; known are {', '.join(sorted(SELECTORS))}")
+        raise PlanError(f"expected a role of {', '.join(sorted(SELECTORS))}, got {text!r}")

@@ -1,46 +1,53 @@
-"""What the lines of the table of roles are made of: a pattern, a condition, an example."""
+"""Match tensors by name, shape and neighbours against the rules of ``rules.toml``."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
-Shape = tuple[int, ...]
+Shape: TypeAlias = tuple[int, ...]
+
+_PATTERNS = {
+    "pattern": "{}",
+    "words": r"(?:^|\.)(?:{})(?=\.|$)",
+    "in_attention": r"(?:attn|attention|(?:^|\.)att)\w*\.(?:.*\.)?(?:{})(?=\.|$)",
+}
+_LAYER_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
+@dataclass(eq=False)
 class Neighbours:
-    """The shapes of all tensors of a checkpoint, by name in lower case, with dots for slashes.
+    """Shapes of all tensors of a checkpoint, by name in lower case, with dots for slashes.
 
     Parameters
     ----------
     shapes : mapping of str to tuple of int
     find_embeddings : callable, optional
-        Gives the shapes of its embeddings, and is asked once, if at all.
+        Returns the shapes of the embeddings; called once at most.
     """
 
-    def __init__(
-        self,
-        shapes: Mapping[str, Shape],
-        find_embeddings: Callable[[], Iterable[Shape]] = tuple,
-    ) -> None:
-        self.shapes = shapes
-        self._find_embeddings = find_embeddings
+    shapes: Mapping[str, Shape]
+    find_embeddings: Callable[[], Iterable[Shape]] = tuple
 
     @functools.cached_property
     def embeddings(self) -> frozenset[Shape]:
-        """The shapes of the embeddings."""
-        return frozenset(self._find_embeddings())
+        """Shapes of the embeddings."""
+        return frozenset(self.find_embeddings())
 
 
-_NOBODY = Neighbours({})
+_NO_NEIGHBOURS = Neighbours({})
 
 
 @dataclass(slots=True)  # as `TensorRecord`: there is one for each tensor
 class Place:
-    """A tensor as the rules see it: its name and shape, and the tensors around it.
+    """Name and shape of a tensor, and the tensors around it.
 
     Parameters
     ----------
@@ -48,12 +55,12 @@ class Place:
         In lower case, with dots for slashes.
     shape : tuple of int
     neighbours : Neighbours, optional
-        None, if only this tensor is known.
+        Empty if only this tensor is known.
     """
 
     name: str
     shape: Shape
-    neighbours: Neighbours = _NOBODY
+    neighbours: Neighbours = _NO_NEIGHBOURS
 
     def beside(self, leaf: str) -> Shape | None:
         """Return the shape of another tensor of the same module, None if there is none."""
@@ -65,130 +72,115 @@ class Place:
         return self.neighbours.shapes.get(module[: module.rfind(".") + 1] + path)
 
 
+def _weight_and_bias_alike(place: Place) -> bool:
+    """Return whether the module's weight and bias are vectors of one size."""
+    alike = place.beside("weight") == place.beside("bias") == place.shape
+    return len(place.shape) == 1 and alike
+
+
+def _fewer_rows_than_columns(place: Place) -> bool:
+    """Return whether rows are experts, and not the outputs of a gated layer."""
+    gated = any(place.near(f"{name}.weight") == place.shape for name in ("up", "up_proj"))
+    return len(place.shape) == 2 and place.shape[0] < place.shape[1] and not gated
+
+
+# The conditions of `rules.toml`.
+_CONDITIONS: dict[str, Callable[[Place], bool]] = {
+    "always": lambda place: True,
+    "no axes": lambda place: not place.shape,
+    "one axis": lambda place: len(place.shape) == 1,
+    "three axes": lambda place: len(place.shape) == 3,
+    "four axes or more": lambda place: len(place.shape) > 3,
+    "matrix": lambda place: len(place.shape) == 2,
+    # A matrix or a stack of them, as of fused experts.
+    "matrices": lambda place: len(place.shape) in (2, 3),
+    "one element": lambda place: math.prod(place.shape) == 1,
+    # As (1, 64, 1).
+    "vector": lambda place: bool(place.shape) and sum(size != 1 for size in place.shape) <= 1,
+    # A pattern over pairs of tokens, or the number that fills it.
+    "pattern over pairs": lambda place: len(place.shape) in (0, 3, 4),
+    # The last axis is time.
+    "short kernel": lambda place: len(place.shape) == 3 and place.shape[2] <= 32,
+    "fewer rows than columns": _fewer_rows_than_columns,
+    "weight and bias alike": _weight_and_bias_alike,
+    "beside running_mean": lambda place: place.beside("running_mean") is not None,
+    "beside in_proj_weight": lambda place: place.near("in_proj_weight") is not None,
+    # No other matrix has an embedding's shape by chance.
+    "like an embedding": lambda place: (
+        len(set(place.shape)) == 2 and place.shape in place.neighbours.embeddings
+    ),
+}
+
+
 @dataclass(frozen=True)
 class RoleRule:
-    """One line of the table.
+    """A rule of the table.
 
     Parameters
     ----------
     role : str
-    pattern : str
+    pattern : re.Pattern
         Searched for in the name.
-    example : str
-        A name that this line decides.
-    shape : tuple of int, optional
-        The example's.
-    fits : callable, optional
-        What must hold besides.
-    why : str, optional
+    example : mapping of str to object
+        A tensor that this rule decides: its ``name``, and perhaps its ``shape`` and tensors
+        ``around`` it.
+    when : str
+        A condition that must hold besides.
+    why : str
         The reason in a few words; by default, which piece of the name was found.
-    around : mapping of str to tuple of int, optional
-        Tensors that the example needs around it.
     """
 
     role: str
-    pattern: str
-    example: str
-    shape: Shape = (64, 64)
-    fits: Callable[[Place], bool] | None = None
+    pattern: re.Pattern[str]
+    example: Mapping[str, Any]
+    when: str = "always"
     why: str = ""
-    around: Mapping[str, Shape] = field(default_factory=dict)
 
     def is_in(self, name: str) -> bool:
         """Return whether the pattern is in a name."""
-        return self._compiled.search(name) is not None
-
-    def holds(self, place: Place) -> bool:
-        """Return whether this line fits."""
-        return (self.fits is None or self.fits(place)) and self.is_in(place.name)
+        return self.pattern.search(name) is not None
 
     def why_in(self, name: str) -> str:
-        """Return why this line fits a name that holds its pattern."""
-        found = self._compiled.search(name)
-        assert found is not None
-        return self.why or f"name holds {found.group().strip('._')!r}"
-
-    @functools.cached_property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+        """Return why this rule fits a name that holds its pattern."""
+        found = self.pattern.search(name)
+        return self.why or f"name holds {found[0].strip('._')!r}" if found else ""
 
 
-def part(words: str) -> str:
-    """Return a pattern for one of these words as a whole piece between dots."""
-    return rf"(?:^|\.)(?:{words})(?=\.|$)"
+class MatchingRules:
+    """Rules whose pattern is in a name, searched only as far as needed.
+
+    Parameters
+    ----------
+    name : str
+    """
+
+    def __init__(self, name: str) -> None:
+        self._found: list[RoleRule] = []
+        self._more = (rule for rule in RULES if rule.is_in(name))
+
+    def first_fitting(self, place: Place) -> RoleRule:
+        """Return the first rule that fits a place of this name, or of one numbered alike."""
+        for number in itertools.count():  # a condition may ask for another place of this name
+            if number == len(self._found):
+                self._found.append(next(self._more))
+            if _CONDITIONS[self._found[number].when](place):
+                return self._found[number]
+        raise AssertionError("the last rule fits every tensor")
 
 
-def in_attention(words: str) -> str:
-    """Return a pattern for a piece that means something in an attention module only."""
-    return rf"(?:attn|attention|(?:^|\.)att)\w*\.(?:.*\.)?(?:{words})(?=\.|$)"
+def numbered_alike(name: str) -> str:
+    """Return a name with the same number for all layers: no pattern depends on it."""
+    return _LAYER_NUMBER.sub("0", name)
 
 
-def one_element(place: Place) -> bool:
-    """Return whether there is one element."""
-    return math.prod(place.shape) == 1
+def _load_rules() -> tuple[RoleRule, ...]:
+    rules = []
+    text = Path(__file__).with_name("rules.toml").read_text("utf-8")
+    for entry in tomllib.loads(text)["rules"]:
+        (key,) = _PATTERNS.keys() & entry.keys()
+        pattern = re.compile(_PATTERNS[key].format(entry.pop(key)), re.VERBOSE)
+        rules.append(RoleRule(pattern=pattern, **entry))
+    return tuple(rules)
 
 
-def vector(place: Place) -> bool:
-    """Return whether one axis is longer than 1 at most, as in (1, 64, 1)."""
-    return len(place.shape) > 0 and sum(size != 1 for size in place.shape) <= 1
-
-
-def matrix(place: Place) -> bool:
-    """Return whether there are two axes."""
-    return len(place.shape) == 2
-
-
-def matrices(place: Place) -> bool:
-    """Return whether this is a matrix or a stack of them, as of fused experts."""
-    return len(place.shape) in (2, 3)
-
-
-def pattern_over_pairs(place: Place) -> bool:
-    """Return whether this may be a pattern over pairs of tokens, or what fills it."""
-    return len(place.shape) in (0, 3, 4)
-
-
-def one_axis(place: Place) -> bool:
-    """Return whether there is one axis."""
-    return len(place.shape) == 1
-
-
-def beside_running_mean(place: Place) -> bool:
-    """Return whether the module keeps statistics of a batch."""
-    return place.beside("running_mean") is not None
-
-
-def weight_and_bias_alike(place: Place) -> bool:
-    """Return whether the module's weight and bias are vectors of one size."""
-    return one_axis(place) and place.beside("weight") == place.beside("bias") == place.shape
-
-
-def chooses(place: Place) -> bool:
-    """Return whether there are fewer rows than columns: experts, and no gated layer's gate."""
-    gated = any(place.near(f"{name}.weight") == place.shape for name in ("up", "up_proj"))
-    return matrix(place) and place.shape[0] < place.shape[1] and not gated
-
-
-def kernel(place: Place) -> bool:
-    """Return whether there are four axes or more."""
-    return len(place.shape) > 3
-
-
-def short_kernel(place: Place) -> bool:
-    """Return whether there are three axes, the last no longer than a kernel in time."""
-    return len(place.shape) == 3 and place.shape[2] <= 32
-
-
-def three_axes(place: Place) -> bool:
-    """Return whether there are three axes."""
-    return len(place.shape) == 3
-
-
-def of_fused_attention(place: Place) -> bool:
-    """Return whether the module around is a `torch.nn.MultiheadAttention`."""
-    return place.near("in_proj_weight") is not None
-
-
-def like_an_embedding(place: Place) -> bool:
-    """Return whether an embedding has the same shape, which no other matrix has by chance."""
-    return len(set(place.shape)) == 2 and place.shape in place.neighbours.embeddings
+RULES = _load_rules()
