@@ -30,8 +30,14 @@ from tensorcomp.planning.roles.classify import SELECTORS, is_selector
 from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
-from tensorcomp.planning.trials import errors_of, run_trial
-from tensorcomp.planning.within_bound import SAMPLE, lossless_rate, lossy_sample, plan_within
+from tensorcomp.planning.trials import (
+    SAMPLE,
+    errors_of,
+    lossless_rate,
+    lossy_sample,
+    plan_within,
+    run_trial,
+)
 
 _ROOM = 1 << 26  # bytes of copies a thread
 _LEAST_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64

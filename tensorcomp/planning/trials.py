@@ -1,9 +1,9 @@
-"""Trees tried on a sample: what rate and what error each gives, and which step meets a bound."""
+"""Measure rate and error of trees on samples, and fit steps to a bound."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -16,7 +16,13 @@ from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.steps import has_free_step, instantiate, scale_steps
+from tensorcomp.planning.lossless import LosslessPlan, plan_lossless, sample_rows, sparse_sample
+from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.steps import has_free_step, instantiate, prototype, scale_steps
+
+SAMPLE = 1 << 15  # elements
+_FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
+_DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 _CLOSE = 0.9975  # of a bound: 0.004 bit a weight
 _AIM = 0.9988
@@ -28,15 +34,7 @@ ErrorsOf: TypeAlias = Callable[[Node], "ErrorSums | None"]
 
 @dataclass(frozen=True)
 class Trial:
-    """What a tree did to a sample.
-
-    Parameters
-    ----------
-    tree : Node
-    bits : float
-        Per weight, payload only.
-    errors : ErrorSums
-    """
+    """Bits per weight and errors of a tree on a sample; payloads only."""
 
     tree: Node
     bits: float
@@ -166,3 +164,58 @@ def rms(array: np.ndarray) -> float:
     """Return the root of the mean square of an array's finite values."""
     sums = measure(array, array)
     return sums.norm / math.sqrt(max(sums.count, 1))
+
+
+def plan_within(
+    array: np.ndarray,
+    sample: np.ndarray,
+    templates: tuple[str, ...],
+    bound: Bound,
+    effort: str,
+    why: str,
+) -> TensorPlan:
+    """Return the plan that takes the fewest bits of a sample within a bound."""
+    sample = readable(sample)
+    trials = []
+    for template in templates:
+        alone = len(templates) == 1
+        if not alone and not prototype(template).codec.is_promising(sample, array.shape[0]):
+            continue
+        tree = meet_bound(first_guess(template, sample, bound), sample, bound)
+        trial = None if tree is None else run_trial(tree, sample)
+        if trial is not None:
+            trials.append(trial)
+    if not trials:
+        return TensorPlan(why=f"no tree keeps {bound}")
+    best = min(trials, key=lambda trial: trial.bits)
+    exact = plan_lossless(array, effort)
+    if best.bits > _DEAR * 8 * array.itemsize or not is_dense_float(exact):
+        lossless = _rate(exact, array, effort)
+        if lossless <= _FREE * best.bits:
+            return TensorPlan(why="lossless takes as few bits", bits=lossless)
+    rel_l2 = best.errors.rel_l2
+    return TensorPlan(best.tree, why, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
+
+
+def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:
+    """Return rows to try templates on, as many as their codecs need."""
+    columns = math.prod(array.shape[1:])
+    wanted = [prototype(template).codec.sample_size(columns) for template in templates]
+    return sample_rows(array, max([SAMPLE, *wanted]))
+
+
+def is_dense_float(exact: LosslessPlan) -> bool:
+    """Return whether a lossless plan is that of a tensor without structure."""
+    return exact.fallback is None and exact.tree.codec.for_any_array
+
+
+def lossless_rate(array: np.ndarray, effort: str) -> float:
+    """Return the bits per weight of a sample that is coded losslessly."""
+    return _rate(plan_lossless(array, effort), array, effort)
+
+
+def _rate(exact: LosslessPlan, array: np.ndarray, effort: str) -> float:
+    is_sparse = exact.tree.codec.for_zeros
+    sample = sparse_sample(array, effort) if is_sparse else sample_rows(array, SAMPLE)
+    trial = run_trial(exact.tree, sample)
+    return 8.0 * array.itemsize if trial is None else trial.bits

@@ -6,9 +6,15 @@ import pytest
 
 from tensorcomp.codecs import encode, fit, parse_tree
 from tensorcomp.codecs.payload import byte_count
-from tensorcomp.planning.float_trees import any_floats, columns_vary, flat_tree, usual_tree
-from tensorcomp.planning.lossless import EFFORTS, plan_lossless
-from tensorcomp.planning.within_bound import is_dense_float
+from tensorcomp.planning.lossless import (
+    EFFORTS,
+    any_floats,
+    columns_vary,
+    flat_tree,
+    plan_lossless,
+    usual_tree,
+)
+from tensorcomp.planning.trials import is_dense_float
 
 
 def weights(rows: int = 256, columns: int = 512, *, along: str = "") -> np.ndarray:

@@ -17,8 +17,14 @@ from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.planning.budgets import Budget
-from tensorcomp.planning.float_trees import any_floats
-from tensorcomp.planning.lossless import EFFORTS, plan_lossless, probe, sample_rows, share_of_zeros
+from tensorcomp.planning.lossless import (
+    EFFORTS,
+    any_floats,
+    plan_lossless,
+    probe,
+    sample_rows,
+    share_of_zeros,
+)
 from tensorcomp.planning.planner import Tensor
 from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.sparse_forms import (
