@@ -30,7 +30,6 @@ from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import share_text
 from tensorcomp.planning.plan import LOSSLESS, Plan, plan_to_json
-from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
@@ -202,7 +201,7 @@ def plan(
         raise PlanError("expected what to plan for, got a plan; give it to compress")
     if options.prune is not None and options.prune.target_size is not None:
         raise PruningError("a target size is found by writing files; plan for a sparsity")
-    planner = replace(options.planner() or make_planner(effort=options.effort), predict=True)
+    planner = replace(options.planner(), predict=True)
     model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}
     roles: dict[str, RoleDecision] = {}

@@ -93,7 +93,7 @@ def compress_shards(
         If the model cannot be pruned as asked.
     """
     plan = None if options.plan is None else _checked_plan(options, shards)
-    planner = options.planner() if plan is None else None
+    planner = None if plan is not None or options.is_lossless else options.planner()
     effort = options.effort or (plan or planner or _DEFAULT).effort
 
     def write(plan: Plan | None) -> list[FileResult]:

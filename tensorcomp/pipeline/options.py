@@ -12,14 +12,16 @@ from tensorcomp._threads import available_threads
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.plan import Plan, plan_from_json
+from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.budgets import Budget
+    from tensorcomp.planning.budgets import Bound, Budget
     from tensorcomp.planning.planner import Planner
-    from tensorcomp.planning.profiles import Profile
-    from tensorcomp.planning.rules import Rule
+    from tensorcomp.planning.profiles import Profile, Rule
     from tensorcomp.selection.request import Pruning
+
+
+_USUAL = "transformer"  # the profile of who gives a budget and no profile
 
 
 class CompressKeywords(TypedDict, total=False):
@@ -96,12 +98,12 @@ class CompressOptions:
 
     def __post_init__(self) -> None:
         if self.effort is not None and self.effort not in EFFORTS:
-            raise ValueError(f"effort is one of {', '.join(EFFORTS)}; got {self.effort!r}")
+            raise ValueError(f"expected an effort of {', '.join(EFFORTS)}, got {self.effort!r}")
         if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads is at least 1; got {self.threads}")
+            raise ValueError(f"expected threads to be at least 1, got {self.threads}")
         if not 1 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS:
             raise ValueError(
-                f"chunk_elements is from 1 to {MAX_CHUNK_ELEMENTS}; got {self.chunk_elements}"
+                f"expected chunk_elements from 1 to {MAX_CHUNK_ELEMENTS}, got {self.chunk_elements}"
             )
         if not isinstance(self.codecs, str):  # an iterator can be read once only
             codecs = tuple(self.codecs) if isinstance(self.codecs, Iterable) else (self.codecs,)
@@ -109,38 +111,70 @@ class CompressOptions:
         if self.plan is None:
             return
         if any((self.profile, self.budget, self.codecs, self.bounds, self.importance)):
-            raise PlanError("a plan says everything: give no profile, budget or trees beside it")
+            raise PlanError("expected no profile, budget or trees beside a plan, got some")
         if self.prune is not None and self.prune.target_size is not None:
-            raise PruningError("a target size is searched for without a plan; give a sparsity")
+            raise PruningError("expected a sparsity to prune to beside a plan, got a target size")
 
     @property
     def thread_count(self) -> int:
         """Threads to encode on."""
         return self.threads or available_threads()
 
-    def planner(self) -> Planner | None:
-        """Return the planner of lossy tensors; None for lossless compression.
+    @property
+    def is_lossless(self) -> bool:
+        """Whether nothing else than lossless compression is asked for."""
+        asked = (self.profile, self.budget, self.bounds, self.importance)
+        return all(value is None for value in asked) and not self.codecs
 
-        Its modules are imported only then.
+    def planner(self) -> Planner:
+        """Return the planner; its modules are imported only now.
 
         Raises
         ------
         PlanError
             If what is asked for cannot be understood, or does not go together.
         """
-        asked = (self.profile, self.budget, self.bounds, self.importance)
-        if all(value is None for value in asked) and not self.codecs:
-            return None
-        from tensorcomp.planning.requests import make_planner
+        from tensorcomp.planning.budgets import Budget
+        from tensorcomp.planning.planner import Planner, check_importance, load_importance
+        from tensorcomp.planning.profiles import Profile, Rule, load_profile, parse_rule
 
-        return make_planner(
-            profile=self.profile,
-            budget=self.budget,
-            codecs=self.codecs,
-            bounds=self.bounds,
-            importance=self.importance,
-            effort=self.effort,
+        codecs = (self.codecs,) if isinstance(self.codecs, (str, Rule)) else self.codecs
+        rules = tuple(rule if isinstance(rule, Rule) else parse_rule(rule) for rule in codecs)
+        limited = bool(self.bounds) or (self.budget is not None and bool(self.budget.given()))
+        profile = self.profile
+        if profile is None:
+            profile = _USUAL if limited and not rules else "lossless"
+        if not isinstance(profile, Profile):
+            profile = load_profile(profile)
+        if not profile.candidates and not rules and limited:
+            raise PlanError(f"expected no budget for profile {profile.name}, which loses nothing")
+        budget = self.budget if self.budget is not None and self.budget.given() else profile.budget
+        if self.bounds and budget is not self.budget and budget.is_size:
+            budget = Budget()  # the size that a profile proposes is no wish of who gives bounds
+        importance = self.importance
+        if importance is not None and not budget.is_size:
+            raise PlanError(
+                "expected bits per weight, a ratio or a size beside importance, which spreads it "
+                "over tensors"
+            )
+        if isinstance(importance, (str, os.PathLike)):
+            importance = load_importance(Path(importance))
+        return Planner(
+            profile=profile,
+            budget=budget,
+            effort=self.effort or profile.effort or "balanced",
+            rules=rules,
+            bounds={name: _bound(name, single) for name, single in (self.bounds or {}).items()},
+            importance=None if importance is None else check_importance(importance),
         )
+
+
+def _bound(name: str, budget: Budget) -> Bound:
+    if budget.bound is None:
+        raise PlanError(
+            f"expected rel-L2, SNR or absolute error as the bound of tensor {name!r}, got {budget}"
+        )
+    return budget.bound
 
 
 def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:
@@ -156,7 +190,7 @@ def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:
     try:
         text = Path(plan).read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise PlanError(f"{plan}: is no text; make a plan by tensorcomp plan") from error
+        raise PlanError(f"{plan}: expected a plan, got other than text; {MAKE}") from error
     except OSError as error:
         raise PlanError(f"{plan}: cannot be read: {error.strerror}") from error
     return plan_from_json(text, str(plan))

@@ -1,4 +1,4 @@
-"""A draft: what is decided of every tensor, and what a size is still to be spread over."""
+"""Plans of single tensors, and the choices over which a size is still to be spread."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tensorcomp.errors import InfeasibleBudgetError
 from tensorcomp.planning.allocation import allocate, least_bits
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.plan import Plan, TensorPlan
+from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.rate_distortion import RDCurve
-from tensorcomp.planning.rules import Rule
 
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
 _CAUTION = 1.03  # times a size that samples tell, to be possible indeed
@@ -22,7 +22,7 @@ _MUCH = 0.1  # of the smallest file: what lossless tensors take, to be worth tel
 _DOUBT = 1.1  # times a size that samples may claim, before it counts as impossible
 
 
-@dataclass(frozen=True)
+@dataclass
 class AllocationProblem:
     """Plans that are made, and tensors over which a size is still to be spread.
 
@@ -30,38 +30,38 @@ class AllocationProblem:
     ----------
     budget : Budget
     effort : str
+    overhead : int
+        Bytes of the file beside blobs.
     fixed : mapping of str to TensorPlan
+    fixed_bytes : float
+        Bytes of the tensors whose plans are made.
     options : mapping of str to RDCurve
-        What the other tensors may take.
+        Choices of the other tensors.
     importance : mapping of str to float
-        What a unit of squared error costs in each of them.
+        Cost of a unit of squared error in each of them.
     copies : mapping of str to str
         Tensors that share another's plan, and its bytes.
-    overhead : int
-        Bytes of the file that are no blobs.
-    fixed_bytes : int
-        Bytes of the tensors whose plans are made.
     weights : int
         Elements of all tensors.
-    used : frozenset of Rule and str
+    used : set of Rule and str
         Rules that select a tensor, and tensors that have a bound of their own.
-    protected : mapping of str to int
+    protected : Counter of str
         Bytes of the tensors that stay lossless, by the first word of their role.
     measured : bool
-        Whether rates are corrected by what tensors really took.
+        Whether rates are corrected by the bytes that tensors really took.
     """
 
     budget: Budget
     effort: str
-    fixed: Mapping[str, TensorPlan]
-    options: Mapping[str, RDCurve]
-    importance: Mapping[str, float]
-    copies: Mapping[str, str]
     overhead: int
-    fixed_bytes: int
-    weights: int
-    used: frozenset[Rule | str] = field(repr=False)
-    protected: Mapping[str, int] = field(default_factory=dict)
+    fixed: dict[str, TensorPlan] = field(default_factory=dict)
+    fixed_bytes: float = 0
+    options: dict[str, RDCurve] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+    weights: int = 0
+    used: set[Rule | str] = field(default_factory=set, repr=False)
+    protected: Counter[str] = field(default_factory=Counter)
     measured: bool = False
 
     def renamed(self, keys: Mapping[str, str]) -> AllocationProblem:
@@ -86,7 +86,7 @@ class AllocationProblem:
             fixed_bytes=self.fixed_bytes + other.fixed_bytes,
             weights=self.weights + other.weights,
             used=self.used | other.used,
-            protected=Counter(self.protected) + Counter(other.protected),
+            protected=self.protected + other.protected,
         )
 
     def max_bytes(self, input_bytes: int) -> int | None:
@@ -95,7 +95,8 @@ class AllocationProblem:
 
     def least_bytes(self) -> int:
         """Return the bytes of the smallest file that the options allow, about."""
-        return self.overhead + self.fixed_bytes + int(least_bits(list(self.options.values())) / 8)
+        open_bytes = int(least_bits(list(self.options.values())) / 8)
+        return self.overhead + int(self.fixed_bytes) + open_bytes
 
     def allocate(self, max_bytes: int | None, order: Iterable[str]) -> Plan:
         """Return the plan whose file takes at most so many bytes, as far as samples tell.
@@ -140,7 +141,7 @@ class AllocationProblem:
             f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
             requested_bytes=max_bytes,
             least_bytes=least,
-            protected_bytes=self.overhead + self.fixed_bytes,
+            protected_bytes=self.overhead + int(self.fixed_bytes),
         )
 
     def _kept_lossless(self, least: int) -> str:

@@ -1,4 +1,4 @@
-"""Budgets: how much error each tensor may have, or how many bytes the file may have.
+"""Budgets: a limit on the error of each tensor, or on the bytes of the file.
 
 A budget is one of two kinds. A bound (`max_rel_l2`, `min_snr`, `max_abs_error`) holds for every
 tensor, on what is decoded. A size (`bits_per_weight`, `target_ratio`, `target_size`) holds for the
@@ -47,8 +47,8 @@ class Bound:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value >= 0:
-                raise PlanError(f"{name} is a number above 0; got {value!r}")
+            if not _is_number(value) or not value >= 0:
+                raise PlanError(f"expected {name} to be a number above 0, got {value!r}")
 
     def used(self, rel_l2: float, max_abs_error: float) -> float:
         """Return the share of the bound that measured errors take; it holds if at most 1."""
@@ -61,6 +61,10 @@ class Bound:
         if self.max_abs_error < math.inf:
             parts.append(f"|error| ≤ {self.max_abs_error:.4g}")
         return ", ".join(parts) or "no bound"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _share(error: float, most: float) -> float:
@@ -104,15 +108,16 @@ class Budget:
     def __post_init__(self) -> None:
         given = self.given()
         if len(given) > 1:
-            raise PlanError(f"a budget is one limit; got {' and '.join(given)}")
+            raise PlanError(f"expected one limit as a budget, got {' and '.join(given)}")
         for name, value in given.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise PlanError(f"{name} is a number; got {value!r}")
-            if not math.isfinite(value) or (value <= 0 and name != "min_snr"):
-                above = "" if name == "min_snr" else " above 0"
-                raise PlanError(f"{name} is a finite number{above}; got {value!r}")
-            if name == "min_snr" and abs(value) > _MOST_SNR:
-                raise PlanError(f"min_snr is between ±{_MOST_SNR} dB; got {value!r}")
+            wanted = "a finite number above 0"
+            if name == "min_snr":
+                wanted = f"a number between ±{_MOST_SNR} dB"
+                is_within = _is_number(value) and abs(value) <= _MOST_SNR
+            else:
+                is_within = _is_number(value) and 0 < value < math.inf
+            if not is_within:
+                raise PlanError(f"expected {name} to be {wanted}, got {value!r}")
 
     def given(self) -> dict[str, float]:
         """Return the limit that is set, by its name."""
@@ -169,9 +174,6 @@ def budget_of(limits: object) -> Budget:
     PlanError
         If it is no such table.
     """
-    if not isinstance(limits, dict):
-        raise PlanError(f"a budget is a table of one limit; got {limits!r}")
-    unknown = sorted(set(map(str, limits)) - set(_TEXTS))
-    if unknown:
-        raise PlanError(f"a budget is one of {', '.join(_TEXTS)}; got {', '.join(unknown)}")
+    if not isinstance(limits, dict) or not limits.keys() <= _TEXTS.keys():
+        raise PlanError(f"expected a budget, a table of one of {', '.join(_TEXTS)}, got {limits!r}")
     return Budget(**limits)

@@ -36,12 +36,11 @@ _FEW_DISTINCT = 256  # of the probe
 _GRID_ROWS = 2
 _GRID = IntegerGrid()
 _SAMPLE = {"fast": 1 << 16, "balanced": 1 << 16, "max": 1 << 18}
-_SPARSE_SAMPLE = 1 << 18  # as many where zeros are told apart: masks are coded column by column
-_SAMPLE_ROWS = 64  # so that columns can be told apart
+_SPARSE_SAMPLE = 1 << 18  # as many for trees of zeros: masks are coded column by column
+_SAMPLE_ROWS = 64  # so that columns differ visibly
 _ONE_BYTE = 4  # bytes of floats whose exponents fit a byte
 _COLUMNS_MATTER = 0.25  # of what the weights of a column vary
 _GROUPS = {"fast": 2, "balanced": 4}  # each has a table of its own; eight take 0.05 % less
-_FAST_FLOAT32 = "groupfloats(0, groups=4)"  # three whole bytes are left of a weight
 _BYTES = "raw(bytes=zstd)"
 
 # How integers are coded: in contexts of row and column scale, and without.
@@ -71,10 +70,7 @@ def any_tree(dtype: np.dtype, effort: str) -> Node:
 
 
 def sample_rows(array: np.ndarray, elements: int = 1 << 16) -> np.ndarray:
-    """Return rows (of a matrix) or elements, evenly spaced over the tensor: a view.
-
-    At least 64 rows where there are as many, so that columns can be told apart.
-    """
+    """Return a view of at least 64 rows (of a matrix) or elements, evenly spaced."""
     row = math.prod(array.shape[1:])
     wanted = max(elements // max(row, 1), _SAMPLE_ROWS)
     return array[:: max(1, array.shape[0] // wanted)]
@@ -151,14 +147,11 @@ def _negative_zeros(words: np.ndarray) -> float:
 
 
 def probe(words: np.ndarray) -> tuple[float, int]:
-    """Return the share of zeros and the number of distinct words in a thousand of a tensor.
-
-    Where there seem to be few zeros, another thousand is looked at: whole rows may be zero.
-    """
+    """Return the share of zeros and the number of distinct words in a thousand of a tensor."""
     flat, found = words.reshape(-1), np.empty(2, np.int64)
     native.survey_look(flat, found)
     zeros = int(found[0]) / math.prod(_RUNS)
-    if zeros <= MANY:
+    if zeros <= MANY:  # whole rows may be zero
         zeros = max(zeros, native.survey_count(flat, 0, *_MORE_RUNS) / math.prod(_MORE_RUNS))
     return zeros, int(found[1])
 
@@ -281,7 +274,7 @@ def any_floats(dtype: np.dtype, effort: str) -> str:
     if dtype.itemsize > _ONE_BYTE:
         return f"floats({bits})" if effort == "balanced" else flat_tree(dtype)
     if effort == "fast" and dtype.itemsize == 4:
-        return _FAST_FLOAT32
+        return "groupfloats(0, groups=4)"  # three whole bytes are left of a weight
     if effort == "fast" and dtype != np.float16:
         bits = 0  # a whole byte is left of a bfloat16
     return f"groupfloats({bits}, groups={_GROUPS[effort]})"
@@ -296,19 +289,12 @@ def flat_tree(dtype: np.dtype) -> str:
 
 
 def _mantissa_bits(dtype: np.dtype) -> int:
-    """Return how many top bits of the mantissa join the exponent.
-
-    Measured on trained layers, two are worth 0.07 bit a weight. With three, both parts of a float16
-    are whole bytes.
-    """
-    return 3 if dtype == np.float16 else 2
+    """Return how many top bits of the mantissa join the exponent; two save 0.07 bit a weight."""
+    return 3 if dtype == np.float16 else 2  # both parts of a float16 are whole bytes with three
 
 
 def columns_vary(array: np.ndarray) -> float:
-    """Return how much the scales of columns vary: variance between columns over that within.
-
-    Of the logarithms of two thousand elements, zeros left out, after what rows have in common.
-    """
+    """Return the variance of log magnitudes between columns over that within, rows corrected."""
     variance = np.empty(1)
     native.survey_column_variance(as_rows(array.view(word_dtype(array.dtype))), variance)
     return float(variance[0])

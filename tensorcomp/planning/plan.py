@@ -1,4 +1,4 @@
-"""What is to become of every tensor of a checkpoint; saved as JSON, edited, obeyed.
+"""Plans: the tree of every tensor of a checkpoint; saved as JSON, edited, obeyed.
 
 ::
 
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tensorcomp._formatting import listed
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PlanError
@@ -31,12 +32,13 @@ from tensorcomp.planning.roles.classify import ROLES
 
 LOSSLESS = "lossless"
 _VERSION = 1
-_SHOWN = 8  # names that a message lists
+MAKE = "make one by tensorcomp plan"
+_SHOWN = 8  # faults that a message lists
 
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """What is to become of one tensor.
+    """Tree of one tensor, and what it must keep.
 
     Parameters
     ----------
@@ -45,8 +47,8 @@ class TensorPlan:
     why : str
         A few words.
     bound : Bound or None
-        What the decoded tensor must keep; where the tree does not, its steps are made smaller, and
-        at last the tensor is stored losslessly.
+        Limit of the decoded tensor's errors; where the tree breaks it, its steps are made smaller,
+        and at last the tensor is stored losslessly.
     fits_bound : bool
         Whether steps may be made larger as well, to use the bound up.
     bits : float or None
@@ -65,7 +67,7 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plans of all tensors, and the budget that they keep together.
+    """Plans of all tensors, and the budget that they keep together.
 
     Parameters
     ----------
@@ -102,12 +104,10 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
     described : mapping of str to mapping
         What else to say of each tensor: role, shape, dtype, predicted bytes.
     """
-    from tensorcomp.codecs.text import format_tree
-
     tensors = {}
     for name, item in plan.tensors.items():
         entry = dict(described.get(name, {}))
-        entry["tree"] = LOSSLESS if item.tree is None else format_tree(item.tree)
+        entry["tree"] = LOSSLESS if item.tree is None else item.tree.text
         if item.bound is not None:
             entry["bound"] = bound_to_json(item.bound)
         if item.tree is not None:
@@ -126,8 +126,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
 
 def bound_to_json(bound: Bound) -> dict[str, float]:
     """Return the limits of a bound that are set, by name."""
-    limits = {"max_rel_l2": bound.max_rel_l2, "max_abs_error": bound.max_abs_error}
-    return {name: value for name, value in limits.items() if value < math.inf}
+    return {name: value for name, value in vars(bound).items() if value < math.inf}
 
 
 def plan_from_json(text: str, where: str) -> Plan:
@@ -136,20 +135,20 @@ def plan_from_json(text: str, where: str) -> Plan:
     Raises
     ------
     PlanError
-        If it is no such file, or a tree in it cannot be understood; all of them are listed.
+        If it is not a plan, or a tree in it cannot be understood; the first of these are listed.
     """
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise PlanError(f"{where}: is no JSON ({error}); make a plan by tensorcomp plan") from error
+        raise PlanError(f"{where}: expected a plan in JSON, got {error}; {MAKE}") from error
     if not isinstance(value, dict) or value.get("tensorcomp_plan") != _VERSION:
-        raise PlanError(f"{where}: is no plan of version {_VERSION}; make one by tensorcomp plan")
+        raise PlanError(f"{where}: expected a plan of version {_VERSION}, got another; {MAKE}")
     effort, tensors = value.get("effort", "balanced"), value.get("tensors")
     if effort not in EFFORTS or not isinstance(tensors, dict):
-        raise PlanError(f"{where}: needs an effort among {', '.join(EFFORTS)}, and tensors")
+        raise PlanError(f"{where}: expected tensors, and an effort of {', '.join(EFFORTS)}")
     pruned = value.get("pruned", "")
     if not isinstance(pruned, str):
-        raise PlanError(f"{where}: 'pruned' is a text such as 'magnitude, element'; got {pruned!r}")
+        raise PlanError(f"{where}: expected 'pruned' to be like 'magnitude, element'")
     plans, wrong = {}, []
     for name, entry in tensors.items():
         try:
@@ -157,7 +156,8 @@ def plan_from_json(text: str, where: str) -> Plan:
         except (PlanError, TypeError, ValueError, KeyError, AttributeError) as error:
             wrong.append(f"{name!r}: {error}")
     if wrong:
-        raise PlanError(f"{where}: {listed(wrong, '; ')}")
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise PlanError(f"{where}: {'; '.join(wrong[:_SHOWN])}{more}")
     try:
         budget = budget_of(value.get("budget", {}))
     except PlanError as error:
@@ -167,26 +167,16 @@ def plan_from_json(text: str, where: str) -> Plan:
 
 def _tensor_from_json(entry: Any) -> TensorPlan:
     if not isinstance(entry, dict) or not isinstance(entry.get("tree"), str):
-        raise PlanError("needs a tree")
+        raise PlanError("expected a tree, got none")
     if entry.get("role", "other") not in ROLES:
-        raise PlanError(f"no role is called {entry['role']!r}; known: {', '.join(ROLES)}")
-    bound = _bound_from_json(entry.get("bound", {}))
-    why = str(entry.get("why", ""))
+        raise PlanError(f"expected a role of {', '.join(ROLES)}, got {entry['role']!r}")
+    limits, why = entry.get("bound", {}), str(entry.get("why", ""))
+    if not isinstance(limits, dict) or not limits.keys() <= {"max_rel_l2", "max_abs_error"}:
+        raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r}")
+    bound = Bound(**limits) if limits else None
     if entry["tree"] == LOSSLESS:
         return TensorPlan(why=why)
     return TensorPlan(parse_tree(entry["tree"]), why, bound)
-
-
-def _bound_from_json(limits: Any) -> Bound | None:
-    if not isinstance(limits, dict):
-        raise PlanError(f"its bound is no object: {limits!r}")
-    unknown = sorted(set(limits) - {"max_rel_l2", "max_abs_error"})
-    if unknown:
-        raise PlanError(f"its bound is max_rel_l2 or max_abs_error; got {listed(unknown)}")
-    for name, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
-            raise PlanError(f"{name} is a number; got {limit!r}")
-    return Bound(**limits) if limits else None
 
 
 def check_names(plan: Plan, names: list[str], where: str) -> None:
@@ -199,16 +189,8 @@ def check_names(plan: Plan, names: list[str], where: str) -> None:
     """
     unknown = sorted(set(plan.tensors) - set(names))
     missing = sorted(set(names) - set(plan.tensors))
-    faults = []
-    if unknown:
-        faults.append(f"names tensors that are not there: {listed(unknown)}")
+    faults = [f"names tensors that do not exist: {listed(unknown)}"] if unknown else []
     if missing:
-        faults.append(f"misses {listed(missing)}")
+        faults.append(f"lacks {listed(missing)}")
     if faults:
         raise PlanError(f"{where}: {'; '.join(faults)}")
-
-
-def listed(items: list[str], separator: str = ", ") -> str:
-    """Return the first few items, and how many more there are."""
-    more = f"{separator}and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return separator.join(items[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""The planner: a tree for every tensor of a checkpoint, under a profile, rules and a budget.
+"""Plan a tree for every tensor of a checkpoint, under a profile, rules and a budget.
 
 Under a bound, each tensor gets the tree that takes the fewest bits of a sample within it. Under a
 size, the rate and error of every tree are measured on samples, and bits go where they take away the
@@ -9,25 +9,27 @@ tensor, so that steps are proportional to √rms.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from tensorcomp._formatting import listed
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.rounding import is_real, peak
+from tensorcomp.codecs.rounding import is_float, is_real, peak
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
-from tensorcomp.planning.plan import TensorPlan, listed
-from tensorcomp.planning.profiles import Profile
+from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.profiles import Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import SELECTORS, is_selector
-from tensorcomp.planning.rules import Rule
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
 from tensorcomp.planning.trials import (
@@ -46,13 +48,14 @@ _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor to plan: what it is called, what it is for, and its values as codecs see them.
+    """Tensor to plan.
 
     Parameters
     ----------
     info : TensorInfo
     role : str
     array : numpy.ndarray
+        As codecs see it.
     same_as : str or None
         An earlier tensor that it equals bit for bit: the same file holds such data once.
     copied_bytes : int
@@ -68,7 +71,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Planner:
-    """What decides about every tensor.
+    """Everything that decides about a tensor.
 
     Parameters
     ----------
@@ -80,9 +83,9 @@ class Planner:
     bounds : mapping of str to Bound
         Bounds of single tensors, in place of the budget's.
     importance : mapping of str to float, optional
-        What a unit of squared error costs in each tensor, under a size.
+        Cost of a unit of squared error in each tensor, under a size.
     predict : bool
-        Tell the bits of tensors that stay lossless even where no size depends on them.
+        Predict the bits of tensors that stay lossless even where no size depends on them.
     """
 
     profile: Profile
@@ -99,77 +102,59 @@ class Planner:
         return not self.profile.candidates and not self.rules
 
     def plan(self, tensors: Iterable[Tensor], workers: Workers, overhead: int) -> AllocationProblem:
-        """Look at every tensor, and return what a size can still be spread over.
+        """Plan every tensor, and measure what a size is still to be spread over.
 
         Parameters
         ----------
         tensors : iterable of Tensor
         workers : Workers
         overhead : int
-            Bytes of the file that are no blobs.
+            Bytes of the file beside blobs.
 
         Raises
         ------
         PlanError
-            If a tree needs a budget that is not there, or a tensor's importance is not given.
+            If a tree needs a budget and there is none, or a tensor's importance is not given.
         """
-        fixed: dict[str, TensorPlan] = {}
-        options: dict[str, RDCurve] = {}
-        importance: dict[str, float] = {}
-        copies: dict[str, str] = {}
-        used: set[Rule | str] = set()
-        protected: Counter[str] = Counter()
-        weights, fixed_bytes = 0, 0.0
+        draft = AllocationProblem(self.budget, self.effort, overhead)
+        choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
 
-        def once() -> Iterator[Tensor]:
-            nonlocal weights
-            asked: dict[str, tuple[object, ...]] = {}
+        def different() -> Iterator[Tensor]:
             for tensor in tensors:
-                name = tensor.info.name
-                weights += math.prod(tensor.info.shape)
-                used.update(rule for rule in self.rules if rule.selects(name, tensor.role))
-                used.update(self.bounds.keys() & {name})
-                asked[name] = (*self._templates(tensor), self.bounds.get(name))
-                if tensor.same_as is not None and asked[tensor.same_as] == asked[name]:
-                    copies[name] = tensor.same_as
+                name, first = tensor.info.name, tensor.same_as
+                draft.weights += math.prod(tensor.info.shape)
+                draft.used.update(rule for rule in self.rules if rule.selects(name, tensor.role))
+                draft.used.update(self.bounds.keys() & {name})
+                choices[name] = (*self._templates(tensor), self.bounds.get(name))
+                if first is not None and choices[first] == choices[name]:
+                    draft.copies[name] = first
                 else:
                     yield tensor
 
         for tensor, found in workers.in_order(
-            self._look_at,
-            once(),
+            lambda tensor: self._look_at(tensor, *choices[tensor.info.name][:2]),
+            different(),
             small=lambda tensor: tensor.array.size < _SMALL,
             prefetch=8,
             size=lambda tensor: tensor.copied_bytes,
             memory_budget=_ROOM,
         ):
             name = tensor.info.name
-            if isinstance(found, TensorPlan):
-                fixed[name] = found
-                nbytes = (found.bits or 0.0) * tensor.array.size / 8
-                fixed_bytes += nbytes
-                if found.tree is None:
-                    protected[tensor.role.partition(".")[0]] += int(nbytes)
-            else:
-                options[name] = found
-                importance[name] = self._weight(name, found.scale)
-        for name, first in copies.items():
-            if first in options:
-                dearest = self._weight(name, options[first].scale)
-                importance[first] = max(importance[first], dearest)
-        return AllocationProblem(
-            budget=self.budget,
-            effort=self.effort,
-            fixed=fixed,
-            options=options,
-            importance=importance,
-            copies=copies,
-            overhead=overhead,
-            fixed_bytes=int(fixed_bytes),
-            weights=weights,
-            used=frozenset(used),
-            protected=protected,
-        )
+            if isinstance(found, RDCurve):
+                draft.options[name] = found
+                draft.importance[name] = self._weight(name, found.scale)
+                continue
+            draft.fixed[name] = found
+            nbytes = (found.bits or 0.0) * tensor.array.size / 8
+            draft.fixed_bytes += nbytes
+            if found.tree is None:
+                draft.protected[tensor.role.partition(".")[0]] += int(nbytes)
+        for name, first in draft.copies.items():
+            if first in draft.options:
+                dearest = self._weight(name, draft.options[first].scale)
+                draft.importance[first] = max(draft.importance[first], dearest)
+        draft.fixed_bytes = int(draft.fixed_bytes)
+        return draft
 
     def check_used(self, draft: AllocationProblem) -> None:
         """Require that every rule and every single bound is for some tensor of a draft.
@@ -184,21 +169,22 @@ class Planner:
             known = ""
             if not all(map(is_selector, unused)):
                 known = f"; give a name, a pattern of names, or a role: {', '.join(SELECTORS)}"
-            raise PlanError(f"no tensor is selected by {listed(unused)}{known}")
+            raise PlanError(f"expected rules that select a tensor, got {listed(unused)}{known}")
         unknown = sorted(self.bounds.keys() - draft.used)
         if unknown:
-            raise PlanError(f"bounds are given for tensors that are not there: {listed(unknown)}")
+            raise PlanError(f"expected bounds of tensors that exist, got {listed(unknown)}")
 
     def _weight(self, name: str, scale: float) -> float:
         if self.importance is None:
             return 1 / max(scale, _LEAST_SCALE) if scale else 0.0
         if name not in self.importance:
-            raise PlanError(f"the importance of tensor {name!r} is not given")
+            raise PlanError(f"expected the importance of every tensor, got none of {name!r}")
         return self.importance[name]
 
-    def _look_at(self, tensor: Tensor) -> TensorPlan | RDCurve:
-        """Return a tensor's plan, or what there is to choose from under a size."""
-        templates, why = self._templates(tensor)
+    def _look_at(
+        self, tensor: Tensor, templates: tuple[str, ...], why: str
+    ) -> TensorPlan | RDCurve:
+        """Return a tensor's plan, or its choices under a size."""
         largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
         if not math.isfinite(largest):
             templates, why = (), "holds NaN or infinity"
@@ -209,44 +195,38 @@ class Planner:
             templates = zero_keeping(templates, tensor.array, sample, self.effort)
             why = f"{why}, zeros kept" if templates else "no tree keeps its zeros"
         if not templates:
-            return replace(TensorPlan(why=why), bits=self._lossless_bits(tensor))
+            counts = (self.budget.is_size or self.predict) and tensor.array.size
+            bits = lossless_rate(tensor.array, self.effort) if counts else None
+            return TensorPlan(why=why, bits=bits)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, why)
         if bound is not None:
             return plan_within(tensor.array, sample, templates, bound, self.effort, why)
         if not self.budget.is_size:
-            raise PlanError(f"{templates[0]!r} has a free step: give a budget")
+            raise PlanError(f"expected a budget for the free step of {templates[0]!r}, got none")
         lossless = lossless_rate(tensor.array, self.effort)
         return measure_curve(sample, tensor.array.size, templates, lossless, largest)
-
-    def _lossless_bits(self, tensor: Tensor) -> float | None:
-        """Return the bits of a weight that stays lossless; they count under a size only."""
-        if not (self.budget.is_size or self.predict) or not tensor.array.size:
-            return None
-        return lossless_rate(tensor.array, self.effort)
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""
         role, profile, rule = tensor.role, self.profile, self._rule(tensor)
-        bound = self._bound(tensor)
+        asked_for = rule is not None and rule.by_name
         if not is_real(tensor.array.dtype) and (
-            rule is None or not rule.by_name or may_lose(rule.tree)
+            rule is None or not asked_for or may_lose(rule.tree)
         ):
             return (), "no floats"
         if not tensor.array.size:
             return (), "empty"
-        if rule is not None and rule.by_name:
-            return (
-                expand_quantizer(rule.tree, self.effort, bound),
-            ), f"asked for by {rule.selector!r}"
-        if profile.protects(role):
+        if not asked_for and profile.protects(role):
             return (), f"{role} is protected"
-        if tensor.array.size < profile.smallest:
+        if not asked_for and tensor.array.size < profile.smallest:
             return (), f"small: fewer than {profile.smallest} elements"
+        trees, why = profile.trees(role), f"profile {profile.name}"
         if rule is not None:
-            return (expand_quantizer(rule.tree, self.effort, bound),), "asked for all"
-        found = tuple(expand_quantizer(tree, self.effort, bound) for tree in profile.trees(role))
-        return found, f"profile {profile.name}"
+            trees = (rule.tree,)
+            why = f"asked for by {rule.selector!r}" if asked_for else "asked for all"
+        bound = self._bound(tensor)
+        return tuple(expand_quantizer(tree, self.effort, bound) for tree in trees), why
 
     def _bound(self, tensor: Tensor) -> Bound | None:
         return self.bounds.get(tensor.info.name, self.budget.bound)
@@ -266,3 +246,36 @@ class Planner:
         if trial is None:
             return TensorPlan(tree, why, bound, bits=lossless_rate(tensor.array, self.effort))
         return TensorPlan(tree, why, bound, bits=trial.bits, rel_l2=trial.errors.rel_l2)
+
+
+def check_importance(importance: Mapping[str, float], place: str = "") -> Mapping[str, float]:
+    """Require that the importance of every tensor is positive and finite; return it."""
+    wrong = [name for name, value in importance.items() if not 0 < value < math.inf]
+    if wrong:
+        raise PlanError(
+            f"{place}expected positive, finite importance; mend that of {listed(wrong)}"
+        )
+    return importance
+
+
+def load_importance(path: Path) -> Mapping[str, float]:
+    """Return the mean of each tensor of a safetensors file.
+
+    Raises
+    ------
+    PlanError
+        If a tensor is of another type, or not all its elements are positive and finite.
+    CheckpointError
+        If the file cannot be read.
+    """
+    found = {}
+    with open_checkpoint(path) as checkpoint:
+        for info in checkpoint.tensors:
+            found[info.name] = math.nan
+            dtype = numpy_dtype(info.dtype)
+            if dtype is None or not is_float(dtype) or not info.nbytes:
+                continue
+            values = checkpoint.read(info.name).view(dtype).astype(np.float64)
+            if values.min() > 0:
+                found[info.name] = float(values.mean())
+    return check_importance(found, f"{path}: ")

@@ -1,4 +1,4 @@
-"""Profiles: which trees may compete for which tensors, what is protected, and the usual budget.
+"""Profiles and rules: which trees may compete for which tensors.
 
 A profile is a TOML file; those of tensorcomp lie in the folder ``profiles``, and a user's own file
 has the same form::
@@ -17,11 +17,18 @@ has the same form::
 
 Codecs of other packages add their templates to the profiles of tensorcomp. No tree is forced: those
 that a tensor is offered compete by their measured rate and error.
+
+A rule, ``SELECTOR=TREE``, names a tree. The selector is a role (``attention``, ``linear``), a
+tensor's name or a pattern of names (``encoder.*.weight``), or ``all``. The first rule that selects
+a tensor counts. A role or a name asks for the tensor by name, protected or not; ``all`` leaves out
+what the profile protects and small tensors. The tree may be a template (see `steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fnmatch
+import re
+import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,19 +37,21 @@ from tensorcomp.codecs.registry import added_templates
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.roles.classify import check_selector, matches_role
+from tensorcomp.planning.roles.classify import check_selector, is_selector, matches_role
 from tensorcomp.planning.steps import check_template
 
 PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
+EVERYTHING = "all"
 _FOLDER = Path(__file__).with_name("profiles")
 _PROTECTED = ("norm", "bias", "scale", "router", "step")
 _SMALLEST = 4096
 _KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
+_RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Trees that tensors of some roles are offered.
+    """Templates that tensors of some roles are offered.
 
     Parameters
     ----------
@@ -58,7 +67,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profile's file says.
+    """Candidates and defaults of a kind of model.
 
     Parameters
     ----------
@@ -99,6 +108,43 @@ class Profile:
         return tuple(dict.fromkeys(found))
 
 
+@dataclass(frozen=True)
+class Rule:
+    """Tree, or template, for the tensors that a selector names."""
+
+    selector: str
+    tree: str
+
+    def selects(self, name: str, role: str) -> bool:
+        """Return whether the rule is for a tensor."""
+        if self.selector == name:
+            return True
+        if is_selector(self.selector):
+            return matches_role(self.selector, role)
+        return fnmatch.fnmatchcase(name, self.selector)
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the rule asks for tensors by name or role, and not for all."""
+        return self.selector != EVERYTHING
+
+
+def parse_rule(text: str) -> Rule:
+    """Return the rule of a text ``SELECTOR=TREE``, or of a tree alone, which is for all.
+
+    Raises
+    ------
+    PlanError
+        If the tree cannot be understood.
+    """
+    match = _RULE.fullmatch(text)
+    selector, tree = match.groups() if match else (EVERYTHING, text.strip())
+    if not selector or not tree:
+        raise PlanError(f"expected a rule SELECTOR=TREE, or a tree for all, got {text!r}")
+    check_template(tree)
+    return Rule(selector, tree)
+
+
 def load_profile(name: str) -> Profile:
     """Return the profile of this name, or that of a TOML file.
 
@@ -114,12 +160,12 @@ def load_profile(name: str) -> Profile:
     """
     if name in PROFILES:
         found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
-        added = Candidates(("all",), added_templates(lossless=False))
+        added = Candidates((EVERYTHING,), added_templates(lossless=False))
         return replace(found, candidates=(*found.candidates, added)) if found.candidates else found
     if not name.endswith(".toml"):
         raise PlanError(
-            f"no profile is called {name!r}; known: {', '.join(PROFILES)}; "
-            "a file of your own ends in .toml"
+            f"expected a profile of {', '.join(PROFILES)}, or a file whose name ends in .toml, "
+            f"got {name!r}"
         )
     try:
         text = Path(name).read_text("utf-8")
@@ -130,33 +176,29 @@ def load_profile(name: str) -> Profile:
 
 
 def _parse(text: str, name: str) -> Profile:
-    import tomllib
-
     try:
         return _from_table(tomllib.loads(text), name)
     except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"profile {name}: is no TOML ({error})") from error
+        raise PlanError(f"profile {name}: expected TOML, got an error: {error}") from error
     except PlanError as error:
         raise PlanError(f"profile {name}: {error}") from error
 
 
-def _from_table(table: Mapping[str, Any], name: str) -> Profile:
+def _from_table(table: dict[str, Any], name: str) -> Profile:
     unknown = sorted(set(table) - _KEYS)
     if unknown:
-        raise PlanError(f"unknown keys {', '.join(unknown)}; known: {', '.join(sorted(_KEYS))}")
-    smallest = table.get("smallest", _SMALLEST)
+        raise PlanError(f"expected keys of {', '.join(sorted(_KEYS))}, got {', '.join(unknown)}")
+    smallest, effort = table.get("smallest", _SMALLEST), table.get("effort")
     if type(smallest) is not int or smallest < 0:
-        raise PlanError(f"smallest is a number of elements; got {smallest!r}")
-    effort = table.get("effort")
+        raise PlanError(f"expected smallest to be a number of elements, got {smallest!r}")
     if effort is not None and effort not in EFFORTS:
-        raise PlanError(f"effort is one of {', '.join(EFFORTS)}; got {effort!r}")
-    budget = budget_of(table.get("budget", {}))
-    tables = table.get("candidates", [])
+        raise PlanError(f"expected an effort of {', '.join(EFFORTS)}, got {effort!r}")
+    budget, tables = budget_of(table.get("budget", {})), table.get("candidates", [])
     if not isinstance(tables, list):
-        raise PlanError("candidates are tables, each under [[candidates]]")
-    candidates = tuple(_candidates(item) for item in tables)
+        raise PlanError("expected tables of candidates, each under [[candidates]], got one")
+    candidates = tuple(map(_candidates, tables))
     if candidates and not budget.given():
-        raise PlanError("candidates need a [budget] to compete under")
+        raise PlanError("expected a [budget] that candidates compete under, got none")
     return Profile(
         name=Path(name).stem,
         summary=str(table.get("summary", "")),
@@ -168,30 +210,23 @@ def _from_table(table: Mapping[str, Any], name: str) -> Profile:
     )
 
 
-def _candidates(item: Any) -> Candidates:
-    table = _table(item, "candidates")
-    if set(table) != {"roles", "trees"}:
-        raise PlanError(f"candidates have roles and trees; got {', '.join(sorted(table))}")
+def _candidates(table: Any) -> Candidates:
+    if not isinstance(table, dict) or set(table) != {"roles", "trees"}:
+        raise PlanError(f"expected candidates to have roles and trees, got {table!r}")
     trees = _texts(table["trees"], "trees")
     for tree in trees:
         check_template(tree)
     return Candidates(_selectors(table["roles"], "roles"), trees)
 
 
-def _table(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise PlanError(f"{what} is a table; got {value!r}")
-    return value
-
-
-def _texts(value: Any, what: str) -> tuple[str, ...]:
+def _texts(value: Any, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise PlanError(f"{what} is a list of texts; got {value!r}")
+        raise PlanError(f"expected {name} to be a list of texts, got {value!r}")
     return tuple(value)
 
 
-def _selectors(value: Any, what: str) -> tuple[str, ...]:
-    selectors = _texts(value, what)
+def _selectors(value: Any, name: str) -> tuple[str, ...]:
+    selectors = _texts(value, name)
     for selector in selectors:
         check_selector(selector)
     return selectors

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 from tensorcomp.codecs.text import parse_tree
@@ -18,7 +17,7 @@ from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound
 
 STEP, QUANTIZER = "$step", "$quantizer"
-_HOLE = 1.0390625e-77  # where a step is to stand in a tree that is parsed once
+_HOLE = 1.0390625  # where a step is to stand in a tree that is parsed once
 _LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the range of float64
 _STEP = re.compile(rf"{re.escape(STEP)}\b")
 QUANTIZERS = {
@@ -64,15 +63,9 @@ def instantiate(template: str, step: float) -> Node:
     Raises
     ------
     PlanError
-        If that is no tree.
+        If that is not a tree.
     """
-    filled = _parsed(template)
-    if filled is not None:
-        return filled(rounded(step))
-    text = _STEP.sub(repr(rounded(step)), template)
-    if "$" in text:
-        raise PlanError(f"a template may hold {STEP} and {QUANTIZER}; got {template!r}")
-    return parse_tree.__wrapped__(text)
+    return _filled(_with_holes(template), rounded(step))
 
 
 @functools.lru_cache(maxsize=256)
@@ -82,33 +75,21 @@ def prototype(template: str) -> Node:
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(template: str) -> Callable[[float], Node] | None:
-    """Return what gives a template's tree for a step; None where there is more to a step."""
-    text, steps = _STEP.subn(repr(_HOLE), template)
-    try:
-        tree = parse_tree.__wrapped__(text)
-    except PlanError:
-        return None
-    holes = _holes(tree)
-    return _filling(tree) if 0 < holes == steps else None
+def _with_holes(template: str) -> Node:
+    """Return the tree of a template with `_HOLE` for every step."""
+    text = _STEP.sub(repr(_HOLE), template)
+    if "$" in text:
+        raise PlanError(f"expected no placeholders but {STEP} and {QUANTIZER}, got {template!r}")
+    return parse_tree(text)
 
 
-def _filling(node: Node) -> Callable[[float], Node]:
-    """Return what gives a tree with a step in place of each hole; parts without are shared."""
-    config, children = vars(node.codec), dict(node.children)
-    holes = [name for name, value in config.items() if value == _HOLE]
-    below = {name: _filling(child) for name, child in children.items() if _holes(child)}
-
-    def filled(step: float) -> Node:
-        parts = {**children, **{name: instantiate(step) for name, instantiate in below.items()}}
-        codec = type(node.codec)(**{**config, **dict.fromkeys(holes, step)})
-        return Node(codec, tuple(parts.items()))
-
-    return filled
-
-
-def _holes(node: Node) -> int:
-    return sum(value == _HOLE for codec in node.walk() for value in vars(codec).values())
+def _filled(node: Node, step: float) -> Node:
+    """Return the tree with a step in place of each hole; parts without any are shared."""
+    if not any(_HOLE in vars(codec).values() for codec in node.walk()):
+        return node
+    config = {name: step if value == _HOLE else value for name, value in vars(node.codec).items()}
+    children = tuple((name, _filled(child, step)) for name, child in node.children)
+    return Node(type(node.codec)(**config), children)
 
 
 def rounded(step: float) -> float:

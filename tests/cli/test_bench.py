@@ -95,7 +95,7 @@ def test_bench_draws_a_plot(call, weights, tmp_path):
         (("--json", "--csv"), "--json, --csv and --markdown exclude each other"),
         (("--plot", "x.jpg"), "ends in one of .png, .svg, .pdf"),
         (("--codec", "nonesuch(1)"), "nonesuch"),
-        (("--profile", "nonesuch"), "no profile is called 'nonesuch'"),
+        (("--profile", "nonesuch"), "got 'nonesuch'"),
         (("--threads", "0"), "--threads"),
     ],
 )

@@ -289,19 +289,19 @@ def test_a_plan_with_faults_is_refused_with_the_list(call, path, out, tmp_path):
         (["--min-snr", "loud"], "--min-snr"),
         (["--max-rel-l2", "0"], "above 0"),
         (["--max-abs-error", "-1"], "above 0"),
-        (["--bits-per-weight", "nan"], "--bits-per-weight is a finite number"),
+        (["--bits-per-weight", "nan"], "--bits-per-weight to be a finite number"),
         (["--target-size", "huge"], "700MB"),
         (["--target-size", "0"], "above 0"),
         (["--target-size", "-5"], "700MB"),
-        (["--profile", "transfromer"], "known: lossless, transformer"),
+        (["--profile", "transfromer"], "a profile of lossless, transformer"),
         (["--profile", "none.toml"], "none.toml"),
-        (["--profile", "lossless", "--min-snr", "30"], "takes no budget"),
+        (["--profile", "lossless", "--min-snr", "30"], "expected no budget"),
         (["--codec", "linear=unifrom(0.1)"], "unifrom"),
         (["--codec", "linear="], "SELECTOR=TREE"),
         (["--codec", ""], "SELECTOR=TREE"),
-        (["--codec", "linear=uniform($step)"], "give a budget"),
-        (["--codec", "nowhere.*=raw"], "no tensor is selected by nowhere.*"),
-        (["--codec", "conv=raw"], "no tensor is selected by conv"),
+        (["--codec", "linear=uniform($step)"], "expected a budget"),
+        (["--codec", "nowhere.*=raw"], "expected rules that select a tensor, got 'nowhere.*'"),
+        (["--codec", "conv=raw"], "expected rules that select a tensor, got 'conv'"),
         (["--target-size", "500"], "is not possible; the smallest one takes about"),
         (["--target-ratio", "1000"], "a ratio of"),
         (["--bits-per-weight", "0.01"], "bits per weight"),
@@ -325,7 +325,7 @@ def test_what_cannot_be_is_refused_in_one_line(call, path, out, tmp_path, option
 def test_a_plan_stands_alone(call, path, out, tmp_path, options):
     done = call("compress", path, "-o", out, "--plan", tmp_path / "none.json", *options)
     assert (done.status, done.stdout) == (2, "")
-    assert "a plan says everything" in done.line
+    assert "beside a plan" in done.line
     done = call("compress", path, "-o", out, "--plan", tmp_path / "none.json")
     assert done.status == 2
     assert "none.json: cannot be read: No such file" in done.line

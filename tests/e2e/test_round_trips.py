@@ -156,7 +156,7 @@ def test_chunks_end_anywhere(elements: int) -> None:
 
 @pytest.mark.parametrize("elements", [0, -1, (1 << 22) + 1])
 def test_impossible_chunks_are_refused(elements: int) -> None:
-    with pytest.raises(ValueError, match="chunk_elements is from 1 to"):
+    with pytest.raises(ValueError, match="chunk_elements from 1 to"):
         CompressOptions(chunk_elements=elements)
 
 

@@ -12,11 +12,11 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs import format_tree
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import PlanError
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.planner import Planner, Tensor
+from tensorcomp.planning.planner import Planner, Tensor, load_importance
 from tensorcomp.planning.profiles import Candidates, Profile
-from tensorcomp.planning.requests import load_importance, make_planner
 
 UNIFORM = Profile(
     "plain",
@@ -37,6 +37,10 @@ def tensor(name: str, array: np.ndarray, role: str = "mlp", same_as: str | None 
 def draft(planner: Planner, *tensors: Tensor) -> AllocationProblem:
     with Workers(1) as workers:
         return planner.plan(iter(tensors), workers, overhead=1000)
+
+
+def make_planner(**asked: Any) -> Planner:
+    return CompressOptions(**asked).planner()
 
 
 def planner(**asked: Any) -> Planner:
@@ -114,10 +118,10 @@ def test_rules_and_bounds_must_be_for_something() -> None:
         codecs=["conv=uniform(0.5)", "nowhere.*=raw"], bounds={"gone": Budget(min_snr=3)}
     )
     made = draft(asked, tensor("a", weights(8, 8), "conv"))
-    with pytest.raises(PlanError, match=r"selected by nowhere\.\*; .* role: .*attention"):
+    with pytest.raises(PlanError, match=r"got 'nowhere\.\*'; .* role: .*attention"):
         asked.check_used(made)
     asked = planner(bounds={"gone": Budget(min_snr=3), "a": Budget(min_snr=3)})
-    with pytest.raises(PlanError, match=r"not there: gone$"):
+    with pytest.raises(PlanError, match=r"that exist, got 'gone'$"):
         asked.check_used(draft(asked, tensor("a", weights(8, 8))))
     asked = planner(bounds={"a": Budget(min_snr=3)})
     asked.check_used(draft(asked, tensor("a", weights(8, 8))))
@@ -221,8 +225,8 @@ def test_nothing_to_plan() -> None:
     ("asked", "words"),
     [
         ({"profile": "transfromer"}, "transfromer"),
-        ({"profile": "lossless", "budget": Budget(min_snr=30)}, "takes no budget"),
-        ({"profile": "lossless", "bounds": {"a": Budget(min_snr=30)}}, "takes no budget"),
+        ({"profile": "lossless", "budget": Budget(min_snr=30)}, "expected no budget"),
+        ({"profile": "lossless", "bounds": {"a": Budget(min_snr=30)}}, "expected no budget"),
         ({"codecs": ["linear=nonsense"]}, "nonsense"),
         ({"codecs": "linear=nonsense"}, "nonsense"),
         ({"importance": {"a": 1.0}}, "bits per weight"),
@@ -277,5 +281,5 @@ def test_importance_of_a_file_is_the_mean_of_each_tensor(importance: Path) -> No
 )
 def test_importance_that_is_not_positive_is_refused(importance: Path, array: np.ndarray) -> None:
     save_file({"good": np.ones(2, np.float32), "bad": array}, importance)
-    with pytest.raises(PlanError, match=r"positive and finite; not so for bad$"):
+    with pytest.raises(PlanError, match=r"positive, finite importance; change that of 'bad'$"):
         load_importance(importance)

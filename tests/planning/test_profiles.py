@@ -84,8 +84,8 @@ def test_what_is_left_out_has_safe_defaults(tmp_path: Path) -> None:
     ("old", "new", "words"),
     [
         ("summary", "sumary", "sumary"),
-        ('["norm"]', '"norm"', "protect is a list"),
-        ('["norm"]', "[1]", "protect is a list"),
+        ('["norm"]', '"norm"', "protect to be a list"),
+        ('["norm"]', "[1]", "protect to be a list"),
         ('["norm"]', '["nrom"]', "nrom"),
         ("smallest = 10", "smallest = -1", "smallest"),
         ("smallest = 10", "smallest = 1.5", "smallest"),
@@ -96,17 +96,17 @@ def test_what_is_left_out_has_safe_defaults(tmp_path: Path) -> None:
         ("min_snr = 20", "min_srn = 20", "min_srn"),
         ("min_snr = 20", "min_snr = nan", "min_snr"),
         ("min_snr = 20", "min_snr = 20\ntarget_ratio = 3", "one limit"),
-        ("[budget]\nmin_snr = 20", "", "need a"),
+        ("[budget]\nmin_snr = 20", "", "expected a [budget]"),
         ("[budget]\nmin_snr = 20", "budget = 20", "budget"),
         ('roles = ["all"]', "", "roles and trees"),
         ('roles = ["all"]', 'roles = ["al"]', "'al'"),
         ('roles = ["all"]', 'roles = ["all"]\nmore = 1', "roles and trees"),
-        ('["uniform($step)"]', '"uniform($step)"', "trees is a list"),
+        ('["uniform($step)"]', '"uniform($step)"', "trees to be a list"),
         ('["uniform($step)"]', '["uniform($step"]', "uniform"),
         ('["uniform($step)"]', '["unifrom($step)"]', "unifrom"),
         ('["uniform($step)"]', '["uniform($steps)"]', "steps"),
-        ("[[candidates]]", "[candidates]", "is no TOML"),
-        ("[budget]", "[budget", "is no TOML"),
+        ("[[candidates]]", "[candidates]", "expected TOML"),
+        ("[budget]", "[budget", "expected TOML"),
     ],
 )
 def test_every_fault_of_a_file_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -124,7 +124,7 @@ def test_candidates_are_tables(tmp_path: Path, value: str) -> None:
 
 
 def test_profiles_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"transfromer.*known: lossless, transformer"):
+    with pytest.raises(PlanError, match=r"of lossless, transformer.*got 'transfromer'"):
         load_profile("transfromer")
     with pytest.raises(PlanError, match="cannot be read"):
         load_profile(str(tmp_path / "none.toml"))

@@ -16,6 +16,7 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import dtype_name
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.lossless import (
     EFFORTS,
@@ -26,7 +27,6 @@ from tensorcomp.planning.lossless import (
     share_of_zeros,
 )
 from tensorcomp.planning.planner import Tensor
-from tensorcomp.planning.requests import make_planner
 from tensorcomp.planning.sparse_forms import (
     MANY,
     VALUES,
@@ -201,7 +201,7 @@ def test_templates_for_pruned_tensors_keep_zeros(
 def test_lossy_plans_keep_zeros(effort: str, size: bool, profile: str) -> None:
     array = unstructured(0.1, 150, 200)
     budget = Budget(bits_per_weight=0.9) if size else Budget(min_snr=20)
-    planner = make_planner(profile=profile, budget=budget, effort=effort)
+    planner = CompressOptions(profile=profile, budget=budget, effort=effort).planner()
     info = TensorInfo("w", dtype_name(array.dtype), array.shape, array.nbytes)
     with Workers(1) as workers:
         draft = planner.plan([Tensor(info, "mlp", array)], workers, 0)

@@ -8,7 +8,7 @@ from tensorcomp.codecs import format_tree, parse_tree
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.rules import Rule, parse_rule
+from tensorcomp.planning.profiles import Rule, parse_rule
 from tensorcomp.planning.steps import (
     QUANTIZERS,
     check_template,

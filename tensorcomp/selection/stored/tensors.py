@@ -15,8 +15,8 @@ from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.roles.classify import roles_of
-from tensorcomp.planning.rules import Rule
 
 USUAL = ("linear", "conv")
 _LOOK_BYTES = 256  # at both ends of a tensor, to tell most from each other
@@ -81,8 +81,8 @@ def choose(
     keys : sequence of mapping of str to str
         For each source, what its tensors are called among those of all.
     where : sequence of str, optional
-        Roles, names, patterns of names, or ``all`` (see `planning.rules`); by default the matrices
-        and kernels of layers. Only floats are taken.
+        Roles, names, patterns of names, or ``all`` (see `planning.profiles`); by default the
+        matrices and kernels of layers. Only floats are taken.
 
     Raises
     ------
