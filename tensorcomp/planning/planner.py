@@ -253,7 +253,7 @@ def check_importance(importance: Mapping[str, float], place: str = "") -> Mappin
     wrong = [name for name, value in importance.items() if not 0 < value < math.inf]
     if wrong:
         raise PlanError(
-            f"{place}expected positive, finite importance; mend that of {listed(wrong)}"
+            f"{place}expected positive, finite importance; change that of {listed(wrong)}"
         )
     return importance
 
