@@ -125,15 +125,15 @@ class PowerSgd(Compressor):
 
     def phases(self, gradient: Any, state: Any) -> Phases:
         """Yield M·Q (m, r), then Mᵀ·P (p, r)."""
-        if not self._rank(tuple(gradient.shape)):
-            mean, sent, _ = yield from Dense().phases(gradient, state)
-            return mean, sent, state
-        matrix = gradient.reshape(_matrix(tuple(gradient.shape)))
+        shape = state.spec.shape
+        if not self._rank(shape):
+            return (yield from Dense().phases(gradient, state))
+        matrix = gradient.reshape(_matrix(shape))
         left = yield matrix @ state.right
         left = self._left(left.reshape(matrix.shape[0], -1), state)
         own = copied((left.T @ matrix).T)
         right = (yield copied(own)).reshape(own.shape)
-        mean = LowRankGradient(left, right).values.reshape(gradient.shape)
+        mean = LowRankGradient(left, right).values.reshape(shape)
         return mean, LowRankGradient(left, own), self._following(state, right)
 
     def _left(self, product: Any, state: PowerSgdState) -> Any:
@@ -151,10 +151,10 @@ class PowerSgd(Compressor):
 
     def step(self, gradient: Any, state: Any) -> tuple[Payload, PowerSgdState]:
         """Return a payload with both factors of this gradient alone."""
-        rank = self._rank(tuple(gradient.shape))
+        rank = self._rank(state.spec.shape)
         if not rank:
             return tree_blob(_tree(1), gradient, state.spec), state
-        matrix = gradient.reshape(_matrix(tuple(gradient.shape)))
+        matrix = gradient.reshape(_matrix(state.spec.shape))
         left = self._left(matrix @ state.right, state)
         right = left.T @ matrix
         tree = _tree(rank)
@@ -184,7 +184,8 @@ def _orthonormal(vectors: Any, key: np.uint64) -> Any:
 
     Equal columns give equal results on every machine; those of a tensor go to the host.
     """
-    rows = np.array(host(vectors).T, np.float64, order="C")
+    given = host(vectors)
+    rows = np.array(given.T, np.float64, order="C")
     for j, row in enumerate(rows):
         for attempt in range(_ATTEMPTS):
             if native.linear_orthonormalize(row, rows[:j], _LEAST):
@@ -193,7 +194,7 @@ def _orthonormal(vectors: Any, key: np.uint64) -> Any:
             row[:] = (numbers >> np.uint64(11)) * 2.0**-52 - 1  # from -1 to 1
         else:
             row[:] = 0
-    return like(np.ascontiguousarray(rows.T, host(vectors[:0]).dtype), vectors)
+    return like(np.ascontiguousarray(rows.T, given.dtype), vectors)
 
 
 def _tree(rank: int) -> Node:

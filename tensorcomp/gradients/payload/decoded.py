@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorcomp.codecs.lowrank.svd import product
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.kernels import native
 
@@ -111,11 +112,9 @@ class LowRankGradient(FullGradient):
     @property
     def values(self) -> Any:
         """Product of the factors, flat (m · p,); exact order of sums on hosts."""
-        if not isinstance(self.left, np.ndarray):
-            return (self.left @ self.right.T).reshape(-1)
-        from tensorcomp.codecs.lowrank.svd import product
-
-        return product(self.left, self.right.T).reshape(-1)
+        on_host = isinstance(self.left, np.ndarray)
+        values = product(self.left, self.right.T) if on_host else self.left @ self.right.T
+        return values.reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
