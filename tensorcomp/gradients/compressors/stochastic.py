@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.quantize.affine import Affine
-from tensorcomp.codecs.quantize.groups import Groups
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
@@ -75,13 +75,9 @@ class Qsgd(Compressor):
     state: ClassVar[type[State]] = CountedState
     reduction: ClassVar[Reduction] = "reduce_scatter"
     unbiased: ClassVar[bool] = True
-    bits: int = 4
-    group: int = 128
+    bits: int = argument(4, least=2, most=8)
+    group: int = argument(128, least=-1, most=MAX_GROUP)
     seed: int = argument(0, least=0, most=MAX_SEED)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Affine(self.bits, self.group)
 
     @property
     def tree(self) -> Node:

@@ -92,13 +92,9 @@ class Threshold(_Sparsifier):
     """
 
     id: ClassVar[str] = "threshold"
-    value: float
+    value: float = argument(least=0)
     values: str = "floats"
     mask: str = "gaps"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ThresholdCodec(self.value)
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         """Send what is large enough."""

@@ -28,9 +28,9 @@ class DecodedGradient(ABC):
     def add_to(self, out: Any, factor: float) -> None:
         """Add it, times a factor, to a flat array (n,)."""
 
-    @abstractmethod
     def subtract_from(self, values: Any) -> None:
         """Subtract it from a flat array (n,)."""
+        self.add_to(values, -1.0)
 
     @abstractmethod
     def clear(self, values: Any) -> None:
@@ -44,9 +44,6 @@ class EmptyGradient(DecodedGradient):
     count = 0
 
     def add_to(self, out: Any, factor: float) -> None:
-        """Do nothing."""
-
-    def subtract_from(self, values: Any) -> None:
         """Do nothing."""
 
     def clear(self, values: Any) -> None:
@@ -143,10 +140,6 @@ class SparseGradient(DecodedGradient):
             native.gradients_scatter_add(self.positions, self.values, factor, out)
         else:
             out[self.positions] += self.values * factor
-
-    def subtract_from(self, values: Any) -> None:
-        """Subtract the elements at their places."""
-        self.add_to(values, -1.0)
 
     def clear(self, values: Any) -> None:
         """Set the elements at their places to zero."""

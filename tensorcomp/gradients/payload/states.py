@@ -141,30 +141,20 @@ def carry(compressor: Compressor, state: State, spec: GradientSpec | None = None
     return _carried(compressor.init(spec or state.spec), state)
 
 
-def _carried(fresh: State, old: State) -> State:
-    if type(fresh) is not type(old):
-        # One of them has a wrapper more: look for the like of the other below it.
-        below_new, below_old = getattr(fresh, "inner", None), getattr(old, "inner", None)
-        if below_old is not None and _depth(old) > _depth(fresh):
-            return _carried(fresh, below_old)
-        if below_new is not None:
-            return replace(fresh, inner=_carried(below_new, old))  # type: ignore[call-arg]
-        return fresh
+def _carried(fresh: State, old: Any) -> State:
+    like = old  # the state of the same kind, below wrappers that are no longer there
+    while like is not None and type(like) is not type(fresh):
+        like = getattr(like, "inner", None)
     changes: dict[str, Any] = {}
     for name, value in _remembered(fresh):
-        before = getattr(old, name)
+        before = getattr(like, name, None)
         if isinstance(value, State):
-            changes[name] = _carried(value, before)
-        elif not isinstance(value, np.ndarray):
-            changes[name] = before
-        elif before.size == value.size:
+            changes[name] = _carried(value, old if like is None else before)
+        elif isinstance(value, np.ndarray) and before is not None and before.size == value.size:
             changes[name] = before.reshape(value.shape).astype(value.dtype, copy=False)
+        elif not isinstance(value, np.ndarray) and like is not None:
+            changes[name] = before
     return replace(fresh, **changes)
-
-
-def _depth(state: State) -> int:
-    inner = getattr(state, "inner", None)
-    return 0 if inner is None else 1 + _depth(inner)
 
 
 def is_elementwise(state: State, value: object) -> bool:

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.wrappers.base import map_leaf
 from tensorcomp.gradients.wrappers.schedules import Scheduler
+from tensorcomp.planning.roles.classify import check_selector, classify, matches_role, roles_of
 
 DENSE_ROLES = ("norm", "bias", "scale", "router")
 
@@ -48,8 +49,6 @@ class PerRole(Scheduler):
     dense_roles: tuple[str, ...] = DENSE_ROLES
 
     def __post_init__(self) -> None:
-        from tensorcomp.planning.roles.classify import check_selector
-
         super().__post_init__()
         for role in self.dense_roles:
             check_selector(role)
@@ -59,18 +58,10 @@ class PerRole(Scheduler):
         roles = json.dumps(" ".join(self.dense_roles))
         return f"per_role({self.inner.text()}, small={self.small}, dense_roles={roles})"
 
-    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return the inner compressor, or it around `Dense`."""
-        inner = self.inner.at(info, spec)
-        if not self.is_dense(spec):
-            return inner
-        return map_leaf(inner, lambda _: Dense())
-
-    def is_dense(self, spec: GradientSpec) -> bool:
-        """Return whether a tensor is sent dense."""
-        if spec.size < self.small:
-            return True
-        return _matches(self.dense_roles, spec.role or _role(spec.name, spec.shape))
+    def leaf_at(self, leaf: Compressor, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return `Dense` for small tensors and those of some roles."""
+        is_dense = spec.size < self.small or _has_role(spec, self.dense_roles)
+        return Dense() if is_dense else leaf
 
 
 def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
@@ -86,22 +77,11 @@ def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     dict of str to str
         For `GradientSpec.role`.
     """
-    from tensorcomp.checkpoints.base import TensorInfo
-    from tensorcomp.planning.roles.classify import roles_of
-
     infos = [TensorInfo(name, "F32", shape, 4 * math.prod(shape)) for name, shape in shapes.items()]
     return roles_of(infos)
 
 
 @functools.lru_cache(maxsize=4096)
-def _role(name: str, shape: tuple[int, ...]) -> str:
-    from tensorcomp.planning.roles.classify import classify
-
-    return classify(name, "F32", shape)
-
-
-@functools.lru_cache(maxsize=4096)
-def _matches(selectors: tuple[str, ...], role: str) -> bool:
-    from tensorcomp.planning.roles.classify import matches_role
-
+def _has_role(spec: GradientSpec, selectors: tuple[str, ...]) -> bool:
+    role = spec.role or classify(spec.name, "F32", spec.shape)
     return any(matches_role(selector, role) for selector in selectors)

@@ -26,7 +26,16 @@ RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
 
 class Scheduler(Outer, Compressor):  # type: ignore[override]
-    """Choose the compressor of a tensor and step; subclasses define `at`."""
+    """Choose the compressor of a tensor and step; subclasses define `leaf_at`, or `at`."""
+
+    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return the inner compressor around the leaf of a tensor and step."""
+        inner = self.inner.at(info, spec)
+        return map_leaf(inner, lambda leaf: self.leaf_at(leaf, info, spec))
+
+    def leaf_at(self, leaf: Compressor, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return what takes the place of the innermost compressor."""
+        return leaf
 
     def init(self, spec: GradientSpec) -> State:
         """Return the state of the compressor before the first step."""
@@ -98,20 +107,15 @@ class Warmup(Scheduler):
         """Optimizer steps until the inner compressor is used as it is."""
         return self.dense_steps + len(self.ratios) * self.steps_each
 
-    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return the inner compressor, with a leaf that keeps more at first."""
-        inner = self.inner.at(info, spec)
+    def leaf_at(self, leaf: Compressor, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return a leaf that keeps more at first."""
         if info.step < self.dense_steps:
-            return map_leaf(inner, lambda _: Dense())
-        if info.step >= self.steps:
-            return inner
+            return Dense()
+        own = leaf.kept_part(spec.size)
+        if info.step >= self.steps or own is None:
+            return leaf
         ratio = self.ratios[(info.step - self.dense_steps) // self.steps_each]
-
-        def raised(leaf: Compressor) -> Compressor:
-            own = leaf.kept_part(spec.size)
-            return leaf if own is None or own >= ratio else leaf.with_keep(ratio)
-
-        return map_leaf(inner, raised)
+        return leaf if own >= ratio else leaf.with_keep(ratio)
 
 
 @dataclass(frozen=True)
@@ -169,13 +173,10 @@ class PhaseTolerance(Scheduler):
         figures = ", ".join(f"{phase}={value!r}" for phase, value in values.items())
         return f"phases({self.inner.text()}, {figures})"
 
-    def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
-        """Return the inner compressor with the ratio or the bound of the phase."""
-        inner = self.inner.at(info, spec)
+    def leaf_at(self, leaf: Compressor, info: StepInfo, spec: GradientSpec) -> Compressor:
+        """Return a leaf with the ratio or the bound of the phase."""
         value = (self.ratios or self.bounds).get(info.phase)
-        if value is None:
-            return inner
-        return map_leaf(inner, lambda leaf: leaf.with_tolerance(value))
+        return leaf if value is None else leaf.with_tolerance(value)
 
 
 _BOUNDED = "error_bounded(max_rel_l2=0.1)"
