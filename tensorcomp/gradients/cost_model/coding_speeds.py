@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, State, StepInfo
+from tensorcomp.gradients.base import Compressor, GradientSpec, State, StepInfo
+from tensorcomp.gradients.cost_model.model import Cost
 
 SHAPE = (1024, 1024)
 _STEPS = 6  # the first loads kernels
@@ -28,35 +29,14 @@ class SampleFigures:
     ----------
     text : str
         As it was asked for.
-    reduction : str
-    bits : float
-        Of a rank's payload, or of the arrays that it gives to a sum, for each element.
-    encode, decode : float
-        Seconds per element.
-    phases : int
-        Collectives one after another.
+    cost : Cost
+        Bytes and seconds per element; as many collectives as follow one another.
     error : float
         ‖a − â‖₂ / ‖a‖₂ of what a payload decodes to, for a gradient without residual.
     """
 
     text: str
-    reduction: Reduction
-    bits: float
-    encode: float
-    decode: float
-    phases: int
-    error: float
-
-
-@dataclass(frozen=True)
-class CodedOnce:
-    """Hold what a single step of a compressor gives; see `SampleFigures`."""
-
-    state: State
-    nbytes: int
-    encode: float
-    decode: float
-    phases: int
+    cost: Cost
     error: float
 
 
@@ -77,24 +57,24 @@ def measure_samples(
     spec = GradientSpec("sample.weight", shape, role="matrix")
     for text, asked in compressors:
         compressor = asked.at(StepInfo(_LATE, "final"), spec)
-        first = code_once(compressor, gradients[0], compressor.init(spec))
-        taken, state = [], first.state
+        first, error, state = code_once(compressor, gradients[0], compressor.init(spec))
+        costs = []
         for number in range(1, _STEPS):
-            taken.append(code_once(compressor, gradients[number % 2], state))
-            state = taken[-1].state
-        yield SampleFigures(
-            text,
-            compressor.reduction,
-            8 * sum(one.nbytes for one in taken) / len(taken) / spec.size,
-            min(one.encode for one in taken) / spec.size,
-            min(one.decode for one in taken) / spec.size,
-            first.phases,
-            first.error,
+            cost, _, state = code_once(compressor, gradients[number % 2], state)
+            costs.append(cost)
+        per_element = replace(
+            first,
+            payload_bytes=sum(cost.payload_bytes for cost in costs) / len(costs) / spec.size,
+            encode=min(cost.encode for cost in costs) / spec.size,
+            decode=min(cost.decode for cost in costs) / spec.size,
         )
+        yield SampleFigures(text, per_element, error)
 
 
-def code_once(compressor: Compressor, gradient: np.ndarray, state: State) -> CodedOnce:
-    """Compress and decode a gradient once.
+def code_once(
+    compressor: Compressor, gradient: np.ndarray, state: State
+) -> tuple[Cost, float, State]:
+    """Compress and decode a gradient once; return cost, error and next state.
 
     Parameters
     ----------
@@ -127,4 +107,5 @@ def code_once(compressor: Compressor, gradient: np.ndarray, state: State) -> Cod
     flat = gradient.reshape(-1).astype(np.float64)
     norm = float(np.linalg.norm(flat))
     error = float(np.linalg.norm(flat - decoded)) / norm if norm else 0.0
-    return CodedOnce(after, nbytes, encoded - begun, ended - encoded, phases, error)
+    cost = Cost(compressor.reduction, nbytes, encoded - begun, ended - encoded, phases)
+    return cost, error, after

@@ -169,18 +169,19 @@ def estimate(
     base = step_seconds(backward, dense.work(world, link), buckets)
 
     def row(found: SampleFigures) -> EstimateRow:
+        each = found.cost
         cost = Cost(
-            found.reduction,
-            found.bits * parameters / 8,
-            found.encode * parameters,
-            found.decode * parameters,
-            collectives=buckets * found.phases,
+            each.reduction,
+            each.payload_bytes * parameters,
+            each.encode * parameters,
+            each.decode * parameters,
+            collectives=buckets * each.collectives,
         )
         encode, decode = cost.coding(world)
         step = step_seconds(backward, cost.work(world, link), buckets)
         return EstimateRow(
             found.text,
-            found.bits,
+            8 * each.payload_bytes,
             found.error,
             cost.bytes_sent(world),
             encode,
@@ -191,7 +192,7 @@ def estimate(
             Link.line_of(break_even_bandwidth(cost, dense, world, latency)),
         )
 
-    plain = SampleFigures("dense", "sum", 32.0, 0.0, 0.0, 1, 0.0)
+    plain = SampleFigures("dense", Cost("sum", 4.0), 0.0)
     measured = [plain, *measure_samples(parsed, shape)]
     return Estimate(parameters, world, line, latency, backward, tuple(map(row, measured)))
 

@@ -80,7 +80,7 @@ class Autotuner(Observer):
             if one.size >= MIN_ELEMENTS and np.isfinite(gradient).all():
                 for text, compressor in self._adaptive.candidates.items():
                     state = compressor.init(self._specs[one.name])
-                    error = code_once(compressor, gradient, state).error
+                    _, error, _ = code_once(compressor, gradient, state)
                     self._errors.setdefault(text, {})[one.name] = error
 
     def ended(self, step: Step) -> None:
