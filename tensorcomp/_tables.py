@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 from tensorcomp._formatting import escaped
@@ -240,12 +240,10 @@ def in_columns(rows: Sequence[Sequence[str]], right: Collection[int], gap: int =
     widths = _widths(rows)
     lines = []
     for row in rows:
-        split = [cell.split("\n") for cell in row]
-        for level in range(max(map(len, split))):
+        for parts in zip_longest(*(cell.split("\n") for cell in row), fillvalue=""):
             padded = []
-            for number, parts in enumerate(split):
-                part = parts[level] if level < len(parts) else ""
-                room = " " * (widths[number] - cells(part))
+            for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
+                room = " " * (width - cells(part))
                 padded.append(room + part if number in right else part + room)
             lines.append((" " * gap).join(padded).rstrip())
     return lines

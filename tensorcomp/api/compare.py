@@ -92,27 +92,13 @@ def compare(
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Tensor of one of the two checkpoints.
+    """Tensor of one of the two checkpoints."""
 
-    Parameters
-    ----------
-    file : PurePosixPath
-        Its file, relative to the folder, under the name that it has uncompressed.
-    info : TensorInfo
-        Under its name, or a further one.
-    stored : int
-        Bytes that it takes in its file.
-    tied : bool
-        Whether it is a further name of another tensor.
-    open : callable
-        Returns its values, to be read by rows.
-    """
-
-    file: PurePosixPath
-    info: TensorInfo
-    stored: int
-    tied: bool
-    open: Callable[[], ChunkedTensor]
+    file: PurePosixPath  # relative to the folder, under the name that it has uncompressed
+    info: TensorInfo  # under its name, or a further one
+    stored: int  # bytes that it takes in its file
+    tied: bool  # whether it is a further name of another tensor
+    open: Callable[[], ChunkedTensor]  # returns its values, to be read by rows
 
     @property
     def held(self) -> Held:

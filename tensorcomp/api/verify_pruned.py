@@ -23,15 +23,7 @@ _ROUNDING = 1e-12  # of sums of squares, which are added up in another order tha
 class PrunedCheck:
     """Accumulate the checks of a pruned tensor chunk by chunk.
 
-    Parameters
-    ----------
-    record : TensorRecord
-        Of a pruned tensor.
-    dtype : numpy.dtype
-    lossless : bool
-        Whether its trees keep every bit.
-    where : str
-        The file and the tensor, for error messages.
+    `where` is the file and the tensor, for error messages.
     """
 
     def __init__(
@@ -48,13 +40,7 @@ class PrunedCheck:
         self.errors = ErrorSums()
 
     def add(self, decoded: np.ndarray, original: np.ndarray | None) -> None:
-        """Take the next bytes, as decoded and, if it is there, of the original.
-
-        Raises
-        ------
-        VerificationError
-            If they differ from the original otherwise than by pruning.
-        """
+        """Take the next bytes, as decoded and, if it is there, of the original."""
         now = decoded.view(self._dtype)
         zeros = as_words(now) == 0
         self._zeros += int(np.count_nonzero(zeros))
@@ -76,13 +62,7 @@ class PrunedCheck:
             self._large += int(np.count_nonzero(np.abs(dropped.astype(np.float64)) > most))
 
     def finish(self, *, compared: bool) -> None:
-        """Check what was gathered of all bytes; `compared` if the original was there.
-
-        Raises
-        ------
-        VerificationError
-            If they are not what the record says.
-        """
+        """Check what was gathered of all bytes; `compared` if the original was there."""
         count, share, errors = self._pruned.count, self._pruned.rel_l2, self.errors
         self._fail_if(
             self._zeros < count,

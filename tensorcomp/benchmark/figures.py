@@ -10,41 +10,19 @@ from tensorcomp.metrics.gaussian_limit import Limit
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """What became of the weights under one strategy.
-
-    Parameters
-    ----------
-    label, family, tree : str
-        The tree is a template; empty for what the lossless planner chooses.
-    stored : float
-        Bytes of all tensors' blobs, those that stay lossless included.
-    bits : float
-        Of `stored` per weight.
-    ratio : float
-        Bytes of all tensors / `stored`.
-    snr_db : float or None
-        Of all tensors that may lose something together, in dB; None if all are exact.
-    lowest_snr_db : float or None
-        That of the tensor that lost most.
-    gap : float or None
-        Bits per weight above `Benchmark.limit` at this SNR; None if all are exact.
-    refused : int
-        Tensors that its codec cannot code, or not in fewer bytes; they are coded losslessly.
-    encode_speed, decode_speed : float
-        Weights per second.
-    """
+    """What became of the weights under one strategy."""
 
     label: str
     family: str
-    tree: str
-    stored: float
-    bits: float
-    ratio: float
-    snr_db: float | None
-    lowest_snr_db: float | None
-    gap: float | None
-    refused: int
-    encode_speed: float
+    tree: str  # a template; empty for what the lossless planner chooses
+    stored: float  # bytes of all tensors' blobs, those that stay lossless included
+    bits: float  # of these per weight
+    ratio: float  # bytes of all tensors / stored
+    snr_db: float | None  # of all tensors that may lose something together; None if exact
+    lowest_snr_db: float | None  # that of the tensor that lost most
+    gap: float | None  # bits per weight above R(D) at this SNR; None if exact
+    refused: int  # tensors coded losslessly, for the codec cannot, or not in fewer bytes
+    encode_speed: float  # weights per second
     decode_speed: float
 
     @property
@@ -55,36 +33,17 @@ class StrategyRow:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What all strategies make of a checkpoint.
+    """What all strategies make of a checkpoint."""
 
-    Parameters
-    ----------
-    name : str
-        Of the file or folder.
-    profile : str
-        Says which tensors may lose something.
-    weights, tensors, input_bytes : int
-        Of the whole checkpoint.
-    lossy_weights : int
-        Those that may lose something.
-    measured_weights : int
-        Those of them that were coded; figures of the whole are estimated from them.
-    threads : int
-        That coded tensors at once.
-    limit : Limit
-        R(D), for one variance of each tensor.
-    rows : tuple of StrategyRow
-    """
-
-    name: str
-    profile: str
+    name: str  # of the file or folder
+    profile: str  # says which tensors may lose something
     weights: int
     tensors: int
     input_bytes: int
-    lossy_weights: int
-    measured_weights: int
-    threads: int
-    limit: Limit
+    lossy_weights: int  # those that may lose something
+    measured_weights: int  # those of them that were coded; all figures are estimated from them
+    threads: int  # that coded tensors at once
+    limit: Limit  # R(D), for one variance of each tensor
     rows: tuple[StrategyRow, ...] = ()
 
     @property

@@ -24,19 +24,11 @@ _AT_ONCE = 1 << 18  # elements widened to float64
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a checkpoint.
-
-    Parameters
-    ----------
-    info : TensorInfo
-    role : str
-    read : callable
-        Returns the bytes of the tensor of a name, flat uint8.
-    """
+    """A tensor of a checkpoint."""
 
     info: TensorInfo
     role: str
-    read: Callable[[str], np.ndarray]
+    read: Callable[[str], np.ndarray]  # returns the bytes of the tensor of a name
 
     @property
     def weights(self) -> int:
@@ -46,28 +38,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor, or rows of it.
-
-    Parameters
-    ----------
-    name : str
-    dtype : str
-        As the checkpoint names it.
-    grid : ChunkGrid
-        Of the piece.
-    share : float
-        For how many like it each of its elements stands.
-    weights : float
-        Elements of the checkpoint that it stands for.
-    load : callable
-        Returns the array.
-    """
+    """A tensor, or rows of it."""
 
     name: str
-    dtype: str
+    dtype: str  # as the checkpoint names it
     grid: ChunkGrid
-    share: float
-    weights: float
+    share: float  # for how many like it each of its elements stands
+    weights: float  # elements of the checkpoint that it stands for
     load: Callable[[], np.ndarray]
 
     @property
@@ -100,14 +77,7 @@ class Piece:
 
 
 def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
-    """Return pieces of about so many elements together.
-
-    Parameters
-    ----------
-    tensors : iterable of Stored
-    most : int or None
-        None takes every tensor whole.
-    """
+    """Return pieces of about so many elements together; every tensor whole if `most` is None."""
     whole = list(tensors)
     total = sum(tensor.weights for tensor in whole)
     if most is None or total <= most:
