@@ -6,9 +6,8 @@ import functools
 import os
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorcomp.errors import TensorcompError
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-@dataclass(frozen=True)
-class Plugins:
+class Plugins(NamedTuple):
     """The classes of an entry point group.
 
     Parameters

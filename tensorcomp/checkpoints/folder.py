@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
@@ -21,8 +21,7 @@ TORCH_SUFFIXES = (".bin", ".pt", ".pth")
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
 
 
-@dataclass(frozen=True)
-class CheckpointFolder:
+class CheckpointFolder(NamedTuple):
     """The files of a folder and its sub-folders, as paths relative to it.
 
     Attributes

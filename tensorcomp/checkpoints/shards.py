@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorcomp._formatting import listed, shown
 from tensorcomp.checkpoints.safetensors.header import read_header
@@ -23,8 +22,7 @@ _SHARD_NAME = re.compile(
 _MAX_INDEX_BYTES = 100_000_000
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(NamedTuple):
     """The shards of one model in one folder.
 
     Attributes

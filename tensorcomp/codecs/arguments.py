@@ -6,8 +6,8 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -20,8 +20,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Limits(NamedTuple):
     """The values that a field may have."""
 
     least: float = -math.inf

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,8 +117,7 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     return Model(path, folder.weights, folder.others, is_folder=True)
 
 
-@dataclass(frozen=True)
-class PlainTensor:
+class PlainTensor(NamedTuple):
     """Uncompressed tensor as a single chunk, a view of its file."""
 
     grid: ChunkGrid

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorcomp.checkpoints.safetensors.header import json_text, quoted
 from tensorcomp.dtypes import dtype_bits
@@ -17,8 +17,7 @@ _ROUNDING = 1e-9
 _MOST = 1 << 62
 
 
-@dataclass(frozen=True)
-class PlannedTree:
+class PlannedTree(NamedTuple):
     """Codec tree of one or more tensors, and the reason for it."""
 
     tree: str

@@ -6,8 +6,7 @@ Files, slices, comparisons, benchmarks and gradients all go through the loops of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import xxhash
@@ -113,8 +112,7 @@ def decode_jobs(
     return [(tensor, index, out[start:stop]) for index, start, stop in tensor.grid.chunks()]
 
 
-@dataclass(frozen=True)
-class EncodedTensor:
+class EncodedTensor(NamedTuple):
     """A tensor encoded in memory.
 
     Parameters

@@ -7,8 +7,8 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from tensorcomp.planning.planner import Planner
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     """File of a model: how to open it for reading, and its output.
 
     Parameters
@@ -165,7 +164,7 @@ def pruned_shards(
             sources, options.prune, keys, file_size=file_size, threads=options.thread_count
         )
         yield [
-            replace(shard, open=_opened(source))
+            shard._replace(open=_opened(source))
             for shard, source in zip(shards, pruned, strict=True)
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.manifest import Manifest
@@ -13,8 +13,7 @@ from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import TensorSummary
 
 
-@dataclass(frozen=True)
-class FileResult:
+class FileResult(NamedTuple):
     """Manifest and sizes of one compressed file.
 
     Parameters

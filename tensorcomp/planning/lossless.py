@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,8 +54,7 @@ _FLAT_CODES = {"fast": "huffman", "balanced": "huffman", "max": "ans(states=12)"
 _CODES_OF_ZEROS = ("ans(states=12)", "ans(contexts=16, states=12)")
 
 
-@dataclass(frozen=True)
-class LosslessPlan:
+class LosslessPlan(NamedTuple):
     """Tree of a tensor, why, and a fallback for chunks that it may be unable to represent."""
 
     tree: Node
@@ -217,7 +216,7 @@ def _sparse(
         candidates.setdefault(form.replace(VALUES, tree), why)
     plan = _smallest(sample, candidates, any_tree(array.dtype, effort))
     # A tree that takes the whole tensor takes each chunk of it.
-    return replace(plan, fallback=None) if sample.size == array.size else plan
+    return plan._replace(fallback=None) if sample.size == array.size else plan
 
 
 def _has_few_values(sample: np.ndarray) -> bool:

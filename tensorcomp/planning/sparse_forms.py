@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ _LEAST = 5e-324  # what is no smaller is no zero
 _WITH_ZEROS = ("uniform($step)", "uniform($step, codes=ans(states=12))")
 
 
-@dataclass(frozen=True)
-class SparseForms:
+class SparseForms(NamedTuple):
     """Forms for a tensor.
 
     Parameters

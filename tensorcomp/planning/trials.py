@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _STRIDE = 1024.0  # times that a step may grow at once
 ErrorsOf: TypeAlias = Callable[[Node], "ErrorSums | None"]
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """Bits per weight and errors of a tree on a sample; payloads only."""
 
     tree: Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -85,8 +85,7 @@ class Fields(Transform):
         native.fields_merge(high, rest, low, as_words(out).reshape(-1))
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Where the elements of a dtype are cut.
 
     Parameters

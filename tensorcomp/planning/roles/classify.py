@@ -41,8 +41,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
@@ -71,8 +70,7 @@ SELECTORS: tuple[str, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class RoleDecision:
+class RoleDecision(NamedTuple):
     """Role of a tensor, and how it is known: the rule, in a few words."""
 
     role: str

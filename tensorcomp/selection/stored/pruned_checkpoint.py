@@ -7,8 +7,7 @@ of the size of the model is held.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 _LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all their digits
 
 
-@dataclass(frozen=True)
-class PrunedTensor:
+class PrunedTensor(NamedTuple):
     """A tensor after pruning.
 
     Parameters
