@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Scratch
 from tensorcomp.gradients.ddp.reduce_context import GroupWork
 from tensorcomp.gradients.ddp.state_store import StateStore
@@ -84,7 +84,7 @@ def is_finite(values: Any) -> bool:
 
 
 def open_works(
-    layout: Layout, values: Any, states: StateStore, scratch: Scratch, *, skip_unused: bool
+    layout: Layout, values: Any, states: StateStore, *, skip_unused: bool
 ) -> list[GroupWork]:
     """Return a bucket's groups as work to be done.
 
@@ -94,13 +94,12 @@ def open_works(
     values : numpy.ndarray or torch.Tensor
         (n,) of the bucket.
     states : StateStore
-    scratch : Scratch
     skip_unused : bool
         Whether groups whose gradient is all zero are silent.
     """
     works = []
     for group in layout.groups:
-        flat = _elements(group, values, scratch)
+        flat = values[group.where]  # a view if it is a slice
         silent = skip_unused and not bool(flat[::_SAMPLE].any()) and not bool(flat.any())
         gradient = flat.reshape(group.spec.shape)
         works.append(GroupWork(group, gradient, flat, states.state(group), silent))
@@ -110,19 +109,5 @@ def open_works(
 def close_works(works: list[GroupWork], values: Any) -> None:
     """Scatter means of non-contiguous groups into the bucket's values (n,)."""
     for work in works:
-        if work.group.place is None:
-            start = 0
-            for one in work.group.slices:
-                values[one.start : one.stop] = work.mean[start : start + one.size]
-                start += one.size
-
-
-def _elements(group: CodingGroup, values: Any, scratch: Scratch) -> Any:
-    """Return a group's elements (n,), a view where they are contiguous."""
-    if group.place is not None:
-        start, stop = group.place
-        return values[start:stop]
-    parts = [values[one.start : one.stop] for one in group.slices]
-    if isinstance(values, torch.Tensor):
-        return torch.cat(parts)
-    return np.concatenate(parts, out=scratch.array(group.key, group.spec.size, values.dtype))
+        if not isinstance(work.group.where, slice):
+            values[work.group.where] = work.mean

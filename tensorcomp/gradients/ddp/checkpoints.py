@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from tensorcomp.errors import GradientError
@@ -33,19 +32,16 @@ def to_tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     ``tensorcomp.save_file(to_tensors(compression.state_dict()), "gradients.tc.safetensors")``
     """
     tensors: dict[str, torch.Tensor] = {}
-    about: dict[str, Any] = {}
-    for key, value in state.items():
-        if key not in ("states", "means"):
-            about[key] = value
-            continue
-        about[key] = numbers = {}
-        for name, fields in value.items():
-            numbers[name] = {f: v for f, v in fields.items() if not isinstance(v, torch.Tensor)}
+    about = dict(state)
+    for key in ("states", "means"):
+        about[key] = {name: {} for name in state[key]}
+        for name, fields in state[key].items():
             for field, item in fields.items():
                 if isinstance(item, torch.Tensor):
                     tensors[f"{key}/{name}/{field}"] = item
-    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    tensors[_ABOUT] = torch.from_numpy(text.copy())
+                else:
+                    about[key][name][field] = item
+    tensors[_ABOUT] = torch.tensor([*json.dumps(about).encode()], dtype=torch.uint8)
     return tensors
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,13 @@ class ParameterSlice:
         return self.stop - self.start
 
 
+def indices_of(places: Sequence[slice]) -> slice | np.ndarray:
+    """Return the indices of several places: a slice if they follow each other."""
+    if all(one.stop == other.start for one, other in pairwise(places)):
+        return slice(places[0].start, places[-1].stop)
+    return np.concatenate([np.arange(one.start, one.stop) for one in places])
+
+
 @dataclass(frozen=True)
 class CodingGroup:
     """Describe what is compressed as one tensor.
@@ -89,12 +96,9 @@ class CodingGroup:
         return tuple(one.name for one in self.slices)
 
     @cached_property
-    def place(self) -> tuple[int, int] | None:
-        """Return where it lies in the buffer; None if other parameters lie between."""
-        for one, other in zip(self.slices, self.slices[1:], strict=False):
-            if one.stop != other.start:
-                return None
-        return self.slices[0].start, self.slices[-1].stop
+    def where(self) -> slice | np.ndarray:
+        """Return its indices in the buffer: a slice if no other parameters lie between."""
+        return indices_of([slice(one.start, one.stop) for one in self.slices])
 
     @cached_property
     def slice_specs(self) -> tuple[GradientSpec, ...]:
@@ -205,29 +209,24 @@ def lay_out(
     lossy : bool
         As of `Layout`.
     """
-    pairs = zip(slices, compressors, strict=True)
-    here = {one.name: (one, compressor) for one, compressor in pairs}
-    again: dict[str, tuple[str, ...]] = {}
+    left = {one.name: (one, by) for one, by in zip(slices, compressors, strict=True)}
+    groups: list[tuple[Compressor, list[ParameterSlice]]] = []
     for names in saved if join_small else ():
-        found = [here[name] for name in names if name in here]
+        found = [left[name] for name in names if name in left]
         if len(found) == len(names) and all(
             compressor == found[0][1] and may_join(one, compressor) for one, compressor in found
         ):
-            again |= dict.fromkeys(names, names)
-    groups: list[tuple[Compressor, list[ParameterSlice]]] = []
+            groups.append((found[0][1], [left.pop(name)[0] for name in names]))
     growing: list[tuple[Compressor, list[ParameterSlice]]] = []
-    for one, compressor in here.values():
-        names = again.get(one.name, ())
-        if names and one.name != names[0]:
-            continue  # with the first of its group
-        joins = not names and join_small and may_join(one, compressor)
-        open_group = next((g for g in growing if joins and g[0] == compressor), None)
-        if open_group is not None:
-            open_group[1].append(one)
-            continue
-        groups.append((compressor, [here[name][0] for name in names] or [one]))
-        if joins:
-            growing.append(groups[-1])
+    for one, compressor in left.values():
+        joins = join_small and may_join(one, compressor)
+        group = next((g for g in growing if joins and g[0] == compressor), None)
+        if group is None:
+            group = (compressor, [])
+            groups.append(group)
+            growing += [group] if joins else []
+        group[1].append(one)
+    groups.sort(key=lambda group: group[1][0].start)
     made = []
     for compressor, members in groups:
         first = members[0]

@@ -167,15 +167,10 @@ def read(data: np.ndarray, sender: int) -> Frame:
             f"rank {sender} sent no frame of version {VERSION}; "
             "use the same version of tensorcomp on all ranks"
         )
-    start = _HEAD.size + 4 * count
-    lengths = data[_HEAD.size : start]
+    lengths, body = np.split(data[_HEAD.size :], [4 * count])
     if lengths.size != 4 * count:
         raise GradientError(f"rank {sender} sent a frame that ends in its head")
-    ends = start + np.cumsum(lengths.view("<u4"), dtype=np.uint64).astype(np.int64)
-    if (int(ends[-1]) if count else start) != data.size:
+    ends = np.cumsum(lengths.view("<u4"), dtype=np.int64)
+    if body.size != (ends[-1] if count else 0):
         raise GradientError(f"rank {sender} sent a frame whose payloads have other lengths")
-    payloads = []
-    for end in ends.tolist():
-        payloads.append(data[start:end])
-        start = end
-    return Frame(flags, step, schema, tuple(payloads))
+    return Frame(flags, step, schema, tuple(np.split(body, ends)[:-1]))

@@ -35,10 +35,8 @@ class Step:
         What gradients are multiplied by on their way here (`torch.amp.GradScaler`).
     flagged : bool
         Whether some rank had a value that is not finite.
-    works : list of GroupWork
-        What was done so far; none where gradients are sent as they are.
     sent : set of str
-        The parameters whose gradients were sent as a whole, or compressed; known at the end.
+        The parameters whose gradients were sent as a whole, or compressed.
     watched : bool
         Whether some observer has to see the gradients.
     passed : bool
@@ -48,7 +46,6 @@ class Step:
     info: StepInfo = field(default_factory=StepInfo)
     scale: float = 1.0
     flagged: bool = False
-    works: list[GroupWork] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
     watched: bool = False
     passed: bool = False
@@ -172,10 +169,7 @@ class Recorder(Observer):
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
         """Keep the gradients, which are overwritten."""
-        self._gradients = [
-            np.concatenate([values[one.start : one.stop] for one in group.slices])
-            for group in layout.groups
-        ]
+        self._gradients = [np.array(values[group.where]) for group in layout.groups]
 
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor

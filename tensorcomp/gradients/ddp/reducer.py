@@ -150,9 +150,6 @@ class Reducer:
         else:
             self.states.commit()
             self.steps += 1
-            for work in step.works:
-                if not work.silent:
-                    step.sent.update(work.group.key)
             if step.sent.issuperset(self.bounds) and self._is_plain():
                 self.states.replace({})  # what was left out has been sent
         for observer in self.observers:
@@ -172,7 +169,7 @@ class Reducer:
             for observer in self.observers:
                 observer.loaded(step, layout, array)
         skip = self._find_unused and finite
-        works = open_works(layout, values, self.states, self._scratch, skip_unused=skip)
+        works = open_works(layout, values, self.states, skip_unused=skip)
         context = ReduceContext(
             key, step.info, layout, finite, self.states, self.bounds, self._packet_loss
         )
@@ -186,7 +183,8 @@ class Reducer:
         for work in works:
             if work.new_state is not None:
                 self.states.stage(work.group, work.new_state)
-        step.works.extend(works)
+            if not work.silent:
+                step.sent.update(work.group.key)
         for observer in self.observers:
             observer.reduced(step, layout, works, job.buffer)
         return flagged

@@ -12,7 +12,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice, indices_of
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.base import chain, leaf_of
@@ -80,7 +80,7 @@ class Shard:
     spec : GradientSpec
         Flat (m,), as this rank compresses it.
     where : slice or numpy.ndarray
-        The indices of its elements in the group: a slice where they are of one parameter.
+        The indices of its elements in the group (`coding_groups.indices_of`).
     mean : CodingGroup
         What the owner compresses the mean as: its slices are the owned parts of parameters, named
         `MEAN_OF` and the parameter's name.
@@ -125,11 +125,10 @@ def _cut(
                 taken = stop
             start += one.size
         if places:
-            where = places[0] if len(places) == 1 else np.r_[tuple(places)]
             spec = replace(group.spec, name=f"{group.spec.name}, part {owner}", shape=(taken,))
             name = slices[0].name if len(slices) == 1 else MEAN_OF + spec.name
             mean = CodingGroup(replace(spec, name=name, worker=owner), compressor, tuple(slices))
-            shards.append(Shard(owner, spec, where, mean))
+            shards.append(Shard(owner, spec, indices_of(places), mean))
     return tuple(shards)
 
 

@@ -165,7 +165,7 @@ def check_fields(state: Any, keys: Sequence[str]) -> None:
             "state_dict() returned"
         )
     for key in keys:
-        if key not in state or not _FIELDS[key](state[key]):
+        if key not in state or not _matches(state[key], _FIELDS[key]):
             what = f"{key!r} is {str(state[key])[:60]!r}" if key in state else f"it has no {key!r}"
             raise GradientError(
                 f"the state of gradient compression is damaged: {what}; give what state_dict() "
@@ -173,39 +173,31 @@ def check_fields(state: Any, keys: Sequence[str]) -> None:
             )
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(one, kind) for one in value)
-
-
-def _are_states(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(name) and isinstance(fields, Mapping) and all(map(_is_text, fields))
-        for name, fields in value.items()
+def _matches(value: Any, wanted: Any) -> bool:
+    """Return whether a field is of a type, one of several values, or a list or mapping of such."""
+    if isinstance(wanted, list):
+        return isinstance(value, list | tuple) and all(_matches(one, wanted[0]) for one in value)
+    if isinstance(wanted, dict):
+        return isinstance(value, Mapping) and all(
+            isinstance(key, str) and _matches(one, wanted[str]) for key, one in value.items()
+        )
+    if isinstance(wanted, tuple):
+        return value in wanted
+    return isinstance(value, wanted) and (
+        wanted is not int or (type(value) is int and 0 <= value < 1 << 63)
     )
 
 
-_FIELDS: Mapping[str, Callable[[Any], bool]] = {
-    "mode": lambda value: value in ("exact", "mean"),
-    "world": _is_count,
-    "rank": _is_count,
-    "step": _is_count,
-    "compressor": _is_text,
-    "phase": lambda value: value in PHASES,
-    "metrics": lambda value: _is_list(value, (int, float)),
-    "choices": lambda value: (
-        isinstance(value, Mapping) and all(map(_is_text, [*value, *value.values()]))
-    ),
-    "units": lambda value: (
-        _is_list(value, (list, tuple)) and all(_is_list(names, str) for names in value)
-    ),
-    "states": _are_states,
-    "means": _are_states,
+_FIELDS = {
+    "mode": ("exact", "mean"),
+    "world": int,
+    "rank": int,
+    "step": int,
+    "compressor": str,
+    "phase": PHASES,
+    "metrics": [int | float],
+    "choices": {str: str},
+    "units": [[str]],
+    "states": {str: {str: object}},
+    "means": {str: {str: object}},
 }

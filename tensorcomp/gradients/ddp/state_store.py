@@ -58,20 +58,19 @@ class StateStore:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, ...], tuple[CodingGroup, State]] = {}
-        self._holders: dict[str, tuple[str, ...]] = {}  # for each parameter, the key of its group
-        self._loose: dict[str, State | SavedState] = {}  # of parameters that are in no group now
-        self._staged: dict[tuple[str, ...], State | None] = {}
+        # By parameter: its group and the state of that; no group where the state is its own.
+        self._held: dict[str, tuple[CodingGroup | None, Any]] = {}
+        self._staged: dict[tuple[str, ...], tuple[CodingGroup, State | None]] = {}
 
     def state(self, group: CodingGroup) -> State:
         """Return the state of a group, rebuilt by parameter if groups changed."""
-        held = self._groups.get(group.key)
-        if held is not None and held[0] is group:
-            return held[1]
+        state: State
+        holder, state = self._held.get(group.key[0], (None, None))
+        if holder is group:
+            return state
         for name in group.key:
-            if name in self._holders:
-                self._loosen(self._holders[name])
-        if self._loose.keys().isdisjoint(group.key):
+            self._loosen(name)
+        if self._held.keys().isdisjoint(group.key):
             state = group.codec.init(group.spec)
         else:
             parts = [self._part(group.compressor, spec) for spec in group.slice_specs]
@@ -79,37 +78,36 @@ class StateStore:
             if group.native is not None:
                 device: Any = group.native
                 state = move(state, device.device)
-        self._groups[group.key] = (group, state)
-        self._holders |= dict.fromkeys(group.key, group.key)
+        self._held |= dict.fromkeys(group.key, (group, state))
         return state
 
     def holds(self, name: str) -> bool:
         """Return whether there is a state of that name."""
-        return name in self._holders or name in self._loose
+        return name in self._held
 
     def stage(self, group: CodingGroup, state: State | None) -> None:
         """Stage the next state of a group, or None to forget it, until `commit`."""
-        self._staged[group.key] = state
+        self._staged[group.key] = (group, state)
 
     @property
     def used(self) -> bool:
         """Return whether any parameter has a state."""
-        return bool(self._groups or self._loose)
+        return bool(self._held)
 
     @property
     def groups(self) -> list[list[str]]:
         """Return the parameters of every group."""
-        return [list(key) for key in self._groups]
+        keys = (group.key for group, _ in self._held.values() if group is not None)
+        return [list(key) for key in dict.fromkeys(keys)]
 
     def commit(self) -> None:
         """Make what was staged count."""
-        for key, state in self._staged.items():
-            group, _ = self._groups.pop(key)
+        for key, (group, state) in self._staged.items():
             if state is None:
                 for name in key:
-                    del self._holders[name]
+                    del self._held[name]
             else:
-                self._groups[key] = (group, state)
+                self._held |= dict.fromkeys(key, (group, state))
         self.drop()
 
     def drop(self) -> None:
@@ -118,36 +116,37 @@ class StateStore:
 
     def by_name(self) -> dict[str, State | SavedState]:
         """Return the state of every parameter; arrays may be those in use."""
-        found = dict(self._loose)
-        for group, state in self._groups.values():
-            found.update(zip(group.key, _split(group, state), strict=True))
+        found: dict[str, State | SavedState] = {}
+        for name, (group, state) in self._held.items():
+            if group is None:
+                found[name] = state
+            elif name == group.key[0]:
+                found.update(_split(group, state))
         return found
 
     def replace(self, states: Mapping[str, State | SavedState]) -> None:
         """Put other states, by parameter, in the place of all that are there."""
-        self._staged.clear()
-        self._groups.clear()
-        self._holders.clear()
-        self._loose = dict(states)
+        self.drop()
+        self._held = {name: (None, state) for name, state in states.items()}
 
     def _part(self, compressor: Compressor, spec: GradientSpec) -> State:
-        state = self._loose.pop(spec.name, None)
+        _, state = self._held.pop(spec.name, (None, None))
         if isinstance(state, SavedState):
             return state.fit(compressor.init(spec))
         return compressor.init(spec) if state is None else carry(compressor, state, spec)
 
-    def _loosen(self, key: tuple[str, ...]) -> None:
-        """Divide the state of a group into those of its parameters."""
-        group, state = self._groups.pop(key)
-        for name, part in zip(key, _split(group, state), strict=True):
-            self._loose[name] = part
-            del self._holders[name]
+    def _loosen(self, name: str) -> None:
+        """Divide the state of a parameter's group into those of its parameters."""
+        group, state = self._held.get(name, (None, None))
+        if group is not None:
+            self._held |= {part: (None, own) for part, own in _split(group, state).items()}
 
 
-def _split(group: CodingGroup, state: State) -> list[State]:
+def _split(group: CodingGroup, state: State) -> dict[str, State]:
     """Return the states of a group's parameters, of arrays."""
     if group.native is not None:
         state = move_to_host(state)
     if len(group.slices) == 1:
-        return [state]
-    return split(state, [one.size for one in group.slices], group.slice_specs)
+        return {group.key[0]: state}
+    parts = split(state, [one.size for one in group.slices], group.slice_specs)
+    return dict(zip(group.key, parts, strict=True))

@@ -11,7 +11,7 @@ from torch import distributed
 from tensorcomp.gradients.base import Compressor, State, StepInfo
 from tensorcomp.gradients.ddp.buckets import close_works, is_finite, open_works
 from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
-from tensorcomp.gradients.ddp.communicator import Communicator, Scratch
+from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import ReduceContext
 from tensorcomp.gradients.ddp.shards import partition
 from tensorcomp.gradients.ddp.state_store import StateStore
@@ -34,7 +34,6 @@ class Bench:
     def __post_init__(self) -> None:
         self.comm = Communicator(distributed.group.WORLD)
         self._layouts: dict[tuple[str, ...], Any] = {}
-        self._scratch = Scratch()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -80,9 +79,7 @@ class Bench:
                 join_small=not self.skip_unused,
             )
         finite = is_finite(values)
-        works = open_works(
-            layout, values, self.states, self._scratch, skip_unused=self.skip_unused and finite
-        )
+        works = open_works(layout, values, self.states, skip_unused=self.skip_unused and finite)
         context = ReduceContext(
             f"bucket {index}",
             StepInfo(step),

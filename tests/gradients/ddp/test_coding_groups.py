@@ -36,15 +36,17 @@ def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
     assert [group.key for group in layout.groups] == [("a",), ("b", "d", "e"), ("c",)]
     joined = layout.groups[1]
     assert joined.spec.shape == (80 + 64 + 81,)
-    assert joined.place is None  # c lies between
-    assert layout.groups[2].place == (5600 + 80, 5600 + 80 + 4096)
+    assert isinstance(joined.where, np.ndarray)  # c lies between
+    places = [range(5600, 5680), range(9776, 9840), range(9840, 9921)]
+    assert joined.where.tolist() == [index for place in places for index in place]
+    assert layout.groups[2].where == slice(5600 + 80, 5600 + 80 + 4096)
     assert [spec.shape for spec in joined.slice_specs] == [(80,), (64,), (9, 9)]
     assert layout.groups[0].spec.worker == 3
 
 
 def test_neighbours_lie_in_one_run_of_the_buffer() -> None:
     (group,) = _laid(shapes={"a": (5,), "b": (2, 3)}).groups
-    assert group.place == (0, 11)
+    assert group.where == slice(0, 11)
 
 
 def test_parameters_stay_apart_where_joining_would_change_what_is_promised() -> None:
@@ -63,7 +65,7 @@ def test_only_equal_compressors_are_joined() -> None:
 def test_groups_of_an_earlier_run_come_again_where_all_are_there() -> None:
     layout = _laid(saved=[("e", "b"), ("d", "elsewhere"), ("a", "c")])
     assert [group.key for group in layout.groups] == [("a",), ("c",), ("d",), ("e", "b")]
-    assert layout.groups[-1].place is None
+    assert isinstance(layout.groups[-1].where, np.ndarray)
     alone = _laid(saved=[("b",), ("d", "e")])
     assert [group.key for group in alone.groups] == [("a",), ("b",), ("c",), ("d", "e")]
 

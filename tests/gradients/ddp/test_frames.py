@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.ddp import frames
+from tensorcomp.gradients.payload.decoded import EmptyGradient
 
 
 def _framed(payloads: list[bytes], flags: int = 0, step: int = 3, schema: int = 9) -> np.ndarray:
@@ -45,3 +47,17 @@ def test_what_is_no_frame_is_refused(change, message: str) -> None:  # type: ign
     with pytest.raises(GradientError, match=message) as caught:
         frames.read(change(_framed([b"abc", b"de"])), 2)
     assert "rank 2" in str(caught.value)
+
+
+class _Reader:
+    """Return who sent a payload."""
+
+    def receive(self, payload: Payload) -> int:
+        return payload.spec.worker
+
+
+def test_a_payload_is_decoded_as_of_its_sender() -> None:
+    spec = GradientSpec("w", (3,), worker=1)
+    data = np.ones(2, np.uint8)
+    assert frames.decode(_Reader(), spec, data, 2) == 2  # type: ignore[arg-type]
+    assert isinstance(frames.decode(_Reader(), spec, data[:0], 2), EmptyGradient)  # type: ignore[arg-type]
