@@ -12,7 +12,7 @@ from tensorcomp.gradients.autotune.adaptive import Adaptive
 from tensorcomp.gradients.base import GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.ddp.autotuner import Autotuner
-from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
+from tensorcomp.gradients.ddp.coding_groups import lay_out
 from tensorcomp.gradients.ddp.communicator import Exchange
 from tensorcomp.gradients.ddp.observers import Step
 from tensorcomp.gradients.text import parse_compressor
@@ -128,14 +128,8 @@ class _Training:
             "tensorcomp.gradients.ddp.autotuner.time.perf_counter", lambda: self.now
         )
         values = np.random.default_rng(0).standard_normal(10_016).astype(np.float32)
-        slices = (
-            ParameterSlice("a", (100, 100), 0, 10_000),
-            ParameterSlice("b", (16,), 10_000, 10_016),
-        )
         self.values = values
-        self.layout = lay_out(
-            slices, [Dense(), Dense()], dtype=values.dtype, worker=0, join_small=True
-        )
+        self.layout = lay_out(SPECS, [Dense(), Dense()], join_small=True)
 
     def run(self, steps: int) -> list[str]:
         """Return what was chosen for the first parameter at each step."""

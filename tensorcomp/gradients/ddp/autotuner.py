@@ -12,7 +12,7 @@ from tensorcomp.gradients.autotune.adaptive import MIN_ELEMENTS, Adaptive
 from tensorcomp.gradients.autotune.speedup_test import SpeedupTest, fastest
 from tensorcomp.gradients.base import GradientSpec
 from tensorcomp.gradients.cost_model.coding_speeds import code_once
-from tensorcomp.gradients.ddp.coding_groups import Layout
+from tensorcomp.gradients.ddp.coding_groups import Layout, parts_of
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.observers import Observer, Step
 
@@ -75,8 +75,7 @@ class Autotuner(Observer):
         """Measure the error of each candidate where it is bounded."""
         if not self._due or self._test is not None or self._adaptive.max_rel_l2 is None:
             return
-        for one in (one for group in layout.groups for one in group.slices):
-            gradient = values[one.start : one.stop].reshape(one.shape)
+        for one, gradient in parts_of(layout, values):
             if one.size >= MIN_ELEMENTS and np.isfinite(gradient).all():
                 for text, compressor in self._adaptive.candidates.items():
                     state = compressor.init(self._specs[one.name])

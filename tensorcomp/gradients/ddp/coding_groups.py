@@ -7,9 +7,8 @@ the parameters' names (`state_store`).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress, pairwise
 from typing import Any
@@ -32,31 +31,6 @@ SMALL = 4096  # elements: fewer are joined with others
 _RIDING = 1 << 16  # bytes of dense gradients that go with others' payloads
 
 
-@dataclass(frozen=True)
-class ParameterSlice:
-    """Locate a parameter in the flat buffer of a bucket.
-
-    Parameters
-    ----------
-    name : str
-    shape : tuple of int
-    start, stop : int
-        Elements of the buffer.
-    role : str
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    start: int
-    stop: int
-    role: str = ""
-
-    @property
-    def size(self) -> int:
-        """Return its elements."""
-        return self.stop - self.start
-
-
 def indices_of(places: Sequence[slice]) -> slice | np.ndarray:
     """Return the indices of several places: a slice if they follow each other."""
     if all(one.stop == other.start for one, other in pairwise(places)):
@@ -74,15 +48,18 @@ class CodingGroup:
         Of one parameter, or of several as one flat vector.
     compressor : Compressor
         Concrete: no scheduler is left in it.
-    slices : tuple of ParameterSlice
-        The parameters, in the order of the buffer; their elements are the group's, back to back.
+    parts : tuple of GradientSpec
+        Of each parameter; their elements are the group's, back to back.
+    where : slice or numpy.ndarray
+        The indices of its elements in the buffer: a slice if no other parameters lie between.
     native : Compressor or None
         The compressor's counterpart for tensors on the bucket's device, if it is compressed there.
     """
 
     spec: GradientSpec
     compressor: Compressor
-    slices: tuple[ParameterSlice, ...]
+    parts: tuple[GradientSpec, ...]
+    where: slice | np.ndarray = field(default_factory=lambda: slice(None), compare=False)
     native: Compressor | None = None
 
     @property
@@ -93,19 +70,7 @@ class CodingGroup:
     @cached_property
     def key(self) -> tuple[str, ...]:
         """Return the parameters' names."""
-        return tuple(one.name for one in self.slices)
-
-    @cached_property
-    def where(self) -> slice | np.ndarray:
-        """Return its indices in the buffer: a slice if no other parameters lie between."""
-        return indices_of([slice(one.start, one.stop) for one in self.slices])
-
-    @cached_property
-    def slice_specs(self) -> tuple[GradientSpec, ...]:
-        """Return the spec of each parameter."""
-        return tuple(
-            replace(self.spec, name=one.name, shape=one.shape, role=one.role) for one in self.slices
-        )
+        return tuple(one.name for one in self.parts)
 
     @cached_property
     def label(self) -> str:
@@ -115,7 +80,7 @@ class CodingGroup:
     @cached_property
     def line(self) -> str:
         """Return what ranks must have alike to decode each other."""
-        shapes = ", ".join(f"{one.name}{list(one.shape)}" for one in self.slices)
+        shapes = ", ".join(f"{one.name}{list(one.shape)}" for one in self.parts)
         return f"{shapes} of {self.spec.dtype} by {self.compressor.text()}"
 
     @cached_property
@@ -176,11 +141,9 @@ class Layout:
 
 
 def lay_out(
-    slices: Sequence[ParameterSlice],
+    specs: Sequence[GradientSpec],
     compressors: Sequence[Compressor],
     *,
-    dtype: np.dtype,
-    worker: int,
     join_small: bool,
     device: torch.device | None = None,
     saved: Sequence[tuple[str, ...]] = (),
@@ -190,14 +153,10 @@ def lay_out(
 
     Parameters
     ----------
-    slices : sequence of ParameterSlice
-        All parameters, in the order of the buffer.
+    specs : sequence of GradientSpec
+        Of all parameters, in the order of the buffer.
     compressors : sequence of Compressor
         Of each, concrete.
-    dtype : numpy.dtype
-        Of what is coded.
-    worker : int
-        This rank.
     join_small : bool
         Whether parameters of fewer than `SMALL` elements with equal compressors become one group.
     device : torch.device, optional
@@ -209,15 +168,15 @@ def lay_out(
     lossy : bool
         As of `Layout`.
     """
-    left = {one.name: (one, by) for one, by in zip(slices, compressors, strict=True)}
-    groups: list[tuple[Compressor, list[ParameterSlice]]] = []
+    left = {one.name: (one, by) for one, by in zip(specs, compressors, strict=True)}
+    groups: list[tuple[Compressor, list[GradientSpec]]] = []
     for names in saved if join_small else ():
         found = [left[name] for name in names if name in left]
         if len(found) == len(names) and all(
             compressor == found[0][1] and may_join(one, compressor) for one, compressor in found
         ):
             groups.append((found[0][1], [left.pop(name)[0] for name in names]))
-    growing: list[tuple[Compressor, list[ParameterSlice]]] = []
+    growing: list[tuple[Compressor, list[GradientSpec]]] = []
     for one, compressor in left.values():
         joins = join_small and may_join(one, compressor)
         group = next((g for g in growing if joins and g[0] == compressor), None)
@@ -226,16 +185,18 @@ def lay_out(
             groups.append(group)
             growing += [group] if joins else []
         group[1].append(one)
-    groups.sort(key=lambda group: group[1][0].start)
+    stops = np.cumsum([one.size for one in specs]).tolist()
+    places = {one.name: slice(end - one.size, end) for one, end in zip(specs, stops, strict=True)}
+    groups.sort(key=lambda group: places[group[1][0].name].start)
     made = []
-    for compressor, members in groups:
-        first = members[0]
-        spec = GradientSpec(first.name, first.shape, dtype, first.role, worker)
-        if len(members) > 1:
-            size = sum(one.size for one in members)
-            name = f"{first.name} and {len(members) - 1} more"
-            spec = GradientSpec(name, (size,), dtype, "", worker)
-        made.append(CodingGroup(spec, compressor, tuple(members)))
+    for compressor, parts in groups:
+        spec = parts[0]
+        if len(parts) > 1:
+            size = sum(one.size for one in parts)
+            name = f"{spec.name} and {len(parts) - 1} more"
+            spec = GradientSpec(name, (size,), spec.dtype, "", spec.worker)
+        where = indices_of([places[one.name] for one in parts])
+        made.append(CodingGroup(spec, compressor, tuple(parts), where))
     layout = Layout(tuple(made), lossy)
     if device is None or lossy or set(layout.routes) != {"gather"}:
         return layout
@@ -243,13 +204,21 @@ def lay_out(
     return there if there.native else layout
 
 
-def may_join(one: ParameterSlice, compressor: Compressor) -> bool:
+def parts_of(layout: Layout, values: np.ndarray) -> Iterator[tuple[GradientSpec, np.ndarray]]:
+    """Yield each parameter of a bucket with its values."""
+    for group in layout.groups:
+        ends = np.cumsum([one.size for one in group.parts])
+        for one, flat in zip(group.parts, np.split(values[group.where], ends[:-1]), strict=True):
+            yield one, flat.reshape(one.shape)
+
+
+def may_join(one: GradientSpec, compressor: Compressor) -> bool:
     """Return whether a parameter may be compressed together with others.
 
     Large ones may not, nor those of a compressor that minds the tensor's shape, promises something
     of each tensor, or clips by its norm.
     """
-    if not 0 < math.prod(one.shape) < SMALL:
+    if not 0 < one.size < SMALL:
         return False
     if any(getattr(one, "clip", None) is not None for one in chain(compressor)):
         return False

@@ -112,7 +112,7 @@ class RankCheck(Observer):
         """Hash a bucket."""
         if self._due:
             self._hashes.append(xxhash.xxh3_64_intdigest(as_bytes(buffer)))
-            self._first.append(layout.groups[0].slices[0].name)
+            self._first.append(layout.groups[0].key[0])
 
     def ended(self, step: Step) -> None:
         """Compare the hashes of all ranks.

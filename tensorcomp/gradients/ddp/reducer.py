@@ -13,13 +13,12 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepI
 from tensorcomp.gradients.ddp.averaging import gather, reduce_scatter
 from tensorcomp.gradients.ddp.buckets import (
     close_works,
-    coded_dtype,
     is_finite,
     load,
     open_works,
     store,
 )
-from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice, is_plain, lay_out
+from tensorcomp.gradients.ddp.coding_groups import Layout, is_plain, lay_out
 from tensorcomp.gradients.ddp.communicator import Communicator, Scratch
 from tensorcomp.gradients.ddp.engine import Job
 from tensorcomp.gradients.ddp.observers import Observer, Step
@@ -203,36 +202,29 @@ class Reducer:
         key = (*map(id, job.parameters), job.buffer.dtype)
         layout = self._layouts.get(key)
         if layout is None:
-            slices = self._slices(job)
+            specs = self._specs(job)
             layout = self._layouts[key] = lay_out(
-                slices,
-                [self._concrete[one.name] for one in slices],
-                dtype=coded_dtype(job.buffer.dtype),
-                worker=self.comm.rank,
-                device=self.device,
+                specs,
+                [self._concrete[one.name] for one in specs],
                 join_small=not self._find_unused,
+                device=self.device,
                 saved=self._saved,
                 lossy=self._packet_loss is not None,
             )
         return layout
 
-    def _slices(self, job: Job) -> list[ParameterSlice]:
-        slices: list[ParameterSlice] = []
-        start = 0
+    def _specs(self, job: Job) -> list[GradientSpec]:
         for tensor in job.parameters:
-            one = self.parameters.get(id(tensor))
-            if one is None:
+            if id(tensor) not in self.parameters:
                 raise GradientError(
                     f"a bucket holds a parameter of shape {tuple(tensor.shape)} that the model did "
                     "not have when its gradients' compression began; register compression last"
                 )
-            slices.append(ParameterSlice(one.name, one.shape, start, start + one.size, one.role))
-            start += one.size
-        return slices
+        return [self.parameters[id(tensor)] for tensor in job.parameters]
 
     def _pass_sparse(self, job: Job) -> None:
         """Average sparse gradients as they are."""
-        self._step.sent.update(one.name for one in self._slices(job))
+        self._step.sent.update(one.name for one in self._specs(job))
         if self.comm.world > 1:
             job.buffer.div_(self.comm.world)
             dist.all_reduce(job.buffer, group=self.comm.group)

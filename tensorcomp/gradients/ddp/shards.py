@@ -12,7 +12,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice, indices_of
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, indices_of
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.base import chain, leaf_of
@@ -82,7 +82,7 @@ class Shard:
     where : slice or numpy.ndarray
         The indices of its elements in the group (`coding_groups.indices_of`).
     mean : CodingGroup
-        What the owner compresses the mean as: its slices are the owned parts of parameters, named
+        What the owner compresses the mean as: its parts are those owned of parameters, named
         `MEAN_OF` and the parameter's name.
     """
 
@@ -114,20 +114,19 @@ def _cut(
     """Return the shards of a group, whose means are compressed by a compressor."""
     shards = []
     for owner in range(len(bounds[group.key[0]]) - 1):
-        places, slices, start, taken = [], [], 0, 0
-        for one in group.slices:
+        places, parts, start = [], [], 0
+        for one in group.parts:
             first, end = bounds[one.name][owner : owner + 2]
             if end > first:
                 places.append(slice(start + first, start + end))
-                stop = taken + end - first
-                name = MEAN_OF + one.name
-                slices.append(ParameterSlice(name, (end - first,), taken, stop, one.role))
-                taken = stop
+                shape = (end - first,)
+                parts.append(replace(one, name=MEAN_OF + one.name, shape=shape, worker=owner))
             start += one.size
         if places:
-            spec = replace(group.spec, name=f"{group.spec.name}, part {owner}", shape=(taken,))
-            name = slices[0].name if len(slices) == 1 else MEAN_OF + spec.name
-            mean = CodingGroup(replace(spec, name=name, worker=owner), compressor, tuple(slices))
+            shape = (sum(one.size for one in parts),)
+            spec = replace(group.spec, name=f"{group.spec.name}, part {owner}", shape=shape)
+            name = parts[0].name if len(parts) == 1 else MEAN_OF + spec.name
+            mean = CodingGroup(replace(spec, name=name, worker=owner), compressor, tuple(parts))
             shards.append(Shard(owner, spec, indices_of(places), mean))
     return tuple(shards)
 

@@ -73,7 +73,7 @@ class StateStore:
         if self._held.keys().isdisjoint(group.key):
             state = group.codec.init(group.spec)
         else:
-            parts = [self._part(group.compressor, spec) for spec in group.slice_specs]
+            parts = [self._part(group.compressor, spec) for spec in group.parts]
             state = parts[0] if len(parts) == 1 else join(parts, group.spec)
             if group.native is not None:
                 device: Any = group.native
@@ -146,7 +146,7 @@ def _split(group: CodingGroup, state: State) -> dict[str, State]:
     """Return the states of a group's parameters, of arrays."""
     if group.native is not None:
         state = move_to_host(state)
-    if len(group.slices) == 1:
+    if len(group.parts) == 1:
         return {group.key[0]: state}
-    parts = split(state, [one.size for one in group.slices], group.slice_specs)
+    parts = split(state, [one.size for one in group.parts], group.parts)
     return dict(zip(group.key, parts, strict=True))

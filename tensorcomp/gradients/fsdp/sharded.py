@@ -14,7 +14,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout, ParameterSlice
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
@@ -172,8 +172,7 @@ class FsdpCompression:
         groups = []
         for owner, shard in enumerate(shards):
             spec = GradientSpec(f"{name}, part {owner}", (shard.size,), shard.dtype, "", rank)
-            one = ParameterSlice(spec.name, spec.shape, 0, shard.size)
-            groups.append(CodingGroup(spec, self.compressor.at(info, spec), (one,)))
+            groups.append(CodingGroup(spec, self.compressor.at(info, spec), (spec,)))
         layout = Layout(tuple(groups))
         if self._layouts.get(name) != layout:
             self._layouts[name] = layout

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import distributed
 
-from tensorcomp.gradients.base import Compressor, State, StepInfo
+from tensorcomp.gradients.base import Compressor, GradientSpec, State, StepInfo
 from tensorcomp.gradients.ddp.buckets import close_works, is_finite, open_works
-from tensorcomp.gradients.ddp.coding_groups import ParameterSlice, lay_out
+from tensorcomp.gradients.ddp.coding_groups import lay_out
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import ReduceContext
 from tensorcomp.gradients.ddp.shards import partition
@@ -66,16 +66,10 @@ class Bench:
         values = np.concatenate([gradients[name].reshape(-1) for name in names])
         layout = self._layouts.get(names)
         if layout is None:
-            slices, start = [], 0
-            for name in names:
-                stop = start + self.sizes[name]
-                slices.append(ParameterSlice(name, self.shapes[name], start, stop))
-                start = stop
+            rank = self.comm.rank
             layout = self._layouts[names] = lay_out(
-                slices,
+                [GradientSpec(n, self.shapes[n], values.dtype, worker=rank) for n in names],
                 [self.compressor(name) for name in names],
-                dtype=values.dtype,
-                worker=self.comm.rank,
                 join_small=not self.skip_unused,
             )
         finite = is_finite(values)

@@ -1,10 +1,8 @@
-import math
-
 import numpy as np
 
-from tensorcomp.gradients.base import Compressor
+from tensorcomp.gradients.base import Compressor, GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.ddp.coding_groups import Layout, ParameterSlice, is_plain, lay_out
+from tensorcomp.gradients.ddp.coding_groups import Layout, is_plain, lay_out
 from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
@@ -15,20 +13,12 @@ SHAPES = {"a": (70, 80), "b": (80,), "c": (64, 64), "d": (64,), "e": (9, 9)}
 
 def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, saved=()) -> Layout:  # type: ignore[no-untyped-def]
     compressors: list[Compressor] = []
-    slices, start = [], 0
+    specs = []
     for name, shape in shapes.items():
         text = texts if isinstance(texts, str) else texts[name]
-        slices.append(ParameterSlice(name, shape, start, start + math.prod(shape)))
+        specs.append(GradientSpec(name, shape, worker=3))
         compressors.append(parse_compressor(text))
-        start += math.prod(shape)
-    return lay_out(
-        slices,
-        compressors,
-        dtype=np.dtype(np.float32),
-        worker=3,
-        join_small=join,
-        saved=saved,
-    )
+    return lay_out(specs, compressors, join_small=join, saved=saved)
 
 
 def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
@@ -40,7 +30,7 @@ def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
     places = [range(5600, 5680), range(9776, 9840), range(9840, 9921)]
     assert joined.where.tolist() == [index for place in places for index in place]
     assert layout.groups[2].where == slice(5600 + 80, 5600 + 80 + 4096)
-    assert [spec.shape for spec in joined.slice_specs] == [(80,), (64,), (9, 9)]
+    assert [spec.shape for spec in joined.parts] == [(80,), (64,), (9, 9)]
     assert layout.groups[0].spec.worker == 3
 
 

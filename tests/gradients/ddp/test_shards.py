@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec
 from tensorcomp.gradients.compressors.dense import Dense
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup
 from tensorcomp.gradients.ddp.shards import (
     ALIGNMENT,
     MEAN_OF,
@@ -66,11 +66,8 @@ def test_no_rank_is_refused() -> None:
 def joined_group() -> tuple[CodingGroup, tuple[Shard, ...]]:
     """Return a group of three small parameters, cut for two ranks."""
     sizes = {"a": 5, "b": 3, "c": 4}
-    slices, start = [], 100  # somewhere in a bucket
-    for name, size in sizes.items():
-        slices.append(ParameterSlice(name, (size,), start, start + size))
-        start += size
-    group = CodingGroup(GradientSpec("a and 2 more", (12,), worker=1), Dense(), tuple(slices))
+    parts = tuple(GradientSpec(name, (size,), worker=1) for name, size in sizes.items())
+    group = CodingGroup(GradientSpec("a and 2 more", (12,), worker=1), Dense(), parts)
     return group, shards_of(group, partition(sizes, 2))
 
 
@@ -81,7 +78,7 @@ def test_shards_of_joined_parameters() -> None:
     assert second.where == slice(5, 12)
     assert second.spec == GradientSpec("a and 2 more, part 1", (7,), worker=1)
     assert second.mean.key == (MEAN_OF + "b", MEAN_OF + "c")
-    assert [(one.start, one.stop) for one in second.mean.slices] == [(0, 3), (3, 7)]
+    assert [(one.size, one.worker) for one in second.mean.parts] == [(3, 1), (4, 1)]
     assert first.mean.spec == GradientSpec(MEAN_OF + "a", (5,), worker=0)
 
 
@@ -102,8 +99,8 @@ def test_what_is_sent_in_shards_is_where_the_shards_are() -> None:
 
 
 def test_shards_that_lie_apart_are_put_back() -> None:
-    slices = [ParameterSlice(name, (2,), at, at + 2) for name, at in (("a", 0), ("b", 2), ("c", 4))]
-    group = CodingGroup(GradientSpec("x", (6,)), Dense(), tuple(slices))
+    parts = tuple(GradientSpec(name, (2,)) for name in "abc")
+    group = CodingGroup(GradientSpec("x", (6,)), Dense(), parts)
     first, second = shards_of(group, {"a": (0, 2, 2), "b": (0, 0, 2), "c": (0, 2, 2)})
     assert first.spec.shape == (4,)
     assert isinstance(first.where, np.ndarray)

@@ -3,7 +3,7 @@ import pytest
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, State
-from tensorcomp.gradients.ddp.coding_groups import CodingGroup, ParameterSlice
+from tensorcomp.gradients.ddp.coding_groups import CodingGroup
 from tensorcomp.gradients.ddp.state_store import SavedState, StateStore
 from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback, FeedbackState
@@ -12,12 +12,9 @@ SIZES = {"a": 300, "b": 200, "c": 400}  # much fewer are sent as they are: that 
 
 
 def _group(*names: str, compressor: str = "topk(1)") -> CodingGroup:
-    slices, start = [], 0
-    for name in names:
-        slices.append(ParameterSlice(name, (SIZES[name],), start, start + SIZES[name]))
-        start += SIZES[name]
-    spec = GradientSpec(" ".join(names), (start,))
-    return CodingGroup(spec, parse_compressor(compressor), tuple(slices))
+    parts = tuple(GradientSpec(name, (SIZES[name],)) for name in names)
+    spec = GradientSpec(" ".join(names), (sum(one.size for one in parts),))
+    return CodingGroup(spec, parse_compressor(compressor), parts)
 
 
 def _stepped(store: StateStore, group: CodingGroup, first: int) -> list[float]:
