@@ -43,15 +43,14 @@ class Autotuner(Observer):
     def __init__(
         self, adaptive: Adaptive, specs: Sequence[GradientSpec], comm: Communicator
     ) -> None:
+        super().__init__(comm)
         self.choices: Mapping[str, str] = {}
         self._adaptive = adaptive
         self._specs = {spec.name: spec for spec in specs}
-        self._comm = comm
         self._test: SpeedupTest | None = None
         self._before: Mapping[str, str] = {}
         self._probed = 0.0  # seconds at the last test
         self._errors: dict[str, dict[str, float]] = {}
-        self._due = False
         self._began = 0.0
 
     def restore(self, choices: Mapping[str, str]) -> None:

@@ -19,8 +19,7 @@ from tensorcomp.gradients.ddp.autotuner import Autotuner
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.engine import Engine, Job
 from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
-from tensorcomp.gradients.ddp.parameters import parameters_of
-from tensorcomp.gradients.ddp.reducer import Reducer
+from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
@@ -66,7 +65,7 @@ class GradientCompression:
         self._reducer = Reducer(
             compressor, parameters, comm, find_unused=find_unused, packet_loss=packet_loss
         )
-        self._recorder = Recorder(comm, self._specs, observe)
+        self._recorder = Recorder(comm, observe, self._specs)
         adaptive = [one for one in chain(compressor) if isinstance(one, Adaptive)]
         self._autotuner = Autotuner(adaptive[0], self._specs, comm) if adaptive else None
         observers = (RankCheck(comm, check_ranks), self._recorder, self._autotuner)

@@ -41,6 +41,9 @@ class Step:
         Whether some observer has to see the gradients.
     passed : bool
         Whether gradients are averaged as they are, without being seen here.
+    hashes : dict of str to int
+        Of each bucket's means, by the name of its first parameter.
+    tensors : list of TensorMetrics
     """
 
     info: StepInfo = field(default_factory=StepInfo)
@@ -49,14 +52,28 @@ class Step:
     sent: set[str] = field(default_factory=set)
     watched: bool = False
     passed: bool = False
+    hashes: dict[str, int] = field(default_factory=dict)
+    tensors: list[TensorMetrics] = field(default_factory=list)
 
 
 class Observer:
-    """Observe steps; what it does between ranks, it does on all of them alike."""
+    """Observe steps; what it does between ranks, it does on all of them alike.
+
+    Parameters
+    ----------
+    every : int
+        Steps from one whose gradients it has to see to the next; 0 for none.
+    """
+
+    def __init__(self, comm: Communicator, every: int = 0) -> None:
+        self._comm = comm
+        self._every = every
+        self._due = False
 
     def wants(self, step: Step) -> bool:
         """Return whether it has to see the gradients of a step that begins."""
-        return False
+        self._due = self._every > 0 and step.info.step % self._every == 0
+        return self._due
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
         """See a bucket's gradients (n,), before they are compressed.
@@ -84,35 +101,15 @@ class Observer:
 
 
 class RankCheck(Observer):
-    """Compare a hash of every bucket's means over the ranks.
-
-    Parameters
-    ----------
-    comm : Communicator
-    every : int
-        Steps from one comparison to the next; 0 for none.
-    """
-
-    def __init__(self, comm: Communicator, every: int) -> None:
-        self._comm = comm
-        self._every = every
-        self._due = False
-        self._hashes: list[int] = []
-        self._first: list[str] = []  # the parameter that each bucket begins with
-
-    def wants(self, step: Step) -> bool:
-        """Return whether hashes are compared after this step."""
-        self._hashes, self._first = [], []
-        self._due = self._every > 0 and step.info.step % self._every == 0
-        return self._due
+    """Compare a hash of every bucket's means over the ranks."""
 
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
     ) -> None:
         """Hash a bucket."""
         if self._due:
-            self._hashes.append(xxhash.xxh3_64_intdigest(as_bytes(buffer)))
-            self._first.append(layout.groups[0].key[0])
+            digest = xxhash.xxh3_64_intdigest(as_bytes(buffer))
+            step.hashes[layout.groups[0].key[0]] = digest
 
     def ended(self, step: Step) -> None:
         """Compare the hashes of all ranks.
@@ -124,15 +121,16 @@ class RankCheck(Observer):
         """
         if not self._due:
             return
-        own = np.array(self._hashes, np.uint64).tobytes()
+        own = np.array([*step.hashes.values()], np.uint64).tobytes()
         first, *others = [row.view(np.uint64) for row in self._comm.all_gather_bytes(own, "hashes")]
         for rank, row in enumerate(others, 1):
             if not np.array_equal(row, first):
                 place = int(np.argmax(row != first)) if row.size == first.size else 0
+                begin = list(step.hashes)[place]
                 raise GradientError(
                     f"after step {step.info.step}, rank {rank} has other gradients than rank 0 in "
-                    f"the bucket that begins with {self._first[place]}; use the same versions of "
-                    "NumPy and tensorcomp on all ranks"
+                    f"the bucket that begins with {begin}; use the same versions of NumPy and "
+                    "tensorcomp on all ranks"
                 )
 
 
@@ -142,30 +140,21 @@ class Recorder(Observer):
     Parameters
     ----------
     comm : Communicator
-    specs : iterable of GradientSpec
-        Of all gradients.
     observe : int
         Steps from one whose errors are measured to the next; 0 for none. Where gradients are
         compressed on their device, they are not measured.
+    specs : iterable of GradientSpec
+        Of all gradients.
     """
 
-    def __init__(self, comm: Communicator, specs: Iterable[GradientSpec], observe: int) -> None:
+    def __init__(self, comm: Communicator, observe: int, specs: Iterable[GradientSpec]) -> None:
+        super().__init__(comm, observe)
         self.history = History()
-        self._comm = comm
         self._plain = tuple(
             TensorMetrics(one.name, one.size, "dense", one.nbytes, one.nbytes, one.size)
             for one in specs
         )
-        self._observe = observe
-        self._observing = False
         self._gradients: list[np.ndarray] = []
-        self._tensors: list[TensorMetrics] = []
-
-    def wants(self, step: Step) -> bool:
-        """Return whether errors are measured in this step."""
-        self._tensors, self._gradients = [], []
-        self._observing = self._observe > 0 and step.info.step % self._observe == 0
-        return self._observing
 
     def loaded(self, step: Step, layout: Layout, values: np.ndarray) -> None:
         """Keep the gradients, which are overwritten."""
@@ -179,13 +168,13 @@ class Recorder(Observer):
         for index, group in enumerate(layout.groups if not works else ()):
             count = int((~np.isfinite(gradients[index])).sum()) if gradients else 0
             spec = group.spec
-            self._tensors.append(
+            step.tensors.append(
                 TensorMetrics(spec.name, spec.size, group.label, spec.nbytes, 0, 0, nonfinite=count)
             )
         for index, work in enumerate(works):
-            observed = self._observing and work.group.native is None
+            observed = self._due and work.group.native is None
             gradient = gradients[index] if observed else None
-            self._tensors.append(
+            step.tensors.append(
                 tensor_metrics(
                     work.group.spec,
                     work.group.label,
@@ -209,12 +198,12 @@ class Recorder(Observer):
         self.history.add(
             StepMetrics(
                 step.info.step,
-                tuple(self._tensors),
+                tuple(step.tensors),
                 framed_bytes=sum(one.nbytes for one in exchanges),
                 wire_bytes=round(sum(one.bytes_sent for one in exchanges)),
-                encode_seconds=sum(tensor.encode_seconds for tensor in self._tensors),
+                encode_seconds=sum(tensor.encode_seconds for tensor in step.tensors),
                 communicate_seconds=sum(one.seconds for one in exchanges),
-                decode_seconds=sum(tensor.decode_seconds for tensor in self._tensors),
+                decode_seconds=sum(tensor.decode_seconds for tensor in step.tensors),
                 skipped=step.flagged,
             )
         )

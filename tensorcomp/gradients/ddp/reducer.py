@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.ddp.averaging import gather, reduce_scatter
 from tensorcomp.gradients.ddp.buckets import (
     close_works,
+    coded_dtype,
     is_finite,
     load,
     open_works,
@@ -28,6 +30,7 @@ from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.gradients.ddp.summing import reduce_sum
 from tensorcomp.gradients.wrappers.base import Wrapper, chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
+from tensorcomp.gradients.wrappers.per_role import gradient_roles
 
 _REDUCTIONS: dict[Reduction, Callable[[Sequence[GroupWork], Communicator, ReduceContext], bool]] = {
     "gather": gather,
@@ -228,3 +231,32 @@ class Reducer:
         if self.comm.world > 1:
             job.buffer.div_(self.comm.world)
             dist.all_reduce(job.buffer, group=self.comm.group)
+
+
+def parameters_of(model: DistributedDataParallel, rank: int) -> dict[int, GradientSpec]:
+    """Return the specs of trained parameters by the ``id`` of their tensor.
+
+    They are in the model's order. A parameter that several modules share has its first name.
+
+    Raises
+    ------
+    GradientError
+        If one is complex.
+    """
+    ignored = getattr(model, "parameters_to_ignore", ())
+    trained = {
+        name: one
+        for name, one in model.module.named_parameters()
+        if one.requires_grad and name not in ignored
+    }
+    for name, one in trained.items():
+        if one.is_complex():
+            raise GradientError(
+                f"the parameter {name!r} is {one.dtype}, and gradients of complex parameters "
+                "cannot be compressed; make it a pair of real ones (torch.view_as_real)"
+            )
+    roles = gradient_roles({name: tuple(one.shape) for name, one in trained.items()})
+    return {
+        id(one): GradientSpec(name, tuple(one.shape), coded_dtype(one.dtype), roles[name], rank)
+        for name, one in trained.items()
+    }
