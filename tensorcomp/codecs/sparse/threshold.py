@@ -76,7 +76,7 @@ class Threshold(Transform):
             If the array holds anything but finite floats.
         """
         wide = widened(array, self.id)
-        mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
+        mask = (np.abs(wide) >= least_number(self.value, wide.dtype)).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}
 
     def positions(self, array: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class Threshold(Transform):
         array : numpy.ndarray
             float32 or float64, finite.
         """
-        least = as_words(np.array([_least(self.value, array.dtype)]))[0]
+        least = as_words(np.array([least_number(self.value, array.dtype)]))[0]
         return positions_above(as_words(array).reshape(-1), int(least))
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
@@ -95,7 +95,7 @@ class Threshold(Transform):
         restore(parts["mask"], parts["values"], out, self.id)
 
 
-def _least(value: float, dtype: np.dtype) -> np.floating:
+def least_number(value: float, dtype: np.dtype) -> np.floating:
     """Return the least number of a dtype that is not below `value`."""
     with np.errstate(over="ignore"):
         nearest: np.floating = dtype.type(value)
