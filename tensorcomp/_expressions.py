@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tensorcomp.errors import TensorcompError
@@ -51,8 +51,7 @@ class Language(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A name with arguments, in the order of the text."""
 
     name: str

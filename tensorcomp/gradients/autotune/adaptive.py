@@ -71,7 +71,7 @@ class Adaptive(Scheduler):
     def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
         """Return the compressor of a text: arguments without a name are the candidates."""
         named = tuple(argument for argument in call.arguments if argument.name)
-        arguments = replace(call, arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
+        arguments = call._replace(arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
         settings = {name: argument.plain for name, argument in arguments.items()}
         alone = replace(parser, feedback=False)
         texts = [argument for argument in call.arguments if not argument.name]
