@@ -18,7 +18,7 @@ from tensorcomp.dtypes import (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_leads_to_all_libraries_and_back(name: str) -> None:
+def test_a_name_leads_to_all_libraries_and_back(name):
     dtype = numpy_dtype(name)
     assert dtype is not None
     assert dtype.name == common_name(name)
@@ -32,7 +32,7 @@ def test_a_name_leads_to_all_libraries_and_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "C128"])  # it knows C64 only
-def test_safetensors_gives_the_same_names(name: str) -> None:
+def test_safetensors_gives_the_same_names(name):
     file = safetensors.torch.save({"a": torch.zeros(2, dtype=torch_dtype(name))})
     assert f'"dtype":"{name}"'.encode() in file
 
@@ -40,14 +40,14 @@ def test_safetensors_gives_the_same_names(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "bits"), [("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6), ("Q9", None)]
 )
-def test_what_arrays_cannot_hold_has_a_size_at_most(name: str, bits: int | None) -> None:
+def test_what_arrays_cannot_hold_has_a_size_at_most(name, bits):
     assert dtype_bits(name) == bits
     assert common_name(name) is None
     assert numpy_dtype(name) is None
     assert torch_dtype(name) is None
 
 
-def test_byte_order_and_spelling_do_not_count() -> None:
+def test_byte_order_and_spelling_do_not_count():
     for spelling in (">i4", "<i4", "intc", np.int32):
         assert dtype_name(np.dtype(spelling)) == "I32"
     assert dtype_name(np.dtype("q")) == dtype_name(np.dtype("l")) == "I64"
@@ -55,10 +55,10 @@ def test_byte_order_and_spelling_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["S3", "O", "M8[s]", "longdouble", "f4,i4", "2f4"])
-def test_other_dtypes_are_refused(dtype: str) -> None:
+def test_other_dtypes_are_refused(dtype):
     with pytest.raises(TypeError, match="no safetensors equal; use one of BOOL, U8"):
         dtype_name(np.dtype(dtype))
 
 
-def test_dtypes_of_torch_alone_have_no_name() -> None:
+def test_dtypes_of_torch_alone_have_no_name():
     assert torch_dtype_name(torch.quint8) is None

@@ -4,7 +4,7 @@ import grimp
 import pytest
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
+def test_modules_do_not_import_each_other_in_circles():
     """Layers keep rooms apart; this keeps modules within a room apart, lazy imports included."""
     graph = grimp.build_graph(
         "tensorcomp", "tensorcomp_cli", exclude_type_checking_imports=True, cache_dir=None

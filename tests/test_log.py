@@ -4,7 +4,7 @@ import logging
 import mmap
 import subprocess
 import sys
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def _everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tensorcomp")
 
 
-def test_what_a_killed_run_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_killed_run_left(tmp_path, caplog):
     partial = tmp_path / ".file.tensorcomp-part"
     partial.write_bytes(b"half")
     with atomic_file(tmp_path / "file", force=False):
@@ -40,9 +40,7 @@ def test_what_a_killed_run_left(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert len(caplog.messages) == 3
 
 
-def test_a_torch_file_that_is_not_compressed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_torch_file_that_is_not_compressed(tmp_path, caplog):
     torch = pytest.importorskip("torch")
     save_file({"a": np.zeros(3)}, tmp_path / "model.safetensors")
     torch.save({"args": print}, tmp_path / "training_args.bin")
@@ -52,9 +50,7 @@ def test_a_torch_file_that_is_not_compressed(
     assert message.endswith("; carried over unchanged")
 
 
-def test_a_file_that_cannot_be_mapped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_mapped(tmp_path, caplog, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no such device")
 
@@ -66,7 +62,7 @@ def test_a_file_that_cannot_be_mapped(
     ]
 
 
-def test_nobody_who_does_not_ask_sees_it() -> None:
+def test_nobody_who_does_not_ask_sees_it():
     code = "from tensorcomp._log import LOGGER; LOGGER.warning('seen')"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")

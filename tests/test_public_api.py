@@ -17,13 +17,13 @@ LIGHT += ["tensorcomp.testing"]
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_importing_needs_no_torch(module: str) -> None:
+def test_importing_needs_no_torch(module):
     code = f"import sys, {module}; print({{'torch', 'pytest'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_importing_the_package_imports_nothing_else() -> None:
+def test_importing_the_package_imports_nothing_else():
     code = (
         "import sys; before = set(sys.modules); import tensorcomp; print(set(sys.modules) - before)"
     )
@@ -32,7 +32,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert not found & {"numpy", "backports", "xxhash", "ml_dtypes", "safetensors"}
 
 
-def test_reading_a_header_needs_no_kernels() -> None:
+def test_reading_a_header_needs_no_kernels():
     code = """
 import io, subprocess, sys, tempfile
 from pathlib import Path
@@ -50,7 +50,7 @@ print({"torch", "tensorcomp.kernels"} & set(sys.modules))
     assert done.stdout.strip() == "set()"
 
 
-def test_public_names_are_documented_and_few() -> None:
+def test_public_names_are_documented_and_few():
     assert len(tensorcomp.__all__) <= 25
     assert sorted(tensorcomp.__all__) == tensorcomp.__all__
     for name in tensorcomp.__all__:
@@ -61,7 +61,7 @@ def test_public_names_are_documented_and_few() -> None:
         tensorcomp.nonesuch  # noqa: B018 - the access is the test
 
 
-def test_no_public_function_takes_a_positional_boolean() -> None:
+def test_no_public_function_takes_a_positional_boolean():
     for name in tensorcomp.__all__:
         value = getattr(tensorcomp, name)
         if not inspect.isfunction(value):
@@ -71,14 +71,14 @@ def test_no_public_function_takes_a_positional_boolean() -> None:
                 assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, (name, parameter.name)
 
 
-def test_every_error_is_a_tensorcomp_error() -> None:
+def test_every_error_is_a_tensorcomp_error():
     errors = [error for name, error in vars(tensorcomp.errors).items() if name.endswith("Error")]
     assert len(errors) >= 6
     assert all(issubclass(error, tensorcomp.TensorcompError) for error in errors)
 
 
 @pytest.mark.parametrize("threads", [-1, -7])
-def test_impossible_arguments_are_refused(threads: int) -> None:
+def test_impossible_arguments_are_refused(threads):
     import numpy as np
 
     with pytest.raises(ValueError, match="threads to be at least 1"):

@@ -33,14 +33,10 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_shards_index_and_other_files(folder: Path, tmp_path: Path) -> None:
+def test_shards_index_and_other_files(folder, tmp_path):
     found = scan_folder(folder)
     assert found.weights == (Path(FIRST), Path(SECOND))
-    assert found.others == (
-        Path("config.json"),
-        Path(INDEX),
-        Path("sub/deeper/tokenizer.json"),
-    )
+    assert found.others == (Path("config.json"), Path(INDEX), Path("sub/deeper/tokenizer.json"))
     for weights in found.weights:
         with open_checkpoint(folder / weights) as checkpoint:
             assert checkpoint.tensors
@@ -49,7 +45,7 @@ def test_shards_index_and_other_files(folder: Path, tmp_path: Path) -> None:
         assert (tmp_path / "out" / file).read_bytes() == (folder / file).read_bytes()
 
 
-def test_folders_without_an_index(tmp_path: Path) -> None:
+def test_folders_without_an_index(tmp_path):
     save_file({"a": np.ones(3)}, tmp_path / "model.safetensors")
     assert scan_folder(tmp_path).weights == (Path("model.safetensors"),)
     save_file({"a": np.ones(3)}, tmp_path / "adapter.safetensors")
@@ -58,12 +54,12 @@ def test_folders_without_an_index(tmp_path: Path) -> None:
     assert len(scan_folder(str(tmp_path)).weights) == 3
 
 
-def test_whole_model_in_another_layout_beside_the_shards(folder: Path) -> None:
+def test_whole_model_in_another_layout_beside_the_shards(folder):
     save_file({"layers.0": np.ones(3)}, folder / "consolidated.safetensors")
     assert len(scan_folder(folder).weights) == 3
 
 
-def test_torch_shards_and_training_state(tmp_path: Path) -> None:
+def test_torch_shards_and_training_state(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "pytorch_model-00001-of-00001.bin")
     write_index(tmp_path, {"a": "pytorch_model-00001-of-00001.bin"}, "pytorch_model.bin.index.json")
     torch.save({"state": {0: {"exp_avg": torch.ones(3)}}}, tmp_path / "optimizer.pt")
@@ -78,7 +74,7 @@ def test_torch_shards_and_training_state(tmp_path: Path) -> None:
     assert len(found.others) == 4
 
 
-def test_links_of_a_download_cache(tmp_path: Path) -> None:
+def test_links_of_a_download_cache(tmp_path):
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
@@ -96,7 +92,7 @@ def test_links_of_a_download_cache(tmp_path: Path) -> None:
         scan_folder(snapshot)
 
 
-def test_linked_folders_are_followed_but_not_in_circles(folder: Path, tmp_path: Path) -> None:
+def test_linked_folders_are_followed_but_not_in_circles(folder, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "extra.txt").touch()
@@ -107,7 +103,7 @@ def test_linked_folders_are_followed_but_not_in_circles(folder: Path, tmp_path: 
         scan_folder(folder)
 
 
-def test_copies_never_follow_a_link_out_of_the_output(folder: Path, tmp_path: Path) -> None:
+def test_copies_never_follow_a_link_out_of_the_output(folder, tmp_path):
     victim, out = tmp_path / "victim", tmp_path / "out"
     victim.write_text("precious")
     out.mkdir()
@@ -117,7 +113,7 @@ def test_copies_never_follow_a_link_out_of_the_output(folder: Path, tmp_path: Pa
     assert (out / "config.json").read_text() == "{}"
 
 
-def test_version_control_and_download_state_are_left_out(folder: Path) -> None:
+def test_version_control_and_download_state_are_left_out(folder):
     for name in (".git", ".cache"):
         (folder / name).mkdir()
         save_file({"a": np.ones(3)}, folder / name / "x.safetensors")
@@ -128,7 +124,7 @@ def test_version_control_and_download_state_are_left_out(folder: Path) -> None:
     assert len(found.others) == 4
 
 
-def test_index_without_total_size_or_with_metadata(folder: Path) -> None:
+def test_index_without_total_size_or_with_metadata(folder):
     index = json.loads((folder / INDEX).read_text())
     (folder / INDEX).write_text(json.dumps(index | {"metadata": {"total_size": "wrong"}}))
     assert len(scan_folder(folder).weights) == 2
@@ -193,7 +189,7 @@ DAMAGES: dict[str, tuple[list[Callable[[Path], object]], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_folders(damage: str, folder: Path) -> None:
+def test_damaged_folders(damage, folder):
     steps, message = DAMAGES[damage]
     for step in steps:
         step(folder)
@@ -205,13 +201,13 @@ def test_damaged_folders(damage: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "shard", ["../x", "/etc/passwd", "a\0b", "sub/x", "..", ".", "", "C:x", "a\\b", 5, None, ["x"]]
 )
-def test_hostile_shard_names(shard: Any, folder: Path) -> None:
+def test_hostile_shard_names(shard, folder):
     write_index(folder, {"a": shard})
     with pytest.raises(CheckpointError, match="not the name of a file beside it"):
         scan_folder(folder)
 
 
-def test_what_is_no_folder_of_weights(tmp_path: Path) -> None:
+def test_what_is_no_folder_of_weights(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "absent", Path("a\0b")):
         with pytest.raises(CheckpointError):

@@ -67,7 +67,7 @@ ARRAYS: dict[str, np.ndarray] = {
 
 @pytest.mark.parametrize("kind", ARRAYS)
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays(kind: str, save: Any, reload: Any) -> None:
+def test_arrays(kind, save, reload):
     array = ARRAYS[kind]
     restored = reload(save, a=array, other=np.ones(2))
     assert list(restored) == ["a", "other"]
@@ -96,7 +96,7 @@ def _saved(array: np.ndarray) -> io.BytesIO:
     return file
 
 
-def test_read_gives_c_order_and_little_endian(tmp_path: Path) -> None:
+def test_read_gives_c_order_and_little_endian(tmp_path):
     array = np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3))
     np.savez(tmp_path / "m.npz", a=array)
     with open_checkpoint(tmp_path / "m.npz") as checkpoint:
@@ -107,20 +107,18 @@ def test_read_gives_c_order_and_little_endian(tmp_path: Path) -> None:
             checkpoint.read("absent")
 
 
-def test_bfloat16_travels_as_bytes(tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_bfloat16_travels_as_bytes(tmp_path, round_trip):
     array = np.ones(5, ml_dtypes.bfloat16)
     np.savez(tmp_path / "m.npz", a=array)
     with np.load(round_trip(tmp_path / "m.npz")) as archive:
         assert archive["a"].tobytes() == array.tobytes()
 
 
-def test_archives_without_arrays(reload: Any) -> None:
+def test_archives_without_arrays(reload):
     assert reload() == {}
 
 
-def test_hostile_names_and_other_members_are_only_names(
-    tmp_path: Path, round_trip: RoundTrip
-) -> None:
+def test_hostile_names_and_other_members_are_only_names(tmp_path, round_trip):
     members = {
         "../../evil.npy": _saved(np.ones(1)).getvalue(),
         "/etc/passwd.npy": _saved(np.ones(2)).getvalue(),
@@ -145,7 +143,7 @@ def test_hostile_names_and_other_members_are_only_names(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.npz", "restored"]
 
 
-def test_objects_are_refused(tmp_path: Path) -> None:
+def test_objects_are_refused(tmp_path):
     records = np.zeros(2, [("a", "f4"), ("b", "O")])
     for array in (np.array([None, 1]), records):
         np.savez(tmp_path / "m.npz", a=array)
@@ -188,7 +186,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_damaged_headers_are_refused(attack: str, tmp_path: Path) -> None:
+def test_damaged_headers_are_refused(attack, tmp_path):
     data, message = ATTACKS[attack]
     path = tmp_path / "m.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -199,7 +197,7 @@ def test_damaged_headers_are_refused(attack: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_member_sizes_beyond_what_deflate_can_pack(tmp_path: Path) -> None:
+def test_member_sizes_beyond_what_deflate_can_pack(tmp_path):
     path = tmp_path / "m.npz"
     size = 2**31 - 1
     raw = npy(header("'|u1'", shape=f"({size - 128},)").ljust(118))
@@ -213,7 +211,7 @@ def test_member_sizes_beyond_what_deflate_can_pack(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
-def test_duplicate_members_are_refused(tmp_path: Path) -> None:
+def test_duplicate_members_are_refused(tmp_path):
     path = tmp_path / "m.npz"
     data = _saved(np.ones(3)).getvalue()
     with zipfile.ZipFile(path, "w") as archive:
@@ -224,7 +222,7 @@ def test_duplicate_members_are_refused(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
-def test_encrypted_members_are_refused(tmp_path: Path) -> None:
+def test_encrypted_members_are_refused(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, a=np.ones(3))
     data = bytearray(path.read_bytes())
@@ -236,13 +234,13 @@ def test_encrypted_members_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_flipped_bits_and_cuts(save: Any, tmp_path: Path, damage: Any) -> None:
+def test_flipped_bits_and_cuts(save, tmp_path, damage):
     path = tmp_path / "m.npz"
     save(path, a=np.arange(30.0), b=np.asfortranarray(np.ones((2, 3), ">i2")))
     damage(path, flips=200, seed=5, cut_every=37)
 
 
-def test_damaged_data_are_noticed(tmp_path: Path) -> None:
+def test_damaged_data_are_noticed(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, a=np.arange(1000.0))
     data = bytearray(path.read_bytes())
@@ -255,7 +253,7 @@ def test_damaged_data_are_noticed(tmp_path: Path) -> None:
         checkpoint.read("a")
 
 
-def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(tmp_path, decoded):
     np.savez(tmp_path / "m.npz", a=np.arange(6.0).reshape(2, 3).T)
     with open_checkpoint(tmp_path / "m.npz") as checkpoint:
         source, good = decoded(checkpoint), checkpoint.template().structure["members"][0]
@@ -280,7 +278,7 @@ def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> No
             restore(SourceTemplate("npz", {"members": members}), source, tmp_path / "out")
 
 
-def test_many_members_are_described_in_few_bytes(tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_many_members_are_described_in_few_bytes(tmp_path, round_trip):
     path = tmp_path / "m.npz"
     arrays = {f"layers.{i}.weight": np.full((2, 2), i, ">f4") for i in range(300)}
     np.savez(path, **arrays)

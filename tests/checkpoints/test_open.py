@@ -6,7 +6,6 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -65,9 +64,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".npz"])
-def test_other_files_are_named_whatever_their_suffix(
-    kind: str, suffix: str, tmp_path: Path
-) -> None:
+def test_other_files_are_named_whatever_their_suffix(kind, suffix, tmp_path):
     data, message = FOREIGN[kind]
     path = tmp_path / f"model{suffix}"
     path.write_bytes(data)
@@ -93,7 +90,7 @@ KNOWN: dict[str, tuple[str, Callable[[BinaryIO], object]]] = {
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_checkpoints_are_known_whatever_their_suffix(kind: str, tmp_path: Path) -> None:
+def test_checkpoints_are_known_whatever_their_suffix(kind, tmp_path):
     known, save = KNOWN[kind]
     with (tmp_path / "model.txt").open("wb") as file:
         save(file)
@@ -101,7 +98,7 @@ def test_checkpoints_are_known_whatever_their_suffix(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("length", [0x0280, 0x8B1F, 0x685A42, 0x7B, 0x5B, 0x2020])
-def test_a_header_length_that_looks_like_a_magic(length: int, tmp_path: Path) -> None:
+def test_a_header_length_that_looks_like_a_magic(length, tmp_path):
     path = tmp_path / "model"
     path.write_bytes(length.to_bytes(8, "little") + b"{}" + b" " * (length - 2))
     with open_checkpoint(path) as checkpoint:
@@ -119,7 +116,7 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("name", NO_FILES)
-def test_what_is_no_file(name: str, tmp_path: Path) -> None:
+def test_what_is_no_file(name, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
@@ -128,14 +125,14 @@ def test_what_is_no_file(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may read everything")
-def test_forbidden_file(tmp_path: Path) -> None:
+def test_forbidden_file(tmp_path):
     path = tmp_path / "secret"
     path.touch(mode=0)
     with pytest.raises(CheckpointError, match="permission denied"):
         open_checkpoint(path)
 
 
-def test_importing_the_room_imports_no_torch() -> None:
+def test_importing_the_room_imports_no_torch():
     code = (
         "import sys, tensorcomp.checkpoints\nassert 'torch' not in sys.modules, sorted(sys.modules)"
     )

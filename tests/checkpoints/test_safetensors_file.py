@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_tensors_are_views_of_the_map(file: Path) -> None:
+def test_tensors_are_views_of_the_map(file):
     expected = safetensors.numpy.load_file(file)
     with open_checkpoint(file) as checkpoint:
         assert {info.name for info in checkpoint.tensors} == set(expected)
@@ -47,9 +47,7 @@ def test_tensors_are_views_of_the_map(file: Path) -> None:
     assert data.tobytes()  # a view outlives its checkpoint
 
 
-def test_library_files_are_restored_without_a_stored_header(
-    file: Path, round_trip: RoundTrip
-) -> None:
+def test_library_files_are_restored_without_a_stored_header(file, round_trip):
     assert round_trip(file).read_bytes() == file.read_bytes()
     with open_checkpoint(file) as checkpoint:
         template = checkpoint.template()
@@ -67,7 +65,7 @@ def test_library_files_are_restored_without_a_stored_header(
         torch.uint64,
     ],
 )
-def test_torch_dtypes(dtype: torch.dtype, tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_torch_dtypes(dtype, tmp_path, round_trip):
     path = tmp_path / "m"
     safetensors.torch.save_file({"a": torch.ones(3, 5).to(dtype), "b": torch.ones(1)}, path)
     assert round_trip(path).read_bytes() == path.read_bytes()
@@ -93,16 +91,14 @@ ODD_HEADERS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("kind", ODD_HEADERS)
-def test_odd_headers_are_restored_byte_for_byte(
-    kind: str, tmp_path: Path, round_trip: RoundTrip
-) -> None:
+def test_odd_headers_are_restored_byte_for_byte(kind, tmp_path, round_trip):
     path = tmp_path / "odd"
     text = ODD_HEADERS[kind].encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"data")
     assert round_trip(path).read_bytes() == path.read_bytes()
 
 
-def test_an_odd_header_costs_little(tmp_path: Path) -> None:
+def test_an_odd_header_costs_little(tmp_path):
     path = tmp_path / "odd"
     names = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(500)]
     header = {name: entry("U8", [1], i, i + 1) for i, name in enumerate(names)}
@@ -114,18 +110,14 @@ def test_an_odd_header_costs_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}])
-def test_metadata_without_tensors(
-    metadata: dict[str, str] | None, tmp_path: Path, round_trip: RoundTrip
-) -> None:
+def test_metadata_without_tensors(metadata, tmp_path, round_trip):
     path = tmp_path / "empty"
     text = json.dumps({} if metadata is None else {"__metadata__": metadata}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text)
     assert round_trip(path).read_bytes() == path.read_bytes()
 
 
-def test_read_where_a_map_is_refused(
-    file: Path, round_trip: RoundTrip, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_where_a_map_is_refused(file, round_trip, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no such device")
 
@@ -134,7 +126,7 @@ def test_read_where_a_map_is_refused(
 
 
 @pytest.mark.parametrize("missing", [1, 5, 2000, 13_000])
-def test_cut_files_say_how_much_is_whole(file: Path, missing: int, tmp_path: Path) -> None:
+def test_cut_files_say_how_much_is_whole(file, missing, tmp_path):
     whole = file.read_bytes()
     cut = tmp_path / "cut"
     cut.write_bytes(whole[:-missing])
@@ -142,14 +134,14 @@ def test_cut_files_say_how_much_is_whole(file: Path, missing: int, tmp_path: Pat
         open_checkpoint(cut)
 
 
-def test_bytes_stay_bytes(tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_bytes_stay_bytes(tmp_path, round_trip):
     patterns = np.arange(2**16, dtype=np.uint16)  # every bf16, each kind of NaN included
     path = tmp_path / "m"
     safetensors.numpy.save_file({"a": patterns.view(ml_dtypes.bfloat16)}, path)
     assert round_trip(path).read_bytes() == path.read_bytes()
 
 
-def test_unknown_names_and_kinds(file: Path, tmp_path: Path, decoded: Any) -> None:
+def test_unknown_names_and_kinds(file, tmp_path, decoded):
     with open_checkpoint(file) as checkpoint:
         source = decoded(checkpoint)
         with pytest.raises(CheckpointError, match="has no tensor 'absent'"):
@@ -162,7 +154,7 @@ def test_unknown_names_and_kinds(file: Path, tmp_path: Path, decoded: Any) -> No
         restore(SourceTemplate("safetensors"), source, tmp_path)
 
 
-def test_damaged_templates_are_format_errors(file: Path, tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(file, tmp_path, decoded):
     with open_checkpoint(file) as checkpoint:
         source = decoded(checkpoint)
     out = tmp_path / "out"

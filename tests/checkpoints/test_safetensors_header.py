@@ -13,11 +13,7 @@ from safetensors import deserialize
 from safetensors.numpy import save
 
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.safetensors.header import (
-    MAX_HEADER_BYTES,
-    build_header,
-    read_header,
-)
+from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES, build_header, read_header
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import CheckpointError
 
@@ -102,7 +98,7 @@ ATTACKS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_attacks_are_refused_in_one_line(attack: str) -> None:
+def test_attacks_are_refused_in_one_line(attack):
     file, message = ATTACKS[attack]
     with pytest.raises(CheckpointError, match=message) as caught:
         parsed(file)
@@ -112,14 +108,14 @@ def test_attacks_are_refused_in_one_line(attack: str) -> None:
         read_header(io.BytesIO(file), len(file), WHERE)
 
 
-def test_header_over_the_format_limit_is_refused_unread() -> None:
+def test_header_over_the_format_limit_is_refused_unread():
     prefix = struct.pack("<Q", MAX_HEADER_BYTES + 1)
     with pytest.raises(CheckpointError, match="exceeds the format's"):
         read_header(io.BytesIO(prefix), 2**40, WHERE)
 
 
 @pytest.mark.parametrize("claim", [2**64 - 1, 2**40, 99_000_000])
-def test_claims_allocate_nothing(claim: int) -> None:
+def test_claims_allocate_nothing(claim):
     file = struct.pack("<Q", claim) + b"{}"
     tracemalloc.start()
     with pytest.raises(CheckpointError):
@@ -131,7 +127,7 @@ def test_claims_allocate_nothing(claim: int) -> None:
     assert peak < 1_000_000
 
 
-def test_long_and_hostile_names_stay_on_one_short_line() -> None:
+def test_long_and_hostile_names_stay_on_one_short_line():
     name = "a\n\x1b[31m" + "x" * 10_000
     with pytest.raises(CheckpointError) as caught:
         parsed(file_of({name: entry("U8", [2], 0, 1)}, b"1"))
@@ -139,19 +135,19 @@ def test_long_and_hostile_names_stay_on_one_short_line() -> None:
     assert str(caught.value).isprintable()
 
 
-def test_unknown_dtype_and_extra_keys_are_kept() -> None:
+def test_unknown_dtype_and_extra_keys_are_kept():
     header = {"a": entry("F3_FUTURE", [7], 0, 3) | {"scale": 2}}
     assert parsed(file_of(header, b"123")).tensors == (TensorInfo("a", "F3_FUTURE", (7,), 3),)
 
 
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F6_E3M2"])
-def test_types_below_a_byte(dtype: str) -> None:
+def test_types_below_a_byte(dtype):
     size = 8 * (dtype_bits(dtype) or 0) // 8
     file = file_of({"a": entry(dtype, [2, 4], 0, size)}, bytes(size))
     assert parsed(file).tensors == (TensorInfo("a", dtype, (2, 4), size),)
 
 
-def test_empty_tensors_share_an_offset() -> None:
+def test_empty_tensors_share_an_offset():
     header = {
         "z": entry("U8", [1], 0, 1),
         "b": entry("F32", [0], 1, 1),
@@ -166,12 +162,12 @@ def test_empty_tensors_share_an_offset() -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"), [({}, {}), (None, None), ({"format": "pt"}, {"format": "pt"})]
 )
-def test_metadata_without_tensors(metadata: Any, expected: Any) -> None:
+def test_metadata_without_tensors(metadata, expected):
     assert parsed(file_of({"__metadata__": metadata})).metadata == expected
     assert parsed(file_of({})).metadata is None
 
 
-def test_builder_refuses_what_it_cannot_write() -> None:
+def test_builder_refuses_what_it_cannot_write():
     info = TensorInfo("a", "U8", (1,), 1)
     with pytest.raises(CheckpointError, match="two entries 'a'"):
         build_header([info, info])
@@ -192,9 +188,7 @@ DTYPES = st.sampled_from(["U8", "F32", "BF16", "F64", "BOOL", "C64", "I64", "F8_
     st.dictionaries(NAMES, st.tuples(DTYPES, SHAPES), max_size=6),
     st.none() | st.dictionaries(NAMES, NAMES, max_size=3),
 )
-def test_built_headers_are_read_back_here_and_by_the_library(
-    tensors: dict[str, tuple[str, tuple[int, ...]]], metadata: dict[str, str] | None
-) -> None:
+def test_built_headers_are_read_back_here_and_by_the_library(tensors, metadata):
     infos = tuple(
         TensorInfo(name, dtype, shape, int(np.prod(shape, dtype=int)) * dtype_bits(dtype) // 8)
         for name, (dtype, shape) in tensors.items()
@@ -215,9 +209,7 @@ def test_built_headers_are_read_back_here_and_by_the_library(
     ),
     st.none() | st.dictionaries(NAMES, NAMES, max_size=1),
 )
-def test_the_library_writes_the_header_that_is_built(
-    tensors: dict[str, tuple[str, tuple[int, ...]]], metadata: dict[str, str] | None
-) -> None:
+def test_the_library_writes_the_header_that_is_built(tensors, metadata):
     # Given neither, safetensors 0.8 writes `{},"__metadata__":{}}`, which is not JSON.
     assume(tensors or metadata != {})
     file = save({name: np.zeros(s, d) for name, (d, s) in tensors.items()}, metadata)
@@ -226,7 +218,7 @@ def test_the_library_writes_the_header_that_is_built(
 
 
 @given(st.data())
-def test_flipped_bits_are_errors_or_valid_headers(data: st.DataObject) -> None:
+def test_flipped_bits_are_errors_or_valid_headers(data):
     file = bytearray(save({"a.weight": np.ones((2, 3), np.float32), "b": np.ones(5, np.uint8)}))
     end = 8 + struct.unpack("<Q", file[:8])[0]
     for position in data.draw(st.lists(st.integers(0, end * 8 - 1), min_size=1, max_size=3)):
@@ -239,7 +231,7 @@ def test_flipped_bits_are_errors_or_valid_headers(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_errors_or_valid_headers(junk: bytes) -> None:
+def test_any_bytes_are_errors_or_valid_headers(junk):
     for file in (junk, file_of(junk), file_of(b"{" + junk)):
         with contextlib.suppress(CheckpointError):
             parsed(file)

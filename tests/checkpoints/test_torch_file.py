@@ -78,7 +78,7 @@ def storages(tensors: Any) -> int:
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors})
 
 
-def test_training_checkpoint(reload: Reload) -> None:
+def test_training_checkpoint(reload):
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.LSTM(4, 5)
@@ -120,7 +120,7 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_objects_without_tensors(kind: str, reload: Reload) -> None:
+def test_objects_without_tensors(kind, reload):
     assert_equal(reload({"value": VALUES[kind]}), {"value": VALUES[kind]})
     assert_equal(reload(VALUES[kind]), VALUES[kind])
 
@@ -154,7 +154,7 @@ def test_any_nesting(reload: Reload, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "F8_E8M0"])
-def test_dtypes(name: str, reload: Reload) -> None:
+def test_dtypes(name, reload):
     dtype = torch_dtype(name)
     patterns = torch.arange(2, dtype=torch.uint8).repeat(80)
     if dtype != torch.bool:
@@ -166,7 +166,7 @@ def test_dtypes(name: str, reload: Reload) -> None:
     assert restored["scalar"].shape == ()
 
 
-def test_dtypes_unknown_to_safetensors_travel_as_bytes(reload: Reload) -> None:
+def test_dtypes_unknown_to_safetensors_travel_as_bytes(reload):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls ComplexHalf experimental, once
         torch.zeros(1, dtype=torch.complex32)
@@ -175,7 +175,7 @@ def test_dtypes_unknown_to_safetensors_travel_as_bytes(reload: Reload) -> None:
         assert_equal(reload([tensor, tensor, tensor[1]]), [tensor, tensor, tensor[1]])
 
 
-def test_tied_tensors_are_stored_once_and_stay_tied(reload: Reload, names: Any) -> None:
+def test_tied_tensors_are_stored_once_and_stay_tied(reload, names):
     weight = torch.randn(5, 4)
     value = OrderedDict({"embed.weight": weight, "head.weight": weight[:], "other": weight.clone()})
     assert names(value) == ["embed.weight", "other"]
@@ -186,7 +186,7 @@ def test_tied_tensors_are_stored_once_and_stay_tied(reload: Reload, names: Any) 
     assert not restored["head.weight"].any()
 
 
-def test_one_object_stays_one(reload: Reload) -> None:
+def test_one_object_stays_one(reload):
     tensor, inner, text = torch.ones(2), [1], "t" * 1000
     first = reload({"a": [tensor, inner, text], "b": [tensor, inner, text]})
     for left, right in zip(first["a"], first["b"], strict=True):
@@ -196,7 +196,7 @@ def test_one_object_stays_one(reload: Reload) -> None:
     assert restored[0] is restored[1]
 
 
-def test_views_of_one_storage(reload: Reload, names: Any) -> None:
+def test_views_of_one_storage(reload, names):
     base = torch.randn(6, 8)
     value = {
         "rows": base[1:3],
@@ -215,7 +215,7 @@ def test_views_of_one_storage(reload: Reload, names: Any) -> None:
         assert restored[name].stride() == tensor.stride()
 
 
-def test_disjoint_views_keep_their_names_and_their_storage(reload: Reload, names: Any) -> None:
+def test_disjoint_views_keep_their_names_and_their_storage(reload, names):
     flat = torch.randn(1000)
     value = {"b": flat[100:130].view(5, 6), "a": flat[10:22].view(3, 4), "c": flat[900]}
     assert names(value) == ["a", "b", "c"]
@@ -225,7 +225,7 @@ def test_disjoint_views_keep_their_names_and_their_storage(reload: Reload, names
     assert restored["a"].untyped_storage().nbytes() == 4 * (30 + 12 + 1)
 
 
-def test_overlapping_views_without_a_cover(reload: Reload, names: Any) -> None:
+def test_overlapping_views_without_a_cover(reload, names):
     flat = torch.randn(100)
     value = {"a": flat[:60], "b": flat[40:], "c": flat[50:70]}
     assert names(value) == ["a.storage"]
@@ -234,12 +234,12 @@ def test_overlapping_views_without_a_cover(reload: Reload, names: Any) -> None:
     assert storages(restored.values()) == 1
 
 
-def test_part_of_a_storage_is_stored_alone(tmp_path: Path, reload: Reload) -> None:
+def test_part_of_a_storage_is_stored_alone(tmp_path, reload):
     big = torch.randn(100_000)
     assert reload({"a": big[5:10]})["a"].untyped_storage().nbytes() == 20
 
 
-def test_expanded_tensors_stay_small(reload: Reload, names: Any) -> None:
+def test_expanded_tensors_stay_small(reload, names):
     value = {"a": torch.ones(1).expand(10**12), "b": torch.arange(6.0).unfold(0, 3, 1)}
     assert names(value) == ["a.storage", "b.storage"]
     restored = reload(value)
@@ -256,7 +256,7 @@ def test_expanded_tensors_stay_small(reload: Reload, names: Any) -> None:
         torch.randn(2, 3, 4).permute(2, 0, 1),
     ],
 )
-def test_permuted_tensors(tensor: torch.Tensor, reload: Reload, tmp_path: Path) -> None:
+def test_permuted_tensors(tensor, reload, tmp_path):
     restored = reload({"a": tensor})["a"]
     assert_equal(restored, tensor)
     assert restored.stride() == tensor.stride()
@@ -265,12 +265,12 @@ def test_permuted_tensors(tensor: torch.Tensor, reload: Reload, tmp_path: Path) 
         np.testing.assert_array_equal(logical, tensor.numpy())
 
 
-def test_strided_tensors_keep_their_values(reload: Reload) -> None:
+def test_strided_tensors_keep_their_values(reload):
     value = {"a": torch.randn(6, 8)[::2, 1::3], "b": torch.randn(3, 1, 4)[:, :, ::2]}
     assert_equal(reload(value), value)
 
 
-def test_lazily_conjugated_and_negated_tensors(reload: Reload) -> None:
+def test_lazily_conjugated_and_negated_tensors(reload):
     tensor = torch.randn(4000, dtype=torch.complex64)
     value = [tensor, tensor.conj(), tensor.clone().conj().imag]
     restored = reload(value)
@@ -278,7 +278,7 @@ def test_lazily_conjugated_and_negated_tensors(reload: Reload) -> None:
         assert torch.equal(left, right.resolve_conj().resolve_neg())
 
 
-def test_parameters_and_gradient_flags(reload: Reload) -> None:
+def test_parameters_and_gradient_flags(reload):
     tagged = torch.nn.Parameter(torch.ones(2))
     tagged.partition = {"axis": 0, "mean": torch.zeros(3)}
     value = [
@@ -290,7 +290,7 @@ def test_parameters_and_gradient_flags(reload: Reload) -> None:
     assert_equal(reload(value), value)
 
 
-def test_names_are_readable_and_unique(names: Any) -> None:
+def test_names_are_readable_and_unique(names):
     one = torch.ones(1)
     value = {
         "a.b": one + 1,
@@ -316,7 +316,7 @@ def test_names_are_readable_and_unique(names: Any) -> None:
     assert names(one) == ["tensor"]
 
 
-def test_aliases_name_their_tensor(tmp_path: Path) -> None:
+def test_aliases_name_their_tensor(tmp_path):
     weight = torch.ones(3)
     torch.save({"a": weight, "b": weight[:], "c": weight[:2], "d": weight[:]}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
@@ -324,16 +324,14 @@ def test_aliases_name_their_tensor(tmp_path: Path) -> None:
         assert checkpoint.aliases == {"b": "a", "d": "a"}
 
 
-def test_large_storages_pass_through_unnamed_files(
-    tmp_path: Path, reload: Reload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_storages_pass_through_unnamed_files(tmp_path, reload, monkeypatch):
     monkeypatch.setattr("tensorcomp.checkpoints.layouts.torch_restore._SCRATCH_BYTES", 1)
     value = {"a": torch.randn(100, 7), "b": torch.randn(4, 6).t(), "empty": torch.zeros(0)}
     assert_equal(reload(value), value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "restored"]
 
 
-def test_restored_files_do_not_depend_on_their_name(tmp_path: Path, decoded: Any) -> None:
+def test_restored_files_do_not_depend_on_their_name(tmp_path, decoded):
     torch.save({"a": torch.ones(3), "set": {"x", "y", "z"}}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
         source, template = decoded(checkpoint), checkpoint.template()
@@ -394,7 +392,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.parametrize("zipped", [True, False])
-def test_refused_objects_are_named(kind: str, zipped: bool, tmp_path: Path) -> None:
+def test_refused_objects_are_named(kind, zipped, tmp_path):
     value, message = REFUSED[kind]
     path = tmp_path / "m"
     torch.save(value, path, _use_new_zipfile_serialization=zipped)
@@ -404,14 +402,14 @@ def test_refused_objects_are_named(kind: str, zipped: bool, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore:.*[qQ]uantiz.*|.*TypedStorage.*")
-def test_quantized_tensors_are_refused(tmp_path: Path) -> None:
+def test_quantized_tensors_are_refused(tmp_path):
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
     torch.save({"a": quantized}, tmp_path / "m")
     with pytest.raises(CheckpointError, match="'a' is a quantized tensor"):
         open_checkpoint(tmp_path / "m")
 
 
-def test_tensor_subclasses_are_refused(tmp_path: Path) -> None:
+def test_tensor_subclasses_are_refused(tmp_path):
     torch.save({"a": torch.ones(3).as_subclass(Subclass)}, tmp_path / "m")
     with (
         torch.serialization.safe_globals([Subclass]),
@@ -420,7 +418,7 @@ def test_tensor_subclasses_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "m")
 
 
-def test_repetition_does_not_explode(tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_repetition_does_not_explode(tmp_path, round_trip):
     value: Any = ["x" * 10_000]
     for _ in range(40):
         value = [value, value]
@@ -430,7 +428,7 @@ def test_repetition_does_not_explode(tmp_path: Path, round_trip: RoundTrip) -> N
     assert restored.stat().st_size < 20_000
 
 
-def test_byte_strings_cannot_be_longer_than_their_file(tmp_path: Path) -> None:
+def test_byte_strings_cannot_be_longer_than_their_file(tmp_path):
     class Claim:
         def __reduce__(self) -> Any:
             return bytearray, (2**26,)
@@ -440,7 +438,7 @@ def test_byte_strings_cannot_be_longer_than_their_file(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "m")
 
 
-def test_code_is_never_run(tmp_path: Path) -> None:
+def test_code_is_never_run(tmp_path):
     class Attack:
         def __reduce__(self) -> Any:
             return open, (str(tmp_path / "run"), "w")
@@ -452,7 +450,7 @@ def test_code_is_never_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_zip_packed_again_is_inflated(tmp_path: Path, round_trip: RoundTrip) -> None:
+def test_zip_packed_again_is_inflated(tmp_path, round_trip):
     value = {"a": torch.arange(5000)}
     torch.save(value, tmp_path / "m")
     with (
@@ -471,7 +469,7 @@ def test_zip_packed_again_is_inflated(tmp_path: Path, round_trip: RoundTrip) -> 
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_cut_files(zipped: bool, tmp_path: Path) -> None:
+def test_cut_files(zipped, tmp_path):
     path = tmp_path / "m"
     torch.save({"a": torch.randn(1000), "b": [1, 2]}, path, _use_new_zipfile_serialization=zipped)
     whole = path.read_bytes()
@@ -483,14 +481,14 @@ def test_cut_files(zipped: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_flipped_bits(zipped: bool, tmp_path: Path, damage: Any) -> None:
+def test_flipped_bits(zipped, tmp_path, damage):
     path = tmp_path / "m"
     value = {"a": torch.arange(20), "b": [1, 2.5, "text", torch.ones(2, 2).t()]}
     torch.save(value, path, _use_new_zipfile_serialization=zipped)
     damage(path, flips=150, seed=3)
 
 
-def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> None:
+def test_damaged_templates_are_format_errors(tmp_path, decoded):
     base = torch.arange(12.0)
     torch.save({"a": base, "b": base[2:5], "c": torch.ones(2, 3).t()}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
@@ -531,7 +529,7 @@ def test_damaged_templates_are_format_errors(tmp_path: Path, decoded: Any) -> No
             restore(template, source, tmp_path / "out")
 
 
-def test_unwritable_output(tmp_path: Path, decoded: Any) -> None:
+def test_unwritable_output(tmp_path, decoded):
     torch.save({"a": torch.ones(3)}, tmp_path / "m")
     with open_checkpoint(tmp_path / "m") as checkpoint:
         with pytest.raises(CheckpointError, match="has no tensor 'absent'"):
@@ -540,14 +538,14 @@ def test_unwritable_output(tmp_path: Path, decoded: Any) -> None:
             restore(checkpoint.template(), decoded(checkpoint), tmp_path / "absent" / "out")
 
 
-def test_missing_torch_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_is_explained(tmp_path, monkeypatch):
     torch.save({"a": torch.ones(3)}, tmp_path / "m")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CheckpointError, match=r"pip install 'tensorcomp\[torch\]'"):
         open_checkpoint(tmp_path / "m")
 
 
-def test_storage_claims_are_compared_with_the_file(tmp_path: Path) -> None:
+def test_storage_claims_are_compared_with_the_file(tmp_path):
     path = tmp_path / "m"
     torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
     # Storage of 3 elements and a tensor of shape (3,), both made to claim more.

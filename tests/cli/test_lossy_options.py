@@ -364,9 +364,7 @@ def test_a_narrow_terminal_gets_a_narrow_table(path, monkeypatch):
     assert len(lines) >= 6
 
 
-def test_verify_calls_a_lossy_file_not_equal_to_its_original(
-    call: Any, path: Path, out: Path
-) -> None:
+def test_verify_calls_a_lossy_file_not_equal_to_its_original(call, path, out):
     for options, relation in ((("--min-snr", "20"), "within its errors of"), ((), "equal to")):
         call("compress", path, "-o", out, "--force", *options)
         assert f"is sound and {relation} {path}" in call("verify", out, "--against", path).stdout

@@ -126,10 +126,7 @@ def test_what_is_left_has_an_error_of_its_own(call, path, budget):
             ],
             None,
         ),
-        (
-            ["--prune", "magnitude", "--sparsity", "1", "--density-floor", "0"],
-            (6000, 3600),
-        ),
+        (["--prune", "magnitude", "--sparsity", "1", "--density-floor", "0"], (6000, 3600)),
     ],
 )
 def test_options_reach_the_selection(call, path, options, zeros):

@@ -51,9 +51,7 @@ def test_wrong_arguments_are_refused(codec, arguments):
 
 @pytest.mark.parametrize("array", [[1.0, np.nan], [np.inf], [-np.inf], range(5)], ids=str)
 @pytest.mark.parametrize(
-    "codec",
-    [Affine(), Kmeans(), Nf4(), Pq(4, 1), Sign(), Ternary(), *map(Cast, TARGETS)],
-    ids=repr,
+    "codec", [Affine(), Kmeans(), Nf4(), Pq(4, 1), Sign(), Ternary(), *map(Cast, TARGETS)], ids=repr
 )
 def test_what_is_not_a_finite_float_is_refused(codec, array):
     methods = [codec.encode, codec.fit] if isinstance(codec, Kmeans | Pq) else [codec.encode]

@@ -92,7 +92,7 @@ def attempt(tmp_path: Path) -> Callable[[bytes], str | None]:
     return run
 
 
-def test_a_sound_file_reads_the_same_in_every_way(attempt: Callable[[bytes], str | None]) -> None:
+def test_a_sound_file_reads_the_same_in_every_way(attempt):
     restored = attempt(sound())
     assert restored is not None
     loaded = tensorcomp.load(sound())
@@ -100,7 +100,7 @@ def test_a_sound_file_reads_the_same_in_every_way(attempt: Callable[[bytes], str
         assert loaded[name].tobytes() == array.tobytes()
 
 
-def test_a_file_cut_short_anywhere_is_refused(attempt: Callable[[bytes], str | None]) -> None:
+def test_a_file_cut_short_anywhere_is_refused(attempt):
     data = sound()
     start = len(data) - len(data[8 + int.from_bytes(data[:8], "little") :])
     places = {*range(0, start, 7), *range(start, len(data), 97), *range(len(data) - 40, len(data))}
@@ -109,9 +109,7 @@ def test_a_file_cut_short_anywhere_is_refused(attempt: Callable[[bytes], str | N
     assert attempt(data + b"\0") is None
 
 
-def test_a_flipped_bit_anywhere_is_noticed_or_harmless(
-    attempt: Callable[[bytes], str | None],
-) -> None:
+def test_a_flipped_bit_anywhere_is_noticed_or_harmless(attempt):
     data = sound()
     wanted = attempt(data)
     start = 8 + int.from_bytes(data[:8], "little")
@@ -124,11 +122,11 @@ def test_a_flipped_bit_anywhere_is_noticed_or_harmless(
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_hostile_manifest_is_refused(name: str, attempt: Callable[[bytes], str | None]) -> None:
+def test_a_hostile_manifest_is_refused(name, attempt):
     assert attempt(with_manifest(sound(), MANIFESTS[name])) is None
 
 
-def test_more_axes_than_numpy_has_are_restored_but_not_loaded(tmp_path: Path) -> None:
+def test_more_axes_than_numpy_has_are_restored_but_not_loaded(tmp_path):
     path, out = tmp_path / "x.tc.safetensors", tmp_path / "x.safetensors"
     shape = [1] * 200 + [72, 64]
     path.write_bytes(with_manifest(sound(), record("weights", shape=shape)))
@@ -140,9 +138,7 @@ def test_more_axes_than_numpy_has_are_restored_but_not_loaded(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_a_manifest_that_says_something_else_is_believed(
-    name: str, attempt: Callable[[bytes], str | None]
-) -> None:
+def test_a_manifest_that_says_something_else_is_believed(name, attempt):
     assert attempt(with_manifest(sound(), SOUND[name])) is not None
 
 
@@ -169,49 +165,39 @@ def test_a_manifest_that_says_something_else_is_believed(
     ],
     ids=lambda text: text[:40],
 )
-def test_metadata_that_are_no_manifest_are_refused(
-    text: str, attempt: Callable[[bytes], str | None]
-) -> None:
+def test_metadata_that_are_no_manifest_are_refused(text, attempt):
     assert attempt(with_metadata(sound(), text)) is None
 
 
-def test_a_fallback_that_nothing_needs_changes_nothing(
-    attempt: Callable[[bytes], str | None],
-) -> None:
+def test_a_fallback_that_nothing_needs_changes_nothing(attempt):
     assert attempt(with_manifest(sound(), every_record(fallback=0))) == attempt(sound())
 
 
-def test_a_later_format_is_named(tmp_path: Path) -> None:
+def test_a_later_format_is_named(tmp_path):
     data = with_metadata(sound(), pack_manifest(manifest_of(sound()), version=99))
     with pytest.raises(FormatError, match=r"written in format 99.*install a newer one"):
         tensorcomp.load(data)
 
 
-def test_a_plain_safetensors_file_is_named(tmp_path: Path) -> None:
+def test_a_plain_safetensors_file_is_named(tmp_path):
     with pytest.raises(FormatError, match="not one that tensorcomp compressed"):
         tensorcomp.load(with_metadata(sound(), None))
 
 
 @pytest.mark.parametrize("size", [1 << 24, 1 << 29])
-def test_a_manifest_that_unpacks_to_much_more_is_refused(
-    size: int, attempt: Callable[[bytes], str | None]
-) -> None:
+def test_a_manifest_that_unpacks_to_much_more_is_refused(size, attempt):
     bomb = compress(b" " * size, 3)
     text = json.dumps({"format": 1, "manifest": base64.b64encode(bomb).decode()})
     assert attempt(with_metadata(sound(), text)) is None
 
 
-def test_a_manifest_with_data_behind_its_frame_is_refused_or_the_same(
-    attempt: Callable[[bytes], str | None],
-) -> None:
+def test_a_manifest_with_data_behind_its_frame_is_refused_or_the_same(attempt):
     packed = base64.b64decode(json.loads(metadata_of(sound()))["manifest"]) + b"more"
     text = json.dumps({"format": 1, "manifest": base64.b64encode(packed).decode()})
     assert attempt(with_metadata(sound(), text)) in (None, attempt(sound()))
 
 
-def test_a_header_that_unpacks_to_much_more_is_refused(
-    attempt: Callable[[bytes], str | None],
-) -> None:
+def test_a_header_that_unpacks_to_much_more_is_refused(attempt):
     bomb = base64.b64encode(compress(bytes(1 << 28), 3)).decode()
     assert attempt(with_manifest(sound(), source(attachments={"header": bomb}))) is None
 
@@ -223,7 +209,7 @@ def _rechecked(blob: bytes, place: int, value: int) -> bytes:
     return bytes(body) + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
 
 
-def test_a_forged_checksum_does_not_help(attempt: Callable[[bytes], str | None]) -> None:
+def test_a_forged_checksum_does_not_help(attempt):
     wanted = attempt(sound())
     for name in ("weights", "steps", "bias"):
         for place in (*range(60), *range(60, 4000, 301)):
@@ -251,9 +237,7 @@ LONG_INDEX = [
 
 
 @pytest.mark.parametrize("change", ANY_INDEX)
-def test_a_forged_index_is_refused(
-    change: Callable[[bytes], bytes], attempt: Callable[[bytes], str | None]
-) -> None:
+def test_a_forged_index_is_refused(change, attempt):
     for name in ("weights", "scalar", "empty"):
         assert attempt(with_blob(sound(), name, change)) is None
 
@@ -269,8 +253,6 @@ def in_chunks() -> bytes:
 
 
 @pytest.mark.parametrize("change", [*ANY_INDEX, *LONG_INDEX])
-def test_a_forged_index_of_several_chunks_is_refused(
-    change: Callable[[bytes], bytes], attempt: Callable[[bytes], str | None]
-) -> None:
+def test_a_forged_index_of_several_chunks_is_refused(change, attempt):
     assert attempt(in_chunks()) is not None
     assert attempt(with_blob(in_chunks(), "weights", change)) is None

@@ -19,9 +19,7 @@ DTYPES = st.sampled_from(["F32", "BF16", "BOOL", "C64", "C128", "I64", "F8_E8M0"
 
 
 @given(dtype=DTYPES, shape=SHAPES, elements=st.integers(1, 50))
-def test_chunks_cover_a_tensor_once_and_in_order(
-    dtype: str, shape: tuple[int, ...], elements: int
-) -> None:
+def test_chunks_cover_a_tensor_once_and_in_order(dtype, shape, elements):
     nbytes = math.prod(shape) * (dtype_bits(dtype) or 8) // 8
     grid = chunk_grid(dtype, shape, nbytes, elements)
     assert grid.nbytes == nbytes
@@ -38,7 +36,7 @@ def test_chunks_cover_a_tensor_once_and_in_order(
         assert spec.dtype.kind not in "bc"
 
 
-def test_chunks_end_with_rows_where_a_row_fits() -> None:
+def test_chunks_end_with_rows_where_a_row_fits():
     grid = chunk_grid("F32", (10, 3, 4), 480, 30)
     assert grid.shape == (10, 3, 4)
     assert [grid.bounds(index) for index in range(grid.count)] == [
@@ -51,7 +49,7 @@ def test_chunks_end_with_rows_where_a_row_fits() -> None:
     assert chunk_grid("F32", (2, 31), 248, 30).shape == (62,)
 
 
-def test_a_huge_tensor_is_cut_without_being_there() -> None:
+def test_a_huge_tensor_is_cut_without_being_there():
     grid = chunk_grid("U8", (1 << 33, 7), 7 << 33)
     start, stop = grid.bounds(grid.count - 1)
     assert stop == 1 << 33
@@ -66,7 +64,7 @@ def blob_of(shared: bytes, *payloads: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def test_a_blob_gives_back_its_parts() -> None:
+def test_a_blob_gives_back_its_parts():
     data = blob_of(b"shared", b"first", b"", b"third")
     assert data.size == 16 + index_bytes(3)
     blob = Blob.open(data, 3, "x")
@@ -74,7 +72,7 @@ def test_a_blob_gives_back_its_parts() -> None:
     assert [blob.payload(chunk).tobytes() for chunk in range(3)] == [b"first", b"", b"third"]
 
 
-def test_a_damaged_chunk_is_named_and_the_others_are_whole() -> None:
+def test_a_damaged_chunk_is_named_and_the_others_are_whole():
     data = blob_of(b"shared", b"first", b"second").copy()
     data[8] ^= 1
     blob = Blob.open(data, 2, "layer")
@@ -87,7 +85,7 @@ def test_a_damaged_chunk_is_named_and_the_others_are_whole() -> None:
         blob.shared()
 
 
-def test_a_single_chunk_shares_nothing_and_is_indexed_by_its_checksum() -> None:
+def test_a_single_chunk_shares_nothing_and_is_indexed_by_its_checksum():
     data = blob_of(b"", b"only")
     assert data.size == 4 + index_bytes(1) == 12
     assert Blob.open(data, 1, "x").payload(0).tobytes() == b"only"
@@ -97,9 +95,7 @@ def test_a_single_chunk_shares_nothing_and_is_indexed_by_its_checksum() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(1, 9), st.sampled_from([1, 2]))
-def test_no_bytes_make_a_blob_that_reads_outside_itself(
-    data: bytes, chunks: int, version: int
-) -> None:
+def test_no_bytes_make_a_blob_that_reads_outside_itself(data, chunks, version):
     try:
         blob = Blob.open(np.frombuffer(data, np.uint8), chunks, "x", version)
     except FormatError:
@@ -115,7 +111,7 @@ NO_GRID = np.random.default_rng(1).standard_normal((60, 100)).astype(np.float32)
 TREES = (parse_tree("grid"), parse_tree("fields"))
 
 
-def test_chunks_that_the_first_tree_cannot_take_get_the_second() -> None:
+def test_chunks_that_the_first_tree_cannot_take_get_the_second():
     coder = ChunkCoder.learn(TREES, GRID)
     again = ChunkCoder.unpack(TREES, coder.pack())
     for array, mark in ((GRID, 1), (NO_GRID, 2), (GRID[:7], 1), (NO_GRID[:0], 0)):
@@ -127,7 +123,7 @@ def test_chunks_that_the_first_tree_cannot_take_get_the_second() -> None:
 
 
 @pytest.mark.parametrize("array", [GRID, NO_GRID], ids=["first tree", "second tree"])
-def test_chunks_are_decoded_into_any_array(array: np.ndarray) -> None:
+def test_chunks_are_decoded_into_any_array(array):
     coder = ChunkCoder.learn(TREES, GRID)
     payload = np.frombuffer(join(coder.encode(array)), np.uint8)
     wide = np.zeros((60, 200), np.float32)
@@ -137,13 +133,13 @@ def test_chunks_are_decoded_into_any_array(array: np.ndarray) -> None:
     assert not wide[:, 1::2].any()
 
 
-def test_a_sample_that_the_first_tree_cannot_take_drops_it() -> None:
+def test_a_sample_that_the_first_tree_cannot_take_drops_it():
     wide = np.random.default_rng(2).standard_normal((2, 5000)).astype(np.float32)
     assert ChunkCoder.learn(TREES, wide).trees == TREES[1:]
     assert ChunkCoder.learn(TREES, np.rint(wide)).trees == TREES
 
 
-def test_a_single_tree_that_fails_on_a_chunk_leaves_it_raw() -> None:
+def test_a_single_tree_that_fails_on_a_chunk_leaves_it_raw():
     coder = ChunkCoder.learn(TREES[:1], GRID)
     payload = np.frombuffer(join(coder.encode(NO_GRID)), np.uint8)
     assert len(payload) == NO_GRID.nbytes + 1
@@ -155,7 +151,7 @@ def test_a_single_tree_that_fails_on_a_chunk_leaves_it_raw() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_shared_bytes_of_two_trees_are_checked(data: bytes) -> None:
+def test_shared_bytes_of_two_trees_are_checked(data):
     try:
         ChunkCoder.unpack(TREES, data)
     except CodecError:

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -61,7 +60,7 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-def test_small_tensors_of_every_type_come_back(dtype: Any, tmp_path: Path) -> None:
+def test_small_tensors_of_every_type_come_back(dtype, tmp_path):
     tensors = vectors(20, dtype) | {"scalar": noise((), dtype, 99)}
     path = tmp_path / "x.tc.safetensors"
     tensorcomp.save_file(tensors, path)
@@ -86,9 +85,7 @@ shapes = st.lists(st.lists(st.integers(0, 40), max_size=3).map(tuple), max_size=
     st.sampled_from([1, 2]),
     st.sampled_from([17, 300, 1 << 20]),
 )
-def test_any_tensors_come_back_and_their_shares_add_up(
-    shapes: list[tuple[int, ...]], dtypes: list[Any], threads: int, chunk_elements: int
-) -> None:
+def test_any_tensors_come_back_and_their_shares_add_up(shapes, dtypes, threads, chunk_elements):
     tensors = {
         f"{'x' * (i % 3)}{i}": noise(shape, dtypes[i % len(dtypes)], i % 25)
         for i, shape in enumerate(shapes)
@@ -108,7 +105,7 @@ def test_any_tensors_come_back_and_their_shares_add_up(
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_a_file_of_small_tensors_is_restored_byte_for_byte(threads: int, tmp_path: Path) -> None:
+def test_a_file_of_small_tensors_is_restored_byte_for_byte(threads, tmp_path):
     tensors = vectors(40) | vectors(30, np.float16, "h") | {"big": noise((90, 80), np.float32, 1)}
     first = tensorcomp.save(tensors, {"a": "b"}, threads=threads)
     assert first == tensorcomp.save(tensors, {"a": "b"}, threads=1)
@@ -122,7 +119,7 @@ def test_a_file_of_small_tensors_is_restored_byte_for_byte(threads: int, tmp_pat
     assert hashlib.sha256(source.read_bytes()).hexdigest() == digest
 
 
-def test_few_large_and_opaque_tensors_have_blobs_of_their_own() -> None:
+def test_few_large_and_opaque_tensors_have_blobs_of_their_own():
     assert not bundled_names(tensorcomp.save(vectors(15)))
     assert len(bundled_names(tensorcomp.save(vectors(16)))) == 16
     tensors = vectors(20) | {
@@ -135,7 +132,7 @@ def test_few_large_and_opaque_tensors_have_blobs_of_their_own() -> None:
     assert found == set(tensors) - {"larger", "nothing", "of another type"}
 
 
-def test_equal_tensors_are_stored_once_wherever_they_are() -> None:
+def test_equal_tensors_are_stored_once_wherever_they_are():
     tensors = vectors(20)
     again = {f"{name}.again": array.reshape(-1).copy() for name, array in tensors.items()}
     alone, twice = tensorcomp.save(tensors), tensorcomp.save(tensors | again)
@@ -151,14 +148,14 @@ def test_equal_tensors_are_stored_once_wherever_they_are() -> None:
     assert [name for name, record in manifest.tensors.items() if record.has_blob] == ["z.0"]
 
 
-def test_a_tensor_that_equals_a_whole_bundle_is_a_tensor_of_its_own() -> None:
+def test_a_tensor_that_equals_a_whole_bundle_is_a_tensor_of_its_own():
     tensors = {f"r.{i:02}": noise((ROW,), np.float32, i) for i in range(20)}
     tensors["all"] = np.concatenate(list(tensors.values())).reshape(20, ROW)
     tensors["large"] = noise((60, 60), np.float32, 77)
     assert_same(tensorcomp.load(tensorcomp.save(tensors)), tensors)
 
 
-def test_a_tensor_may_have_the_name_of_a_bundle() -> None:
+def test_a_tensor_may_have_the_name_of_a_bundle():
     tensors = vectors(20) | {"small tensors.F32.0": noise((70, 70), np.float32, 1)}
     tensors["small tensors.F32.0'"] = noise((5,), np.float32, 2)
     data = tensorcomp.save(tensors)
@@ -166,7 +163,7 @@ def test_a_tensor_may_have_the_name_of_a_bundle() -> None:
     assert_same(tensorcomp.load(data), tensors)
 
 
-def test_bundles_are_cut_so_that_one_of_their_tensors_takes_little_to_read() -> None:
+def test_bundles_are_cut_so_that_one_of_their_tensors_takes_little_to_read():
     tensors = {f"t.{i}": noise((2000,), np.float16, i) for i in range(150)}
     data = tensorcomp.save(tensors)
     bundles = manifest_of(data).bundles.values()
@@ -176,9 +173,7 @@ def test_bundles_are_cut_so_that_one_of_their_tensors_takes_little_to_read() -> 
 
 
 @pytest.mark.parametrize("budget", [Budget(max_rel_l2=0.05), Budget(bits_per_weight=5)])
-def test_what_a_budget_keeps_exactly_is_bundled_and_the_rest_is_not(
-    budget: Budget, tmp_path: Path
-) -> None:
+def test_what_a_budget_keeps_exactly_is_bundled_and_the_rest_is_not(budget, tmp_path):
     layers = {f"layers.{i}.norm.weight": noise((70,), np.float32, i) for i in range(20)}
     layers |= {f"layers.{i}.mlp.weight": noise((70, 70), np.float32, i) for i in range(3)}
     source, packed = tmp_path / "m.safetensors", tmp_path / "m.tc.safetensors"
@@ -193,7 +188,7 @@ def test_what_a_budget_keeps_exactly_is_bundled_and_the_rest_is_not(
     assert any(record.bundle is not None for record in manifest.tensors.values())
 
 
-def test_pruned_tensors_are_not_bundled(tmp_path: Path) -> None:
+def test_pruned_tensors_are_not_bundled(tmp_path):
     tensors = {f"layers.{i}.mlp.weight": noise((20, 30), np.float32, i) for i in range(18)}
     tensors |= {f"layers.{i}.bias": noise((20,), np.float32, i + 50) for i in range(18)}
     packed = tmp_path / "m.tc.safetensors"
@@ -207,7 +202,7 @@ def test_pruned_tensors_are_not_bundled(tmp_path: Path) -> None:
     assert all((loaded[name] == 0).sum() > 0 for name in pruned)
 
 
-def test_a_damaged_bundle_is_noticed_by_every_way_of_reading(tmp_path: Path) -> None:
+def test_a_damaged_bundle_is_noticed_by_every_way_of_reading(tmp_path):
     tensors = vectors(20) | {"big": noise((90, 80), np.float32, 1)}
     data = tensorcomp.save(tensors)
     (name,) = manifest_of(data).bundles
@@ -228,7 +223,7 @@ def test_a_damaged_bundle_is_noticed_by_every_way_of_reading(tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bundle_that_decodes_to_other_bytes_is_noticed(tmp_path: Path) -> None:
+def test_a_bundle_that_decodes_to_other_bytes_is_noticed(tmp_path):
     data = tensorcomp.save(vectors(20))
 
     def change(manifest: dict[str, Any]) -> None:
@@ -242,7 +237,7 @@ def test_a_bundle_that_decodes_to_other_bytes_is_noticed(tmp_path: Path) -> None
         tensorcomp.decompress(path, tmp_path / "out")
 
 
-def test_a_bundle_that_fails_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_fails_is_decoded_once(monkeypatch):
     data = tensorcomp.save(vectors(20))
     (name,) = manifest_of(data).bundles
     bad = with_blob(data, name, lambda blob: blob[:50] + bytes([blob[50] ^ 4]) + blob[51:])
@@ -258,7 +253,7 @@ def test_a_bundle_that_fails_is_decoded_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(decoded) == 1
 
 
-def test_what_many_bundles_take_in_memory_is_bounded() -> None:
+def test_what_many_bundles_take_in_memory_is_bounded():
     tensors = {
         f"layers.{i}.{np.dtype(dtype).name}": noise((2000,), dtype, i)
         for i in range(1200)
@@ -273,7 +268,7 @@ def test_what_many_bundles_take_in_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("names", [("", "b"), ("b", "")])
-def test_a_name_may_be_empty(names: tuple[str, str], tmp_path: Path) -> None:
+def test_a_name_may_be_empty(names, tmp_path):
     large = noise((6000,), np.float32, 1)
     tensors = dict.fromkeys(names, large) | vectors(20)
     path = tmp_path / "x.tc.safetensors"
@@ -294,7 +289,7 @@ class Counting(Progress):
         self.told[name] = self.told.get(name, 0) + nbytes
 
 
-def test_progress_counts_the_tensors_and_not_the_bundles() -> None:
+def test_progress_counts_the_tensors_and_not_the_bundles():
     tensors = vectors(20) | {"big": noise((90, 80), np.float32, 1)}
     tensors["equal"] = tensors["v.4"].copy()
     counting = Counting()
@@ -302,7 +297,7 @@ def test_progress_counts_the_tensors_and_not_the_bundles() -> None:
     assert counting.told == {name: array.nbytes for name, array in tensors.items()}
 
 
-def test_the_file_is_one_that_safetensors_reads(tmp_path: Path) -> None:
+def test_the_file_is_one_that_safetensors_reads(tmp_path):
     from safetensors.numpy import load_file
 
     path = tmp_path / "x.tc.safetensors"
@@ -310,7 +305,7 @@ def test_the_file_is_one_that_safetensors_reads(tmp_path: Path) -> None:
     assert list(load_file(path)) == ["small tensors.F32.0"]
 
 
-def test_torch_takes_bundled_tensors() -> None:
+def test_torch_takes_bundled_tensors():
     torch = pytest.importorskip("torch")
     tensors = {f"t.{i}": torch.randn(i + 3).bfloat16() for i in range(20)}
     loaded = tensorcomp.load(tensorcomp.save(tensors), framework="pt")
@@ -319,7 +314,7 @@ def test_torch_takes_bundled_tensors() -> None:
     assert loaded["t.3"][0] == 5
 
 
-def test_infos_of_a_source_are_not_touched() -> None:
+def test_infos_of_a_source_are_not_touched():
     source = MemoryCheckpoint(vectors(20))
     before = source.tensors
     compress_source(source, MemoryFile(1))

@@ -35,7 +35,7 @@ def jobs_of(stored: Stored, sizes: list[int] = SIZES) -> list[Any]:
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("sizes", [SIZES, [3, 4, 5], [1 << 20] * 3, []], ids=len)
-def test_every_chunk_is_decoded_once(threads: int, sizes: list[int]) -> None:
+def test_every_chunk_is_decoded_once(threads, sizes):
     stored = Stored()
     jobs = jobs_of(stored, sizes)
     decode_all(jobs, threads)
@@ -45,7 +45,7 @@ def test_every_chunk_is_decoded_once(threads: int, sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("damaged", [(0,), (3,), (4, 3, 36), (2, 5), tuple(range(38))])
-def test_the_first_damaged_chunk_is_told(threads: int, damaged: tuple[int, ...]) -> None:
+def test_the_first_damaged_chunk_is_told(threads, damaged):
     for _ in range(5):
         with pytest.raises(FormatError, match=f"chunk {min(damaged)} is damaged"):
             decode_all(jobs_of(Stored(damaged)), threads)
@@ -53,9 +53,7 @@ def test_the_first_damaged_chunk_is_told(threads: int, damaged: tuple[int, ...])
 
 @pytest.mark.parametrize("threads", [2, 5])
 @pytest.mark.parametrize("place", ["populate", "small", "large"])
-def test_no_thread_waits_for_one_that_failed(
-    monkeypatch: pytest.MonkeyPatch, threads: int, place: str
-) -> None:
+def test_no_thread_waits_for_one_that_failed(monkeypatch, threads, place):
     def refuse(_array: np.ndarray) -> None:
         raise MemoryError
 
@@ -77,7 +75,7 @@ def test_no_thread_waits_for_one_that_failed(
     assert found == [MemoryError if place == "populate" else KeyboardInterrupt]
 
 
-def test_memory_is_provided_only_somewhat_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_provided_only_somewhat_ahead(monkeypatch):
     populated: list[int] = []
     monkeypatch.setattr(decoding, "populate", lambda array: populated.append(array.size))
     first = threading.Event()

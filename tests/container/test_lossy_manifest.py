@@ -1,6 +1,5 @@
 """What a manifest says of errors and bounds is checked, and does not decide what is decoded."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ def data(tensors: dict[str, np.ndarray]) -> bytes:
     return tensorcomp.save(tensors, budget=Budget(min_snr=30), threads=1)
 
 
-def test_errors_and_bounds_are_told(data: bytes) -> None:
+def test_errors_and_bounds_are_told(data):
     record = manifest_of(data)["tensors"]["w"]
     rel_l2, max_abs = record["error"]
     assert 0.03 < rel_l2 <= record["bound"]["max_rel_l2"] == 10**-1.5
@@ -48,7 +47,7 @@ def test_errors_and_bounds_are_told(data: bytes) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_error_is_refused(data: bytes, change: dict[str, Any]) -> None:
+def test_what_is_no_error_is_refused(data, change):
     def changed(manifest: dict[str, Any]) -> None:
         manifest["tensors"]["w"].update(change)
 
@@ -67,9 +66,7 @@ def test_what_is_no_error_is_refused(data: bytes, change: dict[str, Any]) -> Non
     ],
     ids=str,
 )
-def test_a_wrong_promise_is_found_beside_the_original(
-    tensors: dict[str, np.ndarray], data: bytes, change: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_wrong_promise_is_found_beside_the_original(tensors, data, change, tmp_path):
     def changed(manifest: dict[str, Any]) -> None:
         manifest["tensors"]["w"].update(change)
 
@@ -86,7 +83,7 @@ def test_a_wrong_promise_is_found_beside_the_original(
     assert "'w'" in found.error or " w " in found.error
 
 
-def test_a_tree_with_another_step_gives_other_bytes(data: bytes, tmp_path: Path) -> None:
+def test_a_tree_with_another_step_gives_other_bytes(data, tmp_path):
     def changed(manifest: dict[str, Any]) -> None:
         planned = manifest["trees"][manifest["tensors"]["w"]["tree"]]
         assert "step=" in planned["tree"]
@@ -100,7 +97,7 @@ def test_a_tree_with_another_step_gives_other_bytes(data: bytes, tmp_path: Path)
 
 
 @pytest.mark.parametrize("position", [0, 1, 9, 17, -9, -1])
-def test_a_damaged_blob_is_found(data: bytes, position: int) -> None:
+def test_a_damaged_blob_is_found(data, position):
     def changed(blob: bytes) -> bytes:
         damaged = bytearray(blob)
         damaged[position] ^= 0x41

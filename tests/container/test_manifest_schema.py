@@ -54,33 +54,33 @@ def changed(name: str, changes: dict[str, Change]) -> object:
     return manifest if found is None else found
 
 
-def test_the_schema_is_one_and_of_this_version() -> None:
+def test_the_schema_is_one_and_of_this_version():
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["title"].endswith(f"format version {FORMAT_VERSION}")
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_golden_manifests_fit(path: Path) -> None:
+def test_golden_manifests_fit(path):
     VALIDATOR.validate(manifest_of(path.read_bytes()))
 
 
-def test_the_specification_s_example_fits() -> None:
+def test_the_specification_s_example_fits():
     page = (ROOT / "docs/reference/file-format.md").read_text("utf-8")
     (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     VALIDATOR.validate(json.loads(example))
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_sound_manifests_fit(name: str) -> None:
+def test_sound_manifests_fit(name):
     VALIDATOR.validate(changed(name, SOUND))
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_hostile_manifests_fail(name: str) -> None:
+def test_hostile_manifests_fail(name):
     value = changed(name, MANIFESTS)
     if not isinstance(value, bytes):
         assert VALIDATOR.is_valid(value) == (name in CONTRADICTIONS)
 
 
-def test_contradictions_are_known() -> None:
+def test_contradictions_are_known():
     assert set(MANIFESTS) >= CONTRADICTIONS

@@ -92,7 +92,7 @@ FORGERIES: dict[str, tuple[Budget | None, Change, str]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_record_that_is_not_true_is_found(tmp_path: Path, forgery: str) -> None:
+def test_a_record_that_is_not_true_is_found(tmp_path, forgery):
     budget, change, message = FORGERIES[forgery]
     path, done = written(tmp_path, budget)
     assert errors_of(done, path) == []
@@ -105,7 +105,7 @@ def test_a_record_that_is_not_true_is_found(tmp_path: Path, forgery: str) -> Non
     assert re.search(message, error), error
 
 
-def test_too_few_zeros_are_found_without_the_original(tmp_path: Path) -> None:
+def test_too_few_zeros_are_found_without_the_original(tmp_path):
     _, done = written(tmp_path)
 
     def change(value: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ def test_too_few_zeros_are_found_without_the_original(tmp_path: Path) -> None:
         [1],
     ],
 )
-def test_a_damaged_record_is_refused(tmp_path: Path, pruned: object) -> None:
+def test_a_damaged_record_is_refused(tmp_path, pruned):
     _, done = written(tmp_path)
 
     def change(value: dict[str, Any]) -> None:

@@ -58,9 +58,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), OSError(errno.ENOSPC, "")])
 @pytest.mark.parametrize("existing", [False, True])
-def test_an_error_leaves_the_destination_as_it_was(
-    error: BaseException, existing: bool, source: Path, tmp_path: Path
-) -> None:
+def test_an_error_leaves_the_destination_as_it_was(error, existing, source, tmp_path):
     packed = source.with_name("model.tc.safetensors")
     out = tmp_path / "out"
     if existing:
@@ -76,7 +74,7 @@ def test_an_error_leaves_the_destination_as_it_was(
         assert not temporary(tmp_path)
 
 
-def test_a_full_disk_is_named(source: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_named(source, tmp_path):
     progress = Failing(OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(CheckpointError, match=r"out: cannot be written: the disk is full"):
         tensorcomp.compress(source, tmp_path / "out", progress=progress)
@@ -96,7 +94,7 @@ class FullFile(io.BytesIO):
         return super().write(bytes(data)[:fits])
 
 
-def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_write_is_lost_when_the_disk_fills_up(monkeypatch):
     tensors = sample_tensors()
     size = len(tensorcomp.save(tensors, threads=1))
     for margin in (writer._MARGIN, -500):
@@ -129,7 +127,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [0, 100, 5000, 9000])
-def test_the_system_s_refusal_is_one_of_ours(size: int, source: Path, tmp_path: Path) -> None:
+def test_the_system_s_refusal_is_one_of_ours(size, source, tmp_path):
     packed = source.with_name("model.tc.safetensors")
     out = tmp_path / "out"
     out.write_bytes(OLD)
@@ -140,9 +138,7 @@ def test_the_system_s_refusal_is_one_of_ours(size: int, source: Path, tmp_path: 
         assert not temporary(tmp_path)
 
 
-def test_a_killed_run_leaves_the_destination_and_the_next_cleans_up(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_the_destination_and_the_next_cleans_up(source, tmp_path):
     out = tmp_path / "out.tc.safetensors"
     out.write_bytes(OLD)
     code = """
@@ -163,7 +159,7 @@ tensorcomp.compress(sys.argv[1], sys.argv[2], force=True, progress=Killed())
     assert (tmp_path / "again").read_bytes() == source.read_bytes()
 
 
-def test_what_a_killed_run_left_is_overwritten_even_if_longer(tmp_path: Path) -> None:
+def test_what_a_killed_run_left_is_overwritten_even_if_longer(tmp_path):
     out = tmp_path / "out"
     (tmp_path / ".out.tensorcomp-part").write_bytes(bytes(10_000))
     with atomic_file(out, force=False) as file:
@@ -172,7 +168,7 @@ def test_what_a_killed_run_left_is_overwritten_even_if_longer(tmp_path: Path) ->
     assert not temporary(tmp_path)
 
 
-def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
+def test_two_runs_do_not_write_one_file(tmp_path):
     out = tmp_path / "out"
     with atomic_file(out, force=False) as first:
         first.write(b"first")
@@ -185,7 +181,7 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     assert out.read_bytes() == b"first"
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(CheckpointError, match="exists already"), atomic_file(out, force=False):
         out.write_bytes(OLD)
@@ -193,7 +189,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert not temporary(tmp_path)
 
 
-def test_outputs_that_cannot_be_are_refused(tmp_path: Path, source: Path) -> None:
+def test_outputs_that_cannot_be_are_refused(tmp_path, source):
     (tmp_path / "out").write_bytes(OLD)
     for target, wanted in (
         (tmp_path / "out", "exists already; force=True replaces it"),
@@ -211,7 +207,7 @@ def test_outputs_that_cannot_be_are_refused(tmp_path: Path, source: Path) -> Non
     assert (tmp_path / "out").read_bytes() == OLD
 
 
-def test_the_mode_of_a_new_file_follows_the_mask(tmp_path: Path) -> None:
+def test_the_mode_of_a_new_file_follows_the_mask(tmp_path):
     before = os.umask(0o027)
     try:
         tensorcomp.save_file({"a": np.arange(9)}, tmp_path / "out")
@@ -222,9 +218,7 @@ def test_the_mode_of_a_new_file_follows_the_mask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("margin", [512, -500])
 @pytest.mark.parametrize("block", [1, 1000, 1 << 24])
-def test_blobs_move_where_the_header_needs_more_room(
-    margin: int, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blobs_move_where_the_header_needs_more_room(margin, block, monkeypatch):
     tensors = sample_tensors()
     moved = []
     move = writer._move
@@ -248,20 +242,18 @@ class Halting(io.FileIO):
 
 
 @pytest.mark.parametrize("margin", [512, -500])
-def test_short_reads_and_writes_are_gone_on_with(
-    margin: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_reads_and_writes_are_gone_on_with(margin, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "_MARGIN", margin)
     monkeypatch.setattr(writer, "_MOVED_AT_ONCE", 0)
     tensors = sample_tensors()
     path = tmp_path / "out"
     with Halting(path, "w+b") as file:
-        compress_source(MemoryCheckpoint(tensors), file)  # type: ignore[arg-type]
+        compress_source(MemoryCheckpoint(tensors), file)
     loaded = tensorcomp.load_file(path)
     assert all(loaded[name].tobytes() == array.tobytes() for name, array in tensors.items())
 
 
-def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
+def test_the_header_needs_no_move_for_many_tensors_with_long_names():
     tensors = {f"layers.{i}.{'long_' * 20}weight": np.arange(i, i + 2100) for i in range(500)}
     source = MemoryCheckpoint(tensors, {"text": "x" * 5000, "é": "ü"})
     file = io.BytesIO()
@@ -276,7 +268,7 @@ def test_the_header_needs_no_move_for_many_tensors_with_long_names() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes with names")
-def test_no_device_and_no_pipe_is_replaced(source: Path) -> None:
+def test_no_device_and_no_pipe_is_replaced(source):
     pipe = source.with_name("pipe")
     os.mkfifo(pipe)
     for out in (pipe, Path(os.devnull)):
@@ -286,7 +278,7 @@ def test_no_device_and_no_pipe_is_replaced(source: Path) -> None:
     assert Path(os.devnull).is_char_device()
 
 
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(source: Path) -> None:
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(source):
     victim, out = source.with_name("victim"), source.with_name("out.tc.safetensors")
     victim.write_text("precious")
     source.with_name(".out.tc.safetensors.tensorcomp-part").symlink_to(victim)
@@ -296,9 +288,7 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(source: Path) -> 
     assert not out.is_symlink()
 
 
-def test_a_run_that_waited_for_another_s_file_takes_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_waited_for_another_s_file_takes_a_new_one(tmp_path, monkeypatch):
     out, partial = tmp_path / "out", tmp_path / ".out.tensorcomp-part"
     lock = atomic._lock
     finished = []

@@ -53,11 +53,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
     "raw": ("raw",),
     "rotate": ("rotate(2)", "rotate(1, rotated=uniform(0.01))"),
-    "groupfloats": (
-        "groupfloats",
-        "groupfloats(0, groups=1)",
-        'groupfloats(4, 2, "columns")',
-    ),
+    "groupfloats": ("groupfloats", "groupfloats(0, groups=1)", 'groupfloats(4, 2, "columns")'),
     "runlength": ("runlength",),
     "sign": ("sign", "sign(32, signs=ans)"),
     "sparse": ("sparse", "sparse(mask=ans, values=palette(codes=huffman))"),

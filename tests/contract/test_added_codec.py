@@ -87,11 +87,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     caches = (codec_class, parse_tree, added_codecs)
     for cache in caches:
-        cache.cache_clear()  # type: ignore[attr-defined]
+        cache.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     for cache in caches:
-        cache.cache_clear()  # type: ignore[attr-defined]
+        cache.cache_clear()
 
 
 @pytest.mark.usefixtures("package")

@@ -10,15 +10,15 @@ from tensorcomp.codecs import Codec, Filter, Serializer, Transform, parse_tree
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.sparse.largest import Largest
 from tensorcomp.codecs.sparse.slices import PrunedSlices
-from tensorcomp.testing import CodecCheck, codec_checks, nasty_arrays
+from tensorcomp.testing import codec_checks, nasty_arrays
 
 
 @pytest.mark.parametrize("check", codec_checks(*OWN_TREES), ids=str)
-def test_contract(check: CodecCheck) -> None:
+def test_contract(check):
     check()
 
 
-def test_every_codec_class_is_registered_and_has_a_sample_tree() -> None:
+def test_every_codec_class_is_registered_and_has_a_sample_tree():
     found = set()
     for module in pkgutil.walk_packages(tensorcomp.codecs.__path__, "tensorcomp.codecs."):
         names = vars(importlib.import_module(module.name)).values()
@@ -30,12 +30,12 @@ def test_every_codec_class_is_registered_and_has_a_sample_tree() -> None:
 
 
 @pytest.mark.parametrize("tree", OWN_TREES)
-def test_a_sample_tree_holds_the_codec_that_it_is_for(tree: str) -> None:
+def test_a_sample_tree_holds_the_codec_that_it_is_for(tree):
     owners = [name for name, trees in TREES.items() if tree in trees]
     assert owners[0] in {codec.id for codec in parse_tree(tree).walk()}
 
 
-def test_nasty_arrays_are_the_same_each_time() -> None:
+def test_nasty_arrays_are_the_same_each_time():
     once, again = nasty_arrays(), nasty_arrays()
     assert list(once) == list(again)
     for name, array in once.items():

@@ -44,7 +44,7 @@ def modules_with_sections() -> list[object]:
     return [module for module in modules if hasattr(module, "unpack_side_info")]
 
 
-def test_there_is_something_to_tamper_with() -> None:
+def test_there_is_something_to_tamper_with():
     assert len(modules_with_sections()) > 2
 
 
@@ -87,7 +87,7 @@ def changes(size: int, random: np.random.Generator) -> Iterator[tuple[str, int, 
 
 
 @pytest.mark.parametrize("tree", OWN_TREES)
-def test_hostile_side_information(tree: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_side_information(tree, monkeypatch):
     node = parse_tree(tree)
     tampering = Tampering()
     for module in modules_with_sections():

@@ -70,7 +70,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     parse_tree.cache_clear()
 
 
-def test_a_package_adds_a_codec(install: Callable[..., Path]) -> None:
+def test_a_package_adds_a_codec(install):
     with pytest.raises(PlanError, match="no codec is called 'flip'"):
         parse_tree("flip")
     install("flipper_one")
@@ -82,20 +82,20 @@ def test_a_package_adds_a_codec(install: Callable[..., Path]) -> None:
         check()
 
 
-def test_a_package_may_not_take_over_an_id_of_ours(install: Callable[..., Path]) -> None:
+def test_a_package_may_not_take_over_an_id_of_ours(install):
     install("flipper_two", announced="raw", named="raw")
     assert parse_tree("raw") == Node(Raw())
     assert "flipper_two" not in sys.modules
 
 
-def test_two_packages_may_not_share_an_id(install: Callable[..., Path]) -> None:
+def test_two_packages_may_not_share_an_id(install):
     install("flipper_three")
     install("flipper_four")
     with pytest.raises(PlanError, match=r"several packages.*flipper_four:Flip, flipper_three:Flip"):
         parse_tree("flip")
 
 
-def test_the_entry_point_must_name_the_codec_s_id(install: Callable[..., Path]) -> None:
+def test_the_entry_point_must_name_the_codec_s_id(install):
     install("flipper_five", named="flap")
     with pytest.raises(PlanError, match="gives a codec whose id is 'flap'"):
         parse_tree("flip")
@@ -105,21 +105,19 @@ def test_the_entry_point_must_name_the_codec_s_id(install: Callable[..., Path]) 
     ("target", "wanted"),
     [("np", "no codec class"), ("CodecError", "no codec class"), ("Nothing", "cannot be imported")],
 )
-def test_what_is_no_codec_is_refused(
-    install: Callable[..., Path], target: str, wanted: str
-) -> None:
+def test_what_is_no_codec_is_refused(install, target, wanted):
     install(f"flipper_{target.lower()}", target=target)
     with pytest.raises(PlanError, match=wanted):
         parse_tree("flip")
 
 
-def test_an_abstract_kind_is_refused(install: Callable[..., Path]) -> None:
+def test_an_abstract_kind_is_refused(install):
     install("flipper_six", target="Serializer")
     with pytest.raises(PlanError, match="whose id is None"):
         parse_tree("flip")
 
 
-def test_a_file_of_a_missing_codec_says_so(install: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_file_of_a_missing_codec_says_so(install, tmp_path):
     root = install("flipper_seven")
     path = tmp_path / "x.tc.safetensors"
     code = f"""

@@ -25,11 +25,7 @@ import tensorcomp
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 MODEL = ROOT / "examples" / "tiny_lm" / "model.safetensors"
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [
     path
     for folder in ("tensorcomp", "cli")
@@ -57,7 +53,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_blocks_run(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+def test_blocks_run(page, folder, request):
     before = set(sys.modules)
     console = Console(folder, regenerate=request.config.getoption("--regen-docs", default=False))
     languages = {found[1] for found in _FENCE.finditer(page.read_text("utf-8"))}
@@ -112,13 +108,13 @@ class Written:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_blocks_have_a_language(page: Path) -> None:
+def test_blocks_have_a_language(page):
     for found in _FENCE.finditer(page.read_text("utf-8")):
         assert found[1].partition(" ")[0] in LANGUAGES, found[0][:80]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
-def test_docstrings_run(source: Path) -> None:
+def test_docstrings_run(source):
     assert "+SKIP" not in source.read_text("utf-8")
     parts = source.relative_to(ROOT).with_suffix("").parts
     home = "tensorcomp_cli" if parts[0] == "cli" else parts[0]
@@ -130,10 +126,10 @@ def test_docstrings_run(source: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=name_of)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_lead_to_files(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
         assert (ROOT / link).exists(), link
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_folder_comes_back_in_every_byte(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_comes_back_in_every_byte(folder, tmp_path):
     before = files_of(folder)
     done = tensorcomp.compress(folder)
     assert done.path == folder.with_name("model.tc")
@@ -65,7 +65,7 @@ def test_a_folder_comes_back_in_every_byte(folder: Path, tmp_path: Path) -> None
     assert files_of(folder) == before
 
 
-def test_default_names_lead_back(folder: Path) -> None:
+def test_default_names_lead_back(folder):
     before = files_of(folder)
     done = tensorcomp.compress(folder)
     folder.rename(folder.with_name("moved"))
@@ -73,7 +73,7 @@ def test_default_names_lead_back(folder: Path) -> None:
     assert files_of(folder) == before
 
 
-def test_an_existing_folder_is_replaced_only_on_demand(folder: Path) -> None:
+def test_an_existing_folder_is_replaced_only_on_demand(folder):
     done = tensorcomp.compress(folder)
     whole = files_of(done.path)
     (done.path / "config.json").write_text("old")
@@ -86,9 +86,7 @@ def test_an_existing_folder_is_replaced_only_on_demand(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stray", ["stray", "nested/stray.safetensors", ".hidden", "link"])
-def test_a_folder_that_holds_anything_else_is_never_replaced(
-    folder: Path, tmp_path: Path, stray: str
-) -> None:
+def test_a_folder_that_holds_anything_else_is_never_replaced(folder, tmp_path, stray):
     packed = tensorcomp.compress(folder).path
     restored = tensorcomp.decompress(packed, tmp_path / "again")
     for out in (packed, restored):
@@ -106,7 +104,7 @@ def test_a_folder_that_holds_anything_else_is_never_replaced(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_appears_in_a_folder_meanwhile_is_kept(folder: Path, tmp_path: Path) -> None:
+def test_what_appears_in_a_folder_meanwhile_is_kept(folder, tmp_path):
     out = tensorcomp.compress(folder).path
 
     class Adds(tensorcomp.Progress):
@@ -119,7 +117,7 @@ def test_what_appears_in_a_folder_meanwhile_is_kept(folder: Path, tmp_path: Path
     assert not list(tmp_path.glob(".*"))
 
 
-def test_no_output_holds_its_input_or_lies_in_it(folder: Path, tmp_path: Path) -> None:
+def test_no_output_holds_its_input_or_lies_in_it(folder, tmp_path):
     before = files_of(tmp_path)
     for out in (tmp_path, folder, folder / "inside"):
         with pytest.raises(tensorcomp.errors.CheckpointError, match="the input folder"):
@@ -133,7 +131,7 @@ def test_no_output_holds_its_input_or_lies_in_it(folder: Path, tmp_path: Path) -
     assert files_of(tmp_path) == before
 
 
-def test_two_runs_into_one_folder_do_not_disturb_each_other(folder: Path, tmp_path: Path) -> None:
+def test_two_runs_into_one_folder_do_not_disturb_each_other(folder, tmp_path):
     errors = []
 
     class Second(tensorcomp.Progress):
@@ -149,9 +147,7 @@ def test_two_runs_into_one_folder_do_not_disturb_each_other(folder: Path, tmp_pa
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_link_in_place_of_the_temporary_folder_is_not_followed(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_link_in_place_of_the_temporary_folder_is_not_followed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "precious").write_text("x")
@@ -166,7 +162,7 @@ class _Stop(tensorcomp.Progress):
         raise KeyboardInterrupt
 
 
-def test_an_interrupted_run_leaves_the_folder_as_it_was(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_the_folder_as_it_was(folder, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("old")
@@ -177,7 +173,7 @@ def test_an_interrupted_run_leaves_the_folder_as_it_was(folder: Path, tmp_path: 
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_killed_run_is_cleaned_up_by_the_next(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_run_is_cleaned_up_by_the_next(folder, tmp_path):
     code = """
 import os, sys, tensorcomp
 class Killed(tensorcomp.Progress):
@@ -199,7 +195,7 @@ def _refused(wanted: str) -> Iterator[None]:
         yield
 
 
-def test_outputs_that_cannot_be_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_are_refused(folder, tmp_path):
     with _refused("lies in the input folder"):
         tensorcomp.compress(folder, folder / "out")
     with _refused("lies in the input folder"):
@@ -214,7 +210,7 @@ def test_outputs_that_cannot_be_are_refused(folder: Path, tmp_path: Path) -> Non
         tensorcomp.decompress(tmp_path / "bare", tmp_path / "out")
 
 
-def test_damage_in_one_file_is_reported_with_its_name(folder: Path) -> None:
+def test_damage_in_one_file_is_reported_with_its_name(folder):
     done = tensorcomp.compress(folder)
     path = done.path / "model-00001-of-00002.tc.safetensors"
     data = bytearray(path.read_bytes())
@@ -228,7 +224,7 @@ def test_damage_in_one_file_is_reported_with_its_name(folder: Path) -> None:
     assert not folder.with_name("again").exists()
 
 
-def test_a_difference_from_the_original_is_found(folder: Path) -> None:
+def test_a_difference_from_the_original_is_found(folder):
     done = tensorcomp.compress(folder)
     other = small_model()
     other["layer.0.bias"] = np.ones(96, np.float32)

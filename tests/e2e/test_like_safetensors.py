@@ -1,7 +1,6 @@
 """The functions of safetensors and ours, called alike on the original and the compressed file."""
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
     return path, tensorcomp.compress(path).path
 
 
-def test_load_file_and_load(both: tuple[Path, Path]) -> None:
+def test_load_file_and_load(both):
     wanted = safetensors.numpy.load_file(both[0])
     for found in (
         tensorcomp.load_file(both[1]),
@@ -44,7 +43,7 @@ def test_load_file_and_load(both: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_share_chunks_of_all_sizes(threads: int) -> None:
+def test_threads_share_chunks_of_all_sizes(threads):
     rng = np.random.default_rng(0)
     tensors = {str(n): rng.standard_normal((n % 7, n)).astype(np.float32) for n in range(60)}
     tensors["long"] = rng.standard_normal((5, 1 << 19)).astype(np.float16)  # of three chunks
@@ -60,7 +59,7 @@ def test_threads_share_chunks_of_all_sizes(threads: int) -> None:
         tensorcomp.load(bytes(damaged), threads=threads)
 
 
-def test_save_file_and_save(tmp_path: Path) -> None:
+def test_save_file_and_save(tmp_path):
     metadata = {"format": "pt"}  # of more entries theirs has no order
     wanted = safetensors.numpy.save(plain_model(), metadata)
     path = tmp_path / "x.tc.safetensors"
@@ -70,7 +69,7 @@ def test_save_file_and_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["np", "numpy", "pt"])
-def test_safe_open(framework: str, both: tuple[Path, Path]) -> None:
+def test_safe_open(framework, both):
     if framework == "pt":
         pytest.importorskip("torch")
     with (
@@ -102,21 +101,21 @@ def _same(found: Any, wanted: Any) -> None:
     assert found.equal(wanted)
 
 
-def test_a_missing_tensor_is_named(both: tuple[Path, Path]) -> None:
+def test_a_missing_tensor_is_named(both):
     with tensorcomp.safe_open(both[1]) as file:
         for call in (file.get_tensor, file.get_slice):
             with pytest.raises(tensorcomp.errors.FormatError, match="has no tensor 'nonesuch'"):
                 call("nonesuch")
 
 
-def test_an_unknown_framework_is_refused(both: tuple[Path, Path]) -> None:
+def test_an_unknown_framework_is_refused(both):
     for call in (tensorcomp.load_file, tensorcomp.safe_open):
         with pytest.raises(ValueError, match="framework is 'np' or 'pt'; got 'tf'"):
             call(both[1], framework="tf")
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"a": "b"}])
-def test_metadata_is_as_it_was(metadata: Mapping[str, str] | None, tmp_path: Path) -> None:
+def test_metadata_is_as_it_was(metadata, tmp_path):
     path = write_safetensors(tmp_path / "x.safetensors", {"a": np.arange(3)}, metadata)
     done = tensorcomp.compress(path)
     with tensorcomp.safe_open(done.path) as file:
@@ -125,7 +124,7 @@ def test_metadata_is_as_it_was(metadata: Mapping[str, str] | None, tmp_path: Pat
     assert restored.read_bytes() == path.read_bytes()
 
 
-def test_types_that_numpy_lacks_come_as_bytes(tmp_path: Path) -> None:
+def test_types_that_numpy_lacks_come_as_bytes(tmp_path):
     data = bytes(range(24))
     given = {"known bits": ("F4", (6, 8), data), "new": ("F99", (5,), data), "b": np.arange(4)}
     path = write_safetensors(tmp_path / "x.safetensors", given)
@@ -141,7 +140,7 @@ def test_types_that_numpy_lacks_come_as_bytes(tmp_path: Path) -> None:
             assert file.get_slice(name).get_shape() == list(given[name][1])
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_what_is_no_tensor_is_refused():
     for value, wanted in (
         ([1, 2], "is a list"),
         ("text", "is a str"),
@@ -157,12 +156,12 @@ def test_what_is_no_tensor_is_refused() -> None:
         tensorcomp.save({"__metadata__": np.zeros(2)})
 
 
-def test_a_numpy_scalar_is_a_tensor_without_axes() -> None:
+def test_a_numpy_scalar_is_a_tensor_without_axes():
     loaded = tensorcomp.load(tensorcomp.save({"x": np.float32(2.5)}))
     assert_equal(loaded["x"], np.array(2.5, np.float32))
 
 
-def test_numpy_functions_differ_in_the_import_only(tmp_path: Path) -> None:
+def test_numpy_functions_differ_in_the_import_only(tmp_path):
     import safetensors.numpy as theirs
 
     import tensorcomp.numpy as ours
@@ -179,7 +178,7 @@ def test_numpy_functions_differ_in_the_import_only(tmp_path: Path) -> None:
             assert_equal(found[name], array)
 
 
-def test_torch_functions_differ_in_the_import_only(tmp_path: Path) -> None:
+def test_torch_functions_differ_in_the_import_only(tmp_path):
     torch = pytest.importorskip("torch")
     import safetensors.torch as theirs
 

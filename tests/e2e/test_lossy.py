@@ -93,9 +93,7 @@ CHUNKS = st.sampled_from([64, 500, 1 << 20])
     budget=BOUNDS,
     chunk=CHUNKS,
 )
-def test_bounds_hold_whatever_the_tree(
-    tensors: dict[str, np.ndarray], trees: list[str], budget: Budget, chunk: int
-) -> None:
+def test_bounds_hold_whatever_the_tree(tensors, trees, budget, chunk):
     asked = {"profile": profile_of(*trees), "budget": budget, "chunk_elements": chunk}
     data, _ = write(tensors, **asked)
     check(data, tensors, budget)
@@ -104,9 +102,7 @@ def test_bounds_hold_whatever_the_tree(
 
 @settings(max_examples=60)
 @given(tensors=CHECKPOINTS, tree=st.sampled_from([t for t in TREES if "$" not in t]), chunk=CHUNKS)
-def test_trees_without_a_budget_tell_their_errors(
-    tensors: dict[str, np.ndarray], tree: str, chunk: int
-) -> None:
+def test_trees_without_a_budget_tell_their_errors(tensors, tree, chunk):
     data, _ = write(tensors, codecs=[f"*={tree}"], profile=None, chunk_elements=chunk)
     check(data, tensors)
 
@@ -119,9 +115,7 @@ def test_trees_without_a_budget_tell_their_errors(
     kind=st.sampled_from(["bits_per_weight", "target_ratio", "target_size"]),
     chunk=CHUNKS,
 )
-def test_sizes_are_never_exceeded(
-    tensors: dict[str, np.ndarray], trees: list[str], bits: float, kind: str, chunk: int
-) -> None:
+def test_sizes_are_never_exceeded(tensors, trees, bits, kind, chunk):
     elements = sum(array.size for array in tensors.values())
     given = {
         "bits_per_weight": bits,
@@ -167,9 +161,7 @@ NAMED = (
     ),
     seed=st.integers(0, 99),
 )
-def test_shipped_profiles_keep_their_promises(
-    names: list[str], kind: str, profile: str, effort: str | None, budget: Budget | None, seed: int
-) -> None:
+def test_shipped_profiles_keep_their_promises(names, kind, profile, effort, budget, seed):
     tensors = {}
     for number, name in enumerate(names):
         shape = (48, 16, 3, 3) if name.startswith("conv") else (96, 80)
@@ -193,7 +185,7 @@ def test_shipped_profiles_keep_their_promises(
 
 @pytest.mark.parametrize("bits", [2.0, 3.5, 5.0, 8.0, 10.0])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_sizes_are_used(bits: float, dtype: type) -> None:
+def test_sizes_are_used(bits, dtype):
     one = {"a": weights(400, 300, dtype=dtype)}
     several = {
         "a": weights(400, 300, dtype=dtype),
@@ -216,7 +208,7 @@ def test_sizes_are_used(bits: float, dtype: type) -> None:
 
 @pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-308, 1e-200, 1e200, 1e307])
 @pytest.mark.parametrize("budget", [Budget(bits_per_weight=20), Budget(target_ratio=1.2)], ids=str)
-def test_one_odd_tensor_does_not_spoil_a_size(budget: Budget, unit: float) -> None:
+def test_one_odd_tensor_does_not_spoil_a_size(budget, unit):
     weights = np.random.default_rng(6).standard_normal((64, 64))
     lonely = np.zeros((64, 64))
     lonely[3, 3] = unit
@@ -229,9 +221,7 @@ def test_one_odd_tensor_does_not_spoil_a_size(budget: Budget, unit: float) -> No
     "budget", [Budget(min_snr=20), Budget(min_snr=35), Budget(max_abs_error=0.05)], ids=str
 )
 @pytest.mark.parametrize("shape", [(96, 512), (1 << 16,)])
-def test_more_effort_never_takes_more_bytes(
-    shape: tuple[int, ...], budget: Budget, dtype: type
-) -> None:
+def test_more_effort_never_takes_more_bytes(shape, budget, dtype):
     weights = np.random.default_rng(5).standard_normal(shape).astype(dtype)
     sizes = [
         len(tensorcomp.save({"block.linear.weight": weights}, effort=effort, budget=budget))
@@ -241,7 +231,7 @@ def test_more_effort_never_takes_more_bytes(
     assert sizes[2] - header <= sizes[1] <= sizes[0] + header
 
 
-def test_more_bits_for_what_counts_more() -> None:
+def test_more_bits_for_what_counts_more():
     tensors = {name: weights(300, 300, seed=i) for i, name in enumerate("ab")}
     budget = Budget(bits_per_weight=4)
     even = check(write(tensors, budget=budget)[0], tensors)
@@ -250,7 +240,7 @@ def test_more_bits_for_what_counts_more() -> None:
     assert odd["b"].rel_l2 / odd["a"].rel_l2 == pytest.approx(4, rel=0.1)
 
 
-def test_nasty_arrays_keep_every_bound() -> None:
+def test_nasty_arrays_keep_every_bound():
     tensors = {
         name: array.astype(array.dtype.newbyteorder("<"))
         for name, array in nasty_arrays().items()
@@ -309,7 +299,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_keeps_the_bound_or_says_why_it_is_lossless(name: str) -> None:
+def test_bad_input_keeps_the_bound_or_says_why_it_is_lossless(name):
     array, words = BAD[name]
     budget = Budget(min_snr=30)
     data, report = write({"x": array}, budget=budget)
@@ -343,7 +333,7 @@ def test_bad_input_keeps_the_bound_or_says_why_it_is_lossless(name: str) -> None
         "trellis(0.01)",
     ],
 )
-def test_bad_input_breaks_no_tree(name: str, tree: str) -> None:
+def test_bad_input_breaks_no_tree(name, tree):
     array, _ = BAD[name]
     data, report = write({"x": array}, codecs=[f"x={tree}"], profile="lossless")
     check(data, {"x": array})
@@ -354,7 +344,7 @@ def test_bad_input_breaks_no_tree(name: str, tree: str) -> None:
         assert why(report, "x")
 
 
-def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree() -> None:
+def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree():
     array = weights(64, 64)
     for tree, chunk, words in (
         ("uniform(1e-12)", 1 << 20, "uniform cannot represent it: lossless"),
@@ -368,7 +358,7 @@ def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree() -> None:
         assert not report.summary().tensors[0].tree.startswith(tree.split("(")[0])
 
 
-def test_bfloat16_that_is_asked_for_too_much_goes_lossless() -> None:
+def test_bfloat16_that_is_asked_for_too_much_goes_lossless():
     array = weights(200, 200, dtype=ml_dtypes.bfloat16)
     for snr, lossy in ((40, True), (70, False)):
         budget = Budget(min_snr=snr)
@@ -377,7 +367,7 @@ def test_bfloat16_that_is_asked_for_too_much_goes_lossless() -> None:
     assert "few bits" in why(report, "x") or "no tree keeps" in why(report, "x")
 
 
-def test_what_is_not_asked_for_is_not_touched() -> None:
+def test_what_is_not_asked_for_is_not_touched():
     from tensorcomp.planning.profiles import load_profile
 
     tensors = {
@@ -397,7 +387,7 @@ def test_what_is_not_asked_for_is_not_touched() -> None:
         assert set(lossy) <= {"model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate.weight"}
 
 
-def test_equal_tensors_are_stored_once() -> None:
+def test_equal_tensors_are_stored_once():
     array = weights(300, 400)
     tensors = {
         "a": array,
@@ -418,7 +408,7 @@ def test_equal_tensors_are_stored_once() -> None:
     assert lossy["a"].rel_l2 > 5 * lossy["b"].rel_l2
 
 
-def test_many_chunks_share_one_bound() -> None:
+def test_many_chunks_share_one_bound():
     """Parts of a tensor that are unlike each other, and unlike its sample."""
     array = weights(400, 100)
     array[:50] *= 100
@@ -429,7 +419,7 @@ def test_many_chunks_share_one_bound() -> None:
             assert check(data, {"x": array}, budget)
 
 
-def test_saving_takes_what_compressing_takes() -> None:
+def test_saving_takes_what_compressing_takes():
     tensors = {"x": weights(100, 100), "y": weights(90, 100)}
     data = tensorcomp.save(tensors, profile=UNIFORM, budget=Budget(min_snr=25))
     check(data, tensors, Budget(min_snr=25))

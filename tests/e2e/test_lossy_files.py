@@ -58,9 +58,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_a_lossy_file_is_verified_and_restored(
-    source: Path, tmp_path: Path, budget: Budget
-) -> None:
+def test_a_lossy_file_is_verified_and_restored(source, tmp_path, budget):
     done = tensorcomp.compress(source, budget=budget)
     check(done.path.read_bytes(), model(), budget)
     assert errors_of(done.path, source) == []
@@ -80,7 +78,7 @@ def test_a_lossy_file_is_verified_and_restored(
     assert errors_of(again.path, restored) == []
 
 
-def test_slices_are_those_of_the_whole(source: Path) -> None:
+def test_slices_are_those_of_the_whole(source):
     done = tensorcomp.compress(source, budget=Budget(min_snr=25))
     whole = tensorcomp.load_file(done.path)
     with safe_open(done.path, "np") as file:
@@ -89,7 +87,7 @@ def test_slices_are_those_of_the_whole(source: Path) -> None:
             np.testing.assert_array_equal(part, whole[name][7:60, ::3])
 
 
-def test_zeros_with_a_sign_are_equal(tmp_path: Path) -> None:
+def test_zeros_with_a_sign_are_equal(tmp_path):
     """Nothing is lost but the sign of zeros: the error is none, the bits are others."""
     signs = np.where(weights(80, 90) < 0, -0.0, 1.0).astype(np.float32)
     path = write_safetensors(tmp_path / "x.safetensors", {"w": signs})
@@ -102,7 +100,7 @@ def test_zeros_with_a_sign_are_equal(tmp_path: Path) -> None:
     assert restored.tobytes() != signs.tobytes()
 
 
-def test_verification_finds_another_original(source: Path, tmp_path: Path) -> None:
+def test_verification_finds_another_original(source, tmp_path):
     done = tensorcomp.compress(source, budget=Budget(min_snr=30))
     name = "layers.0.mlp.up_proj.weight"
     for change in (1e-4, 0.1):
@@ -114,7 +112,7 @@ def test_verification_finds_another_original(source: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.99])
-def test_damage_is_an_error(source: Path, tmp_path: Path, position: float) -> None:
+def test_damage_is_an_error(source, tmp_path, position):
     done = tensorcomp.compress(source, budget=Budget(bits_per_weight=5))
     data = bytearray(done.path.read_bytes())
     data[int(position * (len(data) - 1))] ^= 0x10
@@ -135,7 +133,7 @@ def saved_plan(path: Path, source: Path, **asked: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("budget", [*BUDGETS, Budget(target_ratio=5)], ids=str)
-def test_a_saved_plan_is_obeyed(source: Path, tmp_path: Path, budget: Budget) -> None:
+def test_a_saved_plan_is_obeyed(source, tmp_path, budget):
     value = saved_plan(tmp_path / "plan.json", source, budget=budget)
     assert list(value["tensors"]) == list(model())
     done = tensorcomp.compress(source, plan=tmp_path / "plan.json")
@@ -152,7 +150,7 @@ def test_a_saved_plan_is_obeyed(source: Path, tmp_path: Path, budget: Budget) ->
         assert 0.97 * most <= report.output_bytes <= most
 
 
-def test_predictions_are_near_what_comes(source: Path) -> None:
+def test_predictions_are_near_what_comes(source):
     budget = Budget(min_snr=30)
     forecast = make_plan(source, budget=budget)
     done = tensorcomp.compress(source, budget=budget)
@@ -166,7 +164,7 @@ def test_predictions_are_near_what_comes(source: Path) -> None:
             assert size == pytest.approx(item.stored, rel=0.05)
 
 
-def test_an_edited_plan_is_obeyed(source: Path, tmp_path: Path) -> None:
+def test_an_edited_plan_is_obeyed(source, tmp_path):
     path = tmp_path / "plan.json"
     value = saved_plan(path, source, budget=Budget(min_snr=30))
     tensors = value["tensors"]
@@ -186,9 +184,7 @@ def test_an_edited_plan_is_obeyed(source: Path, tmp_path: Path) -> None:
     assert errors_of(done.path, source) == []
 
 
-def test_a_plan_without_steps_that_exceeds_its_size_is_refused(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_plan_without_steps_that_exceeds_its_size_is_refused(source, tmp_path):
     path = tmp_path / "plan.json"
     value = saved_plan(path, source, budget=Budget(bits_per_weight=5))
     for entry in value["tensors"].values():
@@ -202,7 +198,7 @@ def test_a_plan_without_steps_that_exceeds_its_size_is_refused(
     tensorcomp.compress(source, tmp_path / "out", plan=path)
 
 
-def test_a_plan_for_another_checkpoint_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_plan_for_another_checkpoint_is_refused(source, tmp_path):
     path = tmp_path / "plan.json"
     value = saved_plan(path, source, budget=Budget(min_snr=30))
     value["tensors"]["more"] = value["tensors"].pop("norm.weight")
@@ -251,7 +247,7 @@ def compressed_size(path: Path) -> int:
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["at once", "by a plan"])
-def test_a_size_is_for_the_whole_folder(folder: Path, tmp_path: Path, planned: bool) -> None:
+def test_a_size_is_for_the_whole_folder(folder, tmp_path, planned):
     sizes = [file.stat().st_size for file in folder.rglob("*.safetensors")]
     elements = sum(a.size for tensors in originals(folder).values() for a in tensors.values())
     for budget, most in (
@@ -270,7 +266,7 @@ def test_a_size_is_for_the_whole_folder(folder: Path, tmp_path: Path, planned: b
         shutil.rmtree(done.path)
 
 
-def test_tensors_of_one_name_have_plans_of_their_own(folder: Path, tmp_path: Path) -> None:
+def test_tensors_of_one_name_have_plans_of_their_own(folder, tmp_path):
     name = "layers.0.mlp.up_proj.weight"
     value = saved_plan(tmp_path / "plan.json", folder, budget=Budget(bits_per_weight=6))
     first = f"model-00001-of-00002.safetensors:{name}"
@@ -294,7 +290,7 @@ def test_tensors_of_one_name_have_plans_of_their_own(folder: Path, tmp_path: Pat
     }
 
 
-def test_bounds_hold_in_every_file_of_a_folder(folder: Path) -> None:
+def test_bounds_hold_in_every_file_of_a_folder(folder):
     done = tensorcomp.compress(folder, profile=UNIFORM, budget=Budget(min_snr=32))
     before, after = originals(folder), decoded(done.path)
     assert set(before) == set(after)
@@ -305,7 +301,7 @@ def test_bounds_hold_in_every_file_of_a_folder(folder: Path) -> None:
     assert not errors_of(done.path, folder)
 
 
-def test_a_rule_may_be_for_one_shard_only(folder: Path) -> None:
+def test_a_rule_may_be_for_one_shard_only(folder):
     done = tensorcomp.compress(folder, codecs=["extra.*=affine(4)"])
     lossy = {
         (path.as_posix(), item.name)
@@ -318,7 +314,7 @@ def test_a_rule_may_be_for_one_shard_only(folder: Path) -> None:
         tensorcomp.compress(folder, codecs=["extra.*=affine(4)", "nowhere=raw"], force=True)
 
 
-def test_arrays_of_an_archive_too(tmp_path: Path) -> None:
+def test_arrays_of_an_archive_too(tmp_path):
     path = tmp_path / "arrays.npz"
     arrays = {"w": weights(100, 90), "f": np.asfortranarray(weights(90, 100)), "i": np.arange(9)}
     np.savez(path, **arrays)
@@ -331,7 +327,7 @@ def test_arrays_of_an_archive_too(tmp_path: Path) -> None:
         assert (back["i"] == arrays["i"]).all()
 
 
-def test_an_impossible_size_leaves_nothing(folder: Path, source: Path, tmp_path: Path) -> None:
+def test_an_impossible_size_leaves_nothing(folder, source, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     for path in (folder, source):
         with pytest.raises(PlanError, match="is not possible; the smallest one takes about"):
@@ -339,7 +335,7 @@ def test_an_impossible_size_leaves_nothing(folder: Path, source: Path, tmp_path:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_torch_files_keep_ties_and_what_is_no_weight(tmp_path: Path) -> None:
+def test_torch_files_keep_ties_and_what_is_no_weight(tmp_path):
     torch = pytest.importorskip("torch")
     tied = torch.from_numpy(weights(200, 64))
     state = {
@@ -382,7 +378,7 @@ def test_torch_files_keep_ties_and_what_is_no_weight(tmp_path: Path) -> None:
             assert torch.equal(moments[name], tensor)  # moments and steps are protected
 
 
-def test_small_models_too(tmp_path: Path) -> None:
+def test_small_models_too(tmp_path):
     path = write_safetensors(tmp_path / "small.safetensors", small_model())
     for profile in ("transformer", "cnn", "mlp", "speed", "memory"):
         done = tensorcomp.compress(path, profile=profile, budget=Budget(min_snr=30), force=True)
@@ -390,7 +386,7 @@ def test_small_models_too(tmp_path: Path) -> None:
         assert errors_of(done.path, path) == []
 
 
-def test_an_impossible_size_says_what_is_kept_lossless(tmp_path: Path) -> None:
+def test_an_impossible_size_says_what_is_kept_lossless(tmp_path):
     tensors = {
         "layers.0.mlp.up_proj.weight": weights(256, 256),
         "state.0.exp_avg": weights(256, 256, seed=1),

@@ -37,7 +37,7 @@ print(max(Peak.peak - before, 0), kibibytes("VmHWM"))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_large_file_needs_little_memory(tmp_path: Path) -> None:
+def test_a_large_file_needs_little_memory(tmp_path):
     from tensorcomp.checkpoints.base import TensorInfo
     from tensorcomp.checkpoints.safetensors.header import build_header
 
@@ -74,7 +74,7 @@ except tensorcomp.TensorcompError as error:
 """
 
 
-def test_tensors_larger_than_memory_are_one_clear_error(tmp_path: Path) -> None:
+def test_tensors_larger_than_memory_are_one_clear_error(tmp_path):
     import xxhash
 
     from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo

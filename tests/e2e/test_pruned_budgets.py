@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("budget", [None, *BUDGETS], ids=str)
-def test_threads_write_equal_bytes(source: Path, tmp_path: Path, budget: Budget | None) -> None:
+def test_threads_write_equal_bytes(source, tmp_path, budget):
     written = set()
     for threads in (1, 2, 5):
         out = tmp_path / f"{threads}.tc.safetensors"
@@ -40,9 +40,7 @@ def test_threads_write_equal_bytes(source: Path, tmp_path: Path, budget: Budget 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced", "max"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_a_bound_holds_for_the_kept_weights_and_zeros_stay_zeros(
-    source: Path, budget: Budget, effort: str
-) -> None:
+def test_a_bound_holds_for_the_kept_weights_and_zeros_stay_zeros(source, budget, effort):
     tensors = model()
     done = tensorcomp.compress(source, prune=MOST, budget=budget, effort=effort)
     assert errors_of(done.path, source) == errors_of(done.path) == []
@@ -69,10 +67,9 @@ def test_a_bound_holds_for_the_kept_weights_and_zeros_stay_zeros(
 
 
 @pytest.mark.parametrize(
-    "tree",
-    ["trellis(0.004)", "affine(4, 100, symmetric=false)", "sign", "svd(0.5)"],
+    "tree", ["trellis(0.004)", "affine(4, 100, symmetric=false)", "sign", "svd(0.5)"]
 )
-def test_a_tree_that_moves_zeros_is_put_under_a_mask(source: Path, tree: str) -> None:
+def test_a_tree_that_moves_zeros_is_put_under_a_mask(source, tree):
     done = tensorcomp.compress(source, prune=HALF, codecs=[f"mlp={tree}"])
     assert errors_of(done.path, source) == []
     loaded = tensorcomp.load_file(done.path)
@@ -85,14 +82,14 @@ def test_a_tree_that_moves_zeros_is_put_under_a_mask(source: Path, tree: str) ->
     assert "under a mask" in found.why
 
 
-def test_a_tree_that_keeps_zeros_stays_as_it_is(source: Path) -> None:
+def test_a_tree_that_keeps_zeros_stays_as_it_is(source):
     done = tensorcomp.compress(source, prune=HALF, codecs=["mlp=uniform(0.004)"])
     assert errors_of(done.path, source) == []
     (report,) = done.files.values()
     assert {item.name: item for item in report.summary().tensors}[UP].tree.startswith("uniform(")
 
 
-def test_deep_compression_of_a_stored_checkpoint(source: Path) -> None:
+def test_deep_compression_of_a_stored_checkpoint(source):
     tree = "sparse(mask=gaps, values=kmeans(16, codes=huffman))"
     done = tensorcomp.compress(source, prune=MOST, codecs=[f"linear={tree}"])
     assert errors_of(done.path, source) == []
@@ -100,7 +97,7 @@ def test_deep_compression_of_a_stored_checkpoint(source: Path) -> None:
     assert np.unique(loaded[UP]).size <= 17
 
 
-def test_a_tensor_of_which_nothing_is_left(tmp_path: Path) -> None:
+def test_a_tensor_of_which_nothing_is_left(tmp_path):
     tensors = {"a.mlp.weight": weights(50, 60), "b.mlp.weight": 100 * weights(50, 60, seed=1)}
     path = write_safetensors(tmp_path / "m.safetensors", tensors)
     for budget in (None, Budget(min_snr=30), Budget(max_abs_error=0.01)):
@@ -112,7 +109,7 @@ def test_a_tensor_of_which_nothing_is_left(tmp_path: Path) -> None:
         assert tensorcomp.load_file(done.path)["b.mlp.weight"].any()
 
 
-def test_targets_other_than_a_sparsity(source: Path, tmp_path: Path) -> None:
+def test_targets_other_than_a_sparsity(source, tmp_path):
     done = tensorcomp.compress(source, prune=Pruning("magnitude", max_rel_l2=0.2))
     assert errors_of(done.path, source) == []
     (report,) = done.files.values()
@@ -131,7 +128,7 @@ def test_targets_other_than_a_sparsity(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
-def test_a_plan_of_the_pruned_checkpoint_is_obeyed(source: Path, tmp_path: Path) -> None:
+def test_a_plan_of_the_pruned_checkpoint_is_obeyed(source, tmp_path):
     forecast = make_plan(source, budget=Budget(min_snr=25), prune=MOST)
     (tmp_path / "plan.json").write_text(forecast.to_json())
     done = tensorcomp.compress(source, plan=tmp_path / "plan.json", prune=MOST)

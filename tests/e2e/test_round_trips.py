@@ -1,6 +1,5 @@
 import io
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,9 +58,7 @@ METADATA = st.none() | st.dictionaries(NAMES, NAMES, max_size=3)
     chunk=st.sampled_from([1, 7, 64, 1 << 20]),
     effort=st.sampled_from(EFFORTS),
 )
-def test_tensors_in_memory_come_back(
-    tensors: dict[str, np.ndarray], metadata: dict[str, str] | None, chunk: int, effort: str
-) -> None:
+def test_tensors_in_memory_come_back(tensors, metadata, chunk, effort):
     file = io.BytesIO()
     options = CompressOptions(effort=effort, chunk_elements=chunk)
     report = compress_source(MemoryCheckpoint(tensors, metadata), file, options)
@@ -90,12 +87,7 @@ def test_tensors_in_memory_come_back(
     metadata=METADATA,
     padding=st.integers(0, 3),
 )
-def test_a_safetensors_file_comes_back_in_every_byte(
-    tensors: dict,
-    metadata: dict[str, str] | None,
-    padding: int,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_safetensors_file_comes_back_in_every_byte(tensors, metadata, padding, tmp_path_factory):
     folder = tmp_path_factory.mktemp("x")
     path = write_safetensors(folder / "x.safetensors", tensors, metadata)
     raw = path.read_bytes()
@@ -109,7 +101,7 @@ def test_a_safetensors_file_comes_back_in_every_byte(
     assert not [check for check in tensorcomp.verify(done.path, path, threads=1) if check.error]
 
 
-def test_an_empty_file_comes_back(tmp_path: Path) -> None:
+def test_an_empty_file_comes_back(tmp_path):
     for number, metadata in enumerate((None, {}, {"format": "pt"})):
         path = write_safetensors(tmp_path / f"{number}.safetensors", {}, metadata)
         done = tensorcomp.compress(path)
@@ -120,7 +112,7 @@ def test_an_empty_file_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_threads_and_runs_give_the_same_bytes(effort: str, tmp_path: Path) -> None:
+def test_threads_and_runs_give_the_same_bytes(effort, tmp_path):
     tensors = {name.replace(" ", "_"): array for name, array in nasty_arrays().items()}
     written = set()
     for threads in (1, 2, 5):
@@ -138,7 +130,7 @@ def test_threads_and_runs_give_the_same_bytes(effort: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("elements", [1, 2, 63, 64, 65, 1999, 2000, 2001, 1 << 22])
-def test_chunks_end_anywhere(elements: int) -> None:
+def test_chunks_end_anywhere(elements):
     random = np.random.default_rng(3)
     tensors = {
         "matrix": random.standard_normal((50, 40)).astype(np.float32),
@@ -155,12 +147,12 @@ def test_chunks_end_anywhere(elements: int) -> None:
 
 
 @pytest.mark.parametrize("elements", [0, -1, (1 << 22) + 1])
-def test_impossible_chunks_are_refused(elements: int) -> None:
+def test_impossible_chunks_are_refused(elements):
     with pytest.raises(ValueError, match="chunk_elements from 1 to"):
         CompressOptions(chunk_elements=elements)
 
 
-def test_chunks_with_and_without_a_grid_share_a_tensor() -> None:
+def test_chunks_with_and_without_a_grid_share_a_tensor():
     random = np.random.default_rng(4)
     array = (np.rint(random.standard_normal((400, 50)) * 20) / 64).astype(np.float32)
     array[250:] = random.standard_normal((150, 50)) / 3
@@ -169,7 +161,7 @@ def test_chunks_with_and_without_a_grid_share_a_tensor() -> None:
     assert_equal(load(file.getvalue())["x"], array)
 
 
-def test_report_counts_every_byte(tmp_path: Path) -> None:
+def test_report_counts_every_byte(tmp_path):
     path = write_safetensors(tmp_path / "x.safetensors", small_model())
     done = tensorcomp.compress(path)
     (report,) = done.files.values()
@@ -179,7 +171,7 @@ def test_report_counts_every_byte(tmp_path: Path) -> None:
     assert sum(found.stored for found in report.summary().tensors) < report.output_bytes
 
 
-def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
+def test_duplicates_are_stored_once_and_come_back_apart(tmp_path):
     random = np.random.default_rng(6)
     once = {"a": random.standard_normal((200, 100)).astype(np.float32)}
     copies = {
@@ -207,7 +199,7 @@ def test_duplicates_are_stored_once_and_come_back_apart(tmp_path: Path) -> None:
             assert_equal(part[-4:], array[-4:])
 
 
-def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch):
     from tensorcomp.pipeline import prepare as jobs
 
     class Same:
@@ -226,7 +218,7 @@ def test_a_digest_that_only_begins_alike_is_no_duplicate(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_progress_counts_every_byte_once(threads: int) -> None:
+def test_progress_counts_every_byte_once(threads):
     class Counted(Progress):
         def __init__(self) -> None:
             self.bytes_of: Counter[str] = Counter()
@@ -240,7 +232,7 @@ def test_progress_counts_every_byte_once(threads: int) -> None:
     assert progress.bytes_of == {name: array.nbytes for name, array in tensors.items()}
 
 
-def test_nothing_given_is_changed() -> None:
+def test_nothing_given_is_changed():
     tensors = {name: array.copy() for name, array in nasty_arrays().items()}
     before = {name: array.tobytes() for name, array in tensors.items()}
     metadata = {"a": "b"}

@@ -1,7 +1,6 @@
 """What cannot be compressed grows by a few bytes; what is there twice is free."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,9 +35,7 @@ def _bytes(count: int) -> Callable[[np.random.Generator], np.ndarray]:
     ],
     ids=["4K", "1K", "1", "fp32 1000", "fp32", "fp16", "fp64", "int64", "uint16", "3M"],
 )
-def test_random_bits_grow_by_a_few_bytes(
-    count: int, make: Callable[[np.random.Generator], np.ndarray], effort: str, tmp_path: Path
-) -> None:
+def test_random_bits_grow_by_a_few_bytes(count, make, effort, tmp_path):
     random = np.random.default_rng(9)
     tensors = {f"layers.{i}.weight": make(random) for i in range(count)}
     path = write_safetensors(tmp_path / "x.safetensors", tensors, {"format": "pt"})
@@ -48,7 +45,7 @@ def test_random_bits_grow_by_a_few_bytes(
     assert tensorcomp.decompress(done.path, tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_a_second_copy_is_free(tmp_path: Path) -> None:
+def test_a_second_copy_is_free(tmp_path):
     random = np.random.default_rng(10)
     tensors = {f"a.{i}": random.standard_normal((64, 64)).astype(np.float32) for i in range(40)}
     twice = {**tensors, **{name.replace("a", "b"): array for name, array in tensors.items()}}
@@ -59,7 +56,7 @@ def test_a_second_copy_is_free(tmp_path: Path) -> None:
     assert sizes[1] - sizes[0] <= A_DUPLICATE * len(tensors)
 
 
-def test_compressing_again_is_refused(tmp_path: Path) -> None:
+def test_compressing_again_is_refused(tmp_path):
     path = write_safetensors(tmp_path / "x.safetensors", {"a": np.arange(9)})
     done = tensorcomp.compress(path)
     with pytest.raises(tensorcomp.errors.CheckpointError, match="has compressed it already"):

@@ -55,9 +55,7 @@ def slices(draw: st.DrawFn) -> tuple[int, str, Any]:
 
 @settings(max_examples=400)
 @given(case=slices())
-def test_slices_equal_those_of_the_whole_tensor(
-    case: tuple[int, str, Any], files: dict[int, Path]
-) -> None:
+def test_slices_equal_those_of_the_whole_tensor(case, files):
     chunk, name, index = case
     wanted = tensors()[name][index]
     with tensorcomp.safe_open(files[chunk]) as file:
@@ -67,19 +65,19 @@ def test_slices_equal_those_of_the_whole_tensor(
 
 
 @pytest.mark.parametrize("index", [5, -6, 1 << 70, (9, 0), (-10,)])
-def test_a_row_that_is_not_there_is_named(index: Any, files: dict[int, Path]) -> None:
+def test_a_row_that_is_not_there_is_named(index, files):
     name = "F32 (5, 3, 4)" if not isinstance(index, tuple) else "F32 (9, 4)"
     with tensorcomp.safe_open(files[5]) as file, pytest.raises(IndexError):
         file.get_slice(name)[index]
 
 
 @pytest.mark.parametrize("index", ["a", 1.5, None, [0, 1], slice("a", "b"), {}])
-def test_other_indices_are_refused(index: Any, files: dict[int, Path]) -> None:
+def test_other_indices_are_refused(index, files):
     with tensorcomp.safe_open(files[5]) as file, pytest.raises(TypeError):
         file.get_slice("F32 (9, 4)")[index]
 
 
-def test_too_many_indices_are_refused(files: dict[int, Path]) -> None:
+def test_too_many_indices_are_refused(files):
     with tensorcomp.safe_open(files[5]) as file:
         with pytest.raises(IndexError):
             file.get_slice("F32 (9, 4)")[0, 0, 0]
@@ -87,9 +85,7 @@ def test_too_many_indices_are_refused(files: dict[int, Path]) -> None:
             file.get_slice("F32 ()")[0]
 
 
-def test_a_slice_decodes_only_the_chunks_that_it_needs(
-    files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_decodes_only_the_chunks_that_it_needs(files, monkeypatch):
     decoded: list[int] = []
     decode = TensorBlob.decode_chunk
 
@@ -116,9 +112,7 @@ def test_a_slice_decodes_only_the_chunks_that_it_needs(
         assert part.get_dtype() == "F32"
 
 
-def test_damage_in_a_chunk_leaves_the_others_readable(
-    files: dict[int, Path], tmp_path: Path
-) -> None:
+def test_damage_in_a_chunk_leaves_the_others_readable(files, tmp_path):
     from tensorcomp.checkpoints.safetensors.header import read_header
 
     data = bytearray(files[16].read_bytes())

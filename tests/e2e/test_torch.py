@@ -1,5 +1,4 @@
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def same(found: Any, wanted: Any) -> None:
         assert found == wanted or (found != found and wanted != wanted)
 
 
-def test_every_dtype_saves_and_loads() -> None:
+def test_every_dtype_saves_and_loads():
     random = np.random.default_rng(1)
     tensors = {}
     for name in DTYPES:
@@ -61,12 +60,12 @@ def test_every_dtype_saves_and_loads() -> None:
         loaded[name].zero_()  # ours to change
 
 
-def test_numpy_and_torch_save_the_same_bytes() -> None:
+def test_numpy_and_torch_save_the_same_bytes():
     array = np.random.default_rng(2).standard_normal((70, 80)).astype(np.float32)
     assert tensorcomp.save({"a": array}) == tensorcomp.save({"a": torch.from_numpy(array)})
 
 
-def test_safe_open_slices_as_torch(tmp_path: Path) -> None:
+def test_safe_open_slices_as_torch(tmp_path):
     tensor = torch.randn(20, 6).bfloat16()
     path = tmp_path / "x.tc.safetensors"
     tensorcomp.save_file({"a": tensor}, path)
@@ -78,7 +77,7 @@ def test_safe_open_slices_as_torch(tmp_path: Path) -> None:
         assert bits(rows) == bits(tensor[torch.arange(19, -1, -2)])
 
 
-def test_tied_parameters_are_stored_once_and_loaded_tied(tmp_path: Path) -> None:
+def test_tied_parameters_are_stored_once_and_loaded_tied(tmp_path):
     weight = torch.randn(100, 30)
     path = tmp_path / "model.pt"
     views = {"head": weight.detach(), "rows": weight[10:20]}
@@ -98,7 +97,7 @@ def test_tied_parameters_are_stored_once_and_loaded_tied(tmp_path: Path) -> None
     assert restored["rows"][0, 1] == 9
 
 
-def test_a_training_checkpoint_comes_back_equal(tmp_path: Path) -> None:
+def test_a_training_checkpoint_comes_back_equal(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         OrderedDict(

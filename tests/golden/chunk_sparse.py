@@ -5,15 +5,7 @@ from functools import partial
 
 import numpy as np
 from chunk_coding import ChunkCase
-from chunk_sources import (
-    BF16,
-    FP8,
-    dead_slices,
-    layer,
-    two_of_four,
-    with_zero_signs,
-    with_zeros,
-)
+from chunk_sources import BF16, FP8, dead_slices, layer, two_of_four, with_zero_signs, with_zeros
 
 
 def sparse_cases() -> Iterator[tuple[str, ChunkCase]]:

@@ -113,19 +113,17 @@ def compare(found: dict[str, Any], wanted: dict[str, Any], digests: Digests) -> 
 
 
 @pytest.mark.parametrize("name", CHUNK_CASES)
-def test_trees_code_large_tensors_as_ever(name: str, digests: Digests) -> None:
+def test_trees_code_large_tensors_as_ever(name, digests):
     compare(code(CHUNK_CASES[name]), digests["trees"][name], digests)
 
 
 @pytest.mark.parametrize("name", CHECKPOINT_CASES)
-def test_large_checkpoints_compress_to_the_same_bytes_as_ever(
-    name: str, digests: Digests, folder: Path
-) -> None:
+def test_large_checkpoints_compress_to_the_same_bytes_as_ever(name, digests, folder):
     compare(compressed(name, folder), digests["checkpoints"][name], digests)
 
 
 @pytest.mark.parametrize("name", CHUNK_FILES)
-def test_large_files_decode_as_ever(name: str, digests: Digests) -> None:
+def test_large_files_decode_as_ever(name, digests):
     assert file_path(name).is_file(), f"{name} is missing; golden files are part of the repository"
     assert decoded(name) == digests["files"][name]
     if parse_tree(CHUNK_FILES[name].tree).lossless:
@@ -133,7 +131,7 @@ def test_large_files_decode_as_ever(name: str, digests: Digests) -> None:
         assert digests["files"][name]["decoded"] == xxhash.xxh3_128_hexdigest(wanted)
 
 
-def test_lossless_checkpoints_are_restored(digests: Digests, folder: Path) -> None:
+def test_lossless_checkpoints_are_restored(digests, folder):
     for name, (source, arguments) in CHECKPOINT_CASES.items():
         if arguments.get("budget") is None and "prune" not in arguments:
             wanted = (folder / f"{source}.safetensors").read_bytes()
@@ -141,7 +139,7 @@ def test_lossless_checkpoints_are_restored(digests: Digests, folder: Path) -> No
             assert found == xxhash.xxh3_128_hexdigest(wanted)
 
 
-def test_every_codec_is_used_and_most_chunks_are_coded(digests: Digests) -> None:
+def test_every_codec_is_used_and_most_chunks_are_coded(digests):
     trees = {case.tree for case in CHUNK_CASES.values()}
     used = {codec.id for tree in trees for codec in parse_tree(tree).walk()}
     assert used | ELSEWHERE_OTHERWISE == set(own_codecs())
@@ -151,14 +149,14 @@ def test_every_codec_is_used_and_most_chunks_are_coded(digests: Digests) -> None
     assert len(raw) < len(CHUNK_CASES) / 40
 
 
-def test_no_digest_is_left_over(digests: Digests) -> None:
+def test_no_digest_is_left_over(digests):
     assert digests["trees"].keys() == CHUNK_CASES.keys()
     assert digests["checkpoints"].keys() == CHECKPOINT_CASES.keys()
     assert digests["files"].keys() == CHUNK_FILES.keys()
     assert {path.name for path in FILES.iterdir()} == {file_path(name).name for name in CHUNK_FILES}
 
 
-def test_large_files_are_few() -> None:
+def test_large_files_are_few():
     sizes = [path.stat().st_size for path in FILES.iterdir()]
     assert max(sizes) < 1_000_000
     assert sum(sizes) < 7_000_000

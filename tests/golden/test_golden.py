@@ -156,7 +156,7 @@ def same_tools() -> bool:
         for number in range(case.since, FORMAT_VERSION + 1)
     ],
 )
-def test_every_tree_s_file_decodes(name: str, version: Path) -> None:
+def test_every_tree_s_file_decodes(name, version):
     loaded = tensorcomp.load_file(needed(tree_path(version, name)))
     wanted = TREES[name].tensors()
     assert list(loaded) == list(wanted)
@@ -182,9 +182,7 @@ def test_every_tree_s_file_decodes(name: str, version: Path) -> None:
         for version in VERSIONS[SINCE.get(name, 1) - 1 :]
     ],
 )
-def test_every_whole_file_is_restored(
-    name: str, effort: str, version: Path, tmp_path: Path
-) -> None:
+def test_every_whole_file_is_restored(name, effort, version, tmp_path):
     if name.endswith(".pt"):
         pytest.importorskip("torch")
     source, packed = needed(SOURCES / name), needed(whole_path(version, name, effort))
@@ -213,7 +211,7 @@ def test_every_whole_file_is_restored(
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_trees_write_the_same_bytes_as_ever(name: str) -> None:
+def test_trees_write_the_same_bytes_as_ever(name):
     if not same_tools():
         pytest.skip("another version of zstd")
     if not TREES[name].same_everywhere:
@@ -222,9 +220,7 @@ def test_trees_write_the_same_bytes_as_ever(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "effort"), WHOLE)
-def test_checkpoints_compress_to_the_same_bytes_as_ever(
-    name: str, effort: str, tmp_path: Path
-) -> None:
+def test_checkpoints_compress_to_the_same_bytes_as_ever(name, effort, tmp_path):
     if name.endswith(".pt"):
         pytest.importorskip("torch")
     if not same_tools():
@@ -237,7 +233,7 @@ def test_checkpoints_compress_to_the_same_bytes_as_ever(
     "version", [*VERSIONS[SINCE["lossy"] - 1 :], *EARLIER], ids=lambda path: path.name
 )
 @pytest.mark.parametrize("name", LOSSY)
-def test_lossy_checkpoints_keep_what_they_promise(name: str, version: Path) -> None:
+def test_lossy_checkpoints_keep_what_they_promise(name, version):
     source, packed = needed(SOURCES / "model.safetensors"), needed(lossy_path(version, name))
     assert not [check for check in tensorcomp.verify(packed, source) if check.error]
 
@@ -246,7 +242,7 @@ def test_lossy_checkpoints_keep_what_they_promise(name: str, version: Path) -> N
     "version", [*VERSIONS[SINCE["pruned"] - 1 :], *EARLIER], ids=lambda path: path.name
 )
 @pytest.mark.parametrize("name", PRUNED)
-def test_pruned_checkpoints_are_what_they_say(name: str, version: Path) -> None:
+def test_pruned_checkpoints_are_what_they_say(name, version):
     source, packed = needed(SOURCES / "model.safetensors"), needed(pruned_path(version, name))
     assert not [check for check in tensorcomp.verify(packed, source) if check.error]
     with CompressedFile(packed) as file:
@@ -259,9 +255,7 @@ def test_pruned_checkpoints_are_what_they_say(name: str, version: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*LOSSY, *PRUNED])
-def test_lossy_and_pruned_checkpoints_compress_to_the_same_bytes_as_ever(
-    name: str, tmp_path: Path
-) -> None:
+def test_lossy_and_pruned_checkpoints_compress_to_the_same_bytes_as_ever(name, tmp_path):
     if not same_tools():
         pytest.skip("another version of zstd")
     asked = PRUNED[name] if name in PRUNED else {"budget": LOSSY[name]}
@@ -270,12 +264,12 @@ def test_lossy_and_pruned_checkpoints_compress_to_the_same_bytes_as_ever(
     assert done.path.read_bytes() == needed(packed).read_bytes()
 
 
-def test_every_codec_has_a_golden_file() -> None:
+def test_every_codec_has_a_golden_file():
     used = {codec.id for case in TREES.values() for codec in parse_tree(case.tree).walk()}
     assert used == set(own_codecs())
 
 
-def test_most_payloads_of_golden_trees_are_coded_and_not_raw() -> None:
+def test_most_payloads_of_golden_trees_are_coded_and_not_raw():
     for name in TREES:
         with CompressedFile(needed(tree_path(CURRENT, name))) as file:
             held = [file.blob_bytes(info.name) for info in file.tensors]
@@ -283,7 +277,7 @@ def test_most_payloads_of_golden_trees_are_coded_and_not_raw() -> None:
                 assert sum(held) < sum(info.nbytes for info in file.tensors) + 16 * len(held), name
 
 
-def test_golden_files_are_small() -> None:
+def test_golden_files_are_small():
     folders = [SOURCES, *VERSIONS, *EARLIER]
     sizes = [path.stat().st_size for folder in folders for path in folder.iterdir()]
     assert max(sizes) < 48_000

@@ -28,14 +28,14 @@ def adaptive(*texts: str, **options) -> Adaptive:
     return Adaptive(found, **options)
 
 
-def test_plans_are_one_for_each_candidate_after_dense() -> None:
+def test_plans_are_one_for_each_candidate_after_dense():
     dense = {"a": "dense", "b": "dense"}
     assert adaptive().plans(SPECS, [{}]) == [dense, {**dense, "a": TOPK}, {**dense, "a": INT8}]
     assert adaptive("dense", INT8).plans(SPECS, [{}]) == [dense, {**dense, "a": INT8}]
     assert adaptive().plans([B], [{}]) == [{"b": "dense"}]
 
 
-def test_plans_keep_the_bound_of_every_tensor() -> None:
+def test_plans_keep_the_bound_of_every_tensor():
     bounded = adaptive(max_rel_l2=0.1)
     specs = [A, GradientSpec("c", (5000,))]
     errors = {TOPK: {"a": 0.9, "c": 0.05}, INT8: {"a": 0.01, "c": 0.2}}
@@ -47,7 +47,7 @@ def test_plans_keep_the_bound_of_every_tensor() -> None:
         assert bounded.plans([A], [unknown]) == [{"a": "dense"}]
 
 
-def test_adaptive_uses_what_was_chosen() -> None:
+def test_adaptive_uses_what_was_chosen():
     found = adaptive()
     assert found.at(StepInfo(), A) == Dense()
     info = StepInfo(5, choices={"a": TOPK, "b": "dense"})
@@ -57,18 +57,18 @@ def test_adaptive_uses_what_was_chosen() -> None:
     assert ErrorFeedback(found).at(info, A).inner is found.candidates[TOPK]
 
 
-def test_when_it_is_due() -> None:
+def test_when_it_is_due():
     assert [step for step in range(20) if adaptive(every=5).is_due(step)] == [8, 13, 18]
 
 
 @pytest.mark.parametrize("text", ["adaptive(int8, max_rel_l2=0.1)", "adaptive(topk(0.1), fp16)"])
-def test_texts_are_read_back(text: str) -> None:
+def test_texts_are_read_back(text):
     found = parse_compressor(text)
     assert isinstance(found, ErrorFeedback)
     assert parse_compressor(found.text()) == found
 
 
-def test_the_default_candidates_are_those_of_the_text() -> None:
+def test_the_default_candidates_are_those_of_the_text():
     texts = f"{TOPK}, affine(4, 128), affine(8, 128), fp16"
     assert parse_compressor(f"adaptive({texts})") == ErrorFeedback(Adaptive())
     assert Adaptive().text() == f"adaptive({texts}, every=20, hysteresis=0.1)"
@@ -83,7 +83,7 @@ def test_the_default_candidates_are_those_of_the_text() -> None:
         ("nonesuch(3)", "nonesuch"),
     ],
 )
-def test_what_cannot_be_a_candidate(candidate: str, words: str) -> None:
+def test_what_cannot_be_a_candidate(candidate, words):
     with pytest.raises(GradientError, match=words):
         parse_compressor(f"adaptive({candidate})")
 
@@ -119,7 +119,7 @@ class _Training:
 
     def __init__(self, monkeypatch, found: Adaptive, seconds: dict[str, float]) -> None:
         self.wire = _Wire()
-        self.tuner = Autotuner(found, SPECS, self.wire)  # type: ignore[arg-type]
+        self.tuner = Autotuner(found, SPECS, self.wire)
         self.seconds = seconds
         self.step = 0
         self.now = 0.0
@@ -147,7 +147,7 @@ class _Training:
         return used
 
 
-def test_the_fastest_candidate_is_kept(monkeypatch) -> None:
+def test_the_fastest_candidate_is_kept(monkeypatch):
     training = _Training(monkeypatch, adaptive(), {"dense": 1.0, TOPK: 0.7, INT8: 0.5})
     used = training.run(60)
     assert used[:9] == ["dense"] * 9
@@ -156,14 +156,14 @@ def test_the_fastest_candidate_is_kept(monkeypatch) -> None:
     assert training.tuner.choices == {"a": INT8, "b": "dense"}
 
 
-def test_what_is_slower_than_dense_is_not_kept(monkeypatch) -> None:
+def test_what_is_slower_than_dense_is_not_kept(monkeypatch):
     training = _Training(monkeypatch, adaptive(), {"dense": 1.0, TOPK: 9.0, INT8: 0.95})
     used = training.run(100)
     assert set(used[26:]) == {"dense"}
     assert used.count(TOPK) <= 6
 
 
-def test_it_is_tried_again_when_the_link_changes(monkeypatch) -> None:
+def test_it_is_tried_again_when_the_link_changes(monkeypatch):
     training = _Training(monkeypatch, adaptive(), {"dense": 1.0, TOPK: 2.0, INT8: 2.0})
     assert set(training.run(50)[26:]) == {"dense"}
     training.wire.seconds, training.seconds = 0.1, {"dense": 10.0, TOPK: 2.0, INT8: 4.0}
@@ -175,7 +175,7 @@ def test_it_is_tried_again_when_the_link_changes(monkeypatch) -> None:
     assert training.wire.gathers.count("step times") == 3
 
 
-def test_what_is_used_stays_for_a_small_gain(monkeypatch) -> None:
+def test_what_is_used_stays_for_a_small_gain(monkeypatch):
     training = _Training(monkeypatch, adaptive(), {"dense": 1.0, TOPK: 0.5, INT8: 0.6})
     training.run(50)
     training.wire.seconds, training.seconds = 0.1, {"dense": 1.0, TOPK: 0.5, INT8: 0.47}
@@ -184,7 +184,7 @@ def test_what_is_used_stays_for_a_small_gain(monkeypatch) -> None:
     assert set(training.run(50)[-10:]) == {INT8}
 
 
-def test_the_bound_is_kept_on_every_rank(monkeypatch) -> None:
+def test_the_bound_is_kept_on_every_rank(monkeypatch):
     seconds = {"dense": 1.0, TOPK: 0.1, INT8: 0.5}
     training = _Training(monkeypatch, adaptive(max_rel_l2=0.012), seconds)
     assert set(training.run(60)) == {"dense", INT8}
@@ -193,13 +193,13 @@ def test_the_bound_is_kept_on_every_rank(monkeypatch) -> None:
     assert set(training.run(60)) == {"dense"}
 
 
-def test_skipped_steps_put_decisions_off(monkeypatch) -> None:
+def test_skipped_steps_put_decisions_off(monkeypatch):
     training = _Training(monkeypatch, adaptive(every=4), {"dense": 1.0, TOPK: 0.7, INT8: 0.5})
     training.flagged = {8, 28, 29}
     assert set(training.run(60)[31:]) == {INT8}
 
 
-def test_choices_that_were_saved_are_used_until_the_next_test(monkeypatch) -> None:
+def test_choices_that_were_saved_are_used_until_the_next_test(monkeypatch):
     training = _Training(monkeypatch, adaptive(), {"dense": 1.0, TOPK: 0.7, INT8: 0.5})
     training.tuner.restore({"a": TOPK, "b": "dense"})
     assert training.run(9) == [TOPK] * 9
@@ -219,7 +219,7 @@ def _agreed() -> dict[str, str]:
         return dict(compression.choices)
 
 
-def test_ranks_choose_alike() -> None:
+def test_ranks_choose_alike():
     results = ranks.run(_agreed)
     assert results[0] == results[1]
     assert results[0]["weight"] != TOPK

@@ -68,17 +68,17 @@ def subclasses(base: type) -> set[type]:
     return {base}.union(*(subclasses(one) for one in base.__subclasses__()))
 
 
-def test_every_compressor_with_an_id_is_registered() -> None:
+def test_every_compressor_with_an_id_is_registered():
     for module in pkgutil.walk_packages(gradients.__path__, f"{gradients.__name__}."):
         importlib.import_module(module.name)
     ours = {one for one in subclasses(Compressor) if one.__module__.startswith("tensorcomp.")}
-    named = {one.id: one for one in ours if one.id}  # type: ignore[attr-defined]
+    named = {one.id: one for one in ours if one.id}
     assert set(compressor_ids()) == set(named)
     for name, found in named.items():
         assert compressor_class(name) is found
 
 
-def test_a_package_adds_a_compressor(install: Callable[..., None]) -> None:
+def test_a_package_adds_a_compressor(install):
     with pytest.raises(GradientError, match="no codec is called 'mean'"):
         parse_compressor("mean")
     compressor_class.cache_clear()
@@ -92,20 +92,20 @@ def test_a_package_adds_a_compressor(install: Callable[..., None]) -> None:
     assert compressor.decode(payload).tolist() == [4.0, 4.0]
 
 
-def test_a_package_may_not_take_over_an_id_of_ours(install: Callable[..., None]) -> None:
+def test_a_package_may_not_take_over_an_id_of_ours(install):
     install("mean_two", announced="dense", named="dense")
     assert parse_compressor("dense") == gradients.Dense()
     assert "mean_two" not in sys.modules
 
 
-def test_two_packages_may_not_share_an_id(install: Callable[..., None]) -> None:
+def test_two_packages_may_not_share_an_id(install):
     install("mean_three")
     install("mean_four")
     with pytest.raises(GradientError, match="several packages have a compressor 'mean'"):
         parse_compressor("mean")
 
 
-def test_the_entry_point_must_name_the_compressors_id(install: Callable[..., None]) -> None:
+def test_the_entry_point_must_name_the_compressors_id(install):
     install("mean_five", named="median")
     with pytest.raises(GradientError, match="gives a compressor whose id is 'median'"):
         parse_compressor("mean")

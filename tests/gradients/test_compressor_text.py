@@ -193,10 +193,7 @@ def test_adaptive():
         ("qsgd(four)", "expected a number, true, false, null or a quoted string, got 'four'"),
         ("powersgd(0)", "powersgd: expected rank to be an integer from 1, got 0"),
         ("randomk(2.0)", "randomk: expected keep to be a count"),
-        (
-            "randomk(0.1, values=raw)",
-            "randomk: expected .*keep, seed, scale, got 'values'",
-        ),
+        ("randomk(0.1, values=raw)", "randomk: expected .*keep, seed, scale, got 'values'"),
         ("threshold", "threshold: .*'value'"),
         ("threshold(1, values=nothing)", "no codec is called 'nothing'"),
         ("error_bounded()", "expected max_rel_l2, max_abs or both"),
@@ -279,7 +276,7 @@ LABELS = [
 
 
 @pytest.mark.parametrize("text", LABELS)
-def test_a_label_is_the_recipe_as_users_write_it_and_is_read_as_the_same(text: str) -> None:
+def test_a_label_is_the_recipe_as_users_write_it_and_is_read_as_the_same(text):
     compressor = parse_compressor(text, feedback=False)
     assert parse_compressor(label(compressor), feedback=False) == compressor
     if not text.startswith("warmup"):
@@ -287,7 +284,7 @@ def test_a_label_is_the_recipe_as_users_write_it_and_is_read_as_the_same(text: s
     assert len(label(compressor)) < 70
 
 
-def test_defaults_and_wrappers_are_left_out() -> None:
+def test_defaults_and_wrappers_are_left_out():
     full = "topk(0.01, values=affine(8, 128), indices=gaps)"
     assert label(parse_compressor(full)) == "topk(0.01, values=affine(8))"
     assert label(parse_compressor("dgc(0.02, values=affine(8))")) == "dgc(0.02, values=affine(8))"
@@ -305,7 +302,7 @@ def test_defaults_and_wrappers_are_left_out() -> None:
         'cast("F16", values=raw(bytes=zstd))',
     ],
 )
-def test_a_short_tree_is_no_longer_and_the_same(text: str) -> None:
+def test_a_short_tree_is_no_longer_and_the_same(text):
     found = short_tree(parse_tree(text))
     assert parse_tree(found) == parse_tree(text)
     assert len(found) <= len(text)

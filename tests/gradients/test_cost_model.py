@@ -144,7 +144,7 @@ def test_links_that_cannot_be(arguments):
 
 def test_refusals():
     with pytest.raises(GradientError, match="expected a reduction of sum"):
-        Cost("ring", 1)  # type: ignore[arg-type]
+        Cost("ring", 1)
 
 
 def test_lines_and_links():

@@ -35,14 +35,14 @@ def backward(model: nn.Module, step: int, factor: float = 1.0) -> None:
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad.full_tensor() for parameter in model.parameters()]  # type: ignore[union-attr]
+    return [parameter.grad.full_tensor() for parameter in model.parameters()]
 
 
 def expected_gradients(step: int) -> list[torch.Tensor]:
     model = model_of(shard=False)
     for rank in range(WORLD):
         (loss_of(model, step, rank) / WORLD).backward()
-    return [parameter.grad for parameter in model.parameters()]  # type: ignore[misc]
+    return [parameter.grad for parameter in model.parameters()]
 
 
 def residual_sum(compression: Any) -> float:
@@ -182,7 +182,7 @@ def hybrid_shards_are_refused() -> None:
         compress_fsdp(model, "int8")
 
 
-def test_fully_sharded_models() -> None:
+def test_fully_sharded_models():
     run(everything, world=WORLD)
 
 
@@ -192,7 +192,7 @@ def different() -> None:
     backward(model, 0)
 
 
-def test_ranks_that_differ_are_told() -> None:
+def test_ranks_that_differ_are_told():
     for failure in failed(different, world=WORLD).failures.values():
         assert (
             "ranks compress different tensors in the model: rank 0 has the model, part 0"
@@ -200,6 +200,6 @@ def test_ranks_that_differ_are_told() -> None:
         )
 
 
-def test_models_that_are_not_sharded_are_refused() -> None:
+def test_models_that_are_not_sharded_are_refused():
     with pytest.raises(GradientError, match="no module of the model is fully sharded"):
         compress_fsdp(nn.Linear(3, 3), "int8")

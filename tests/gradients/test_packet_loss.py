@@ -27,22 +27,20 @@ def as_array(sent: DecodedGradient, size: int) -> np.ndarray:
     tolerance=st.floats(0, 1),
     seed=st.integers(0, 2**40),
 )
-def test_no_more_chunks_stay_lost_than_tolerated(
-    size: int, chunk: int, loss: float, tolerance: float, seed: int
-) -> None:
+def test_no_more_chunks_stay_lost_than_tolerated(size, chunk, loss, tolerance, seed):
     packet_loss = PacketLoss(loss, tolerance, chunk, seed)
     lost = packet_loss.lost(size, name="w", step=3, sender=1)
     assert lost.shape == (-(-size // chunk),)
     assert lost.sum() <= tolerance * lost.size
 
 
-def test_chunks_are_lost_with_the_probability_asked_for() -> None:
+def test_chunks_are_lost_with_the_probability_asked_for():
     packet_loss = PacketLoss(0.02, 1.0, chunk=4)
     lost = packet_loss.lost(400_000, name="w", step=0, sender=0)
     assert abs(lost.mean() - 0.02) < 4 * np.sqrt(0.02 * 0.98 / 100_000)
 
 
-def test_certain_loss_is_cut_down_to_the_tolerance_of_the_phase() -> None:
+def test_certain_loss_is_cut_down_to_the_tolerance_of_the_phase():
     packet_loss = PacketLoss(1.0, {"beginning": 0.5, "middle": 0.2, "final": 0.0}, chunk=1)
     kept = [
         packet_loss.lost(1000, name="w", step=0, sender=0, phase=phase).sum()
@@ -51,7 +49,7 @@ def test_certain_loss_is_cut_down_to_the_tolerance_of_the_phase() -> None:
     assert kept == [500, 200, 0]
 
 
-def test_what_is_lost_depends_on_step_sender_name_and_seed_only() -> None:
+def test_what_is_lost_depends_on_step_sender_name_and_seed_only():
     packet_loss = PacketLoss(0.5, 1.0, chunk=1)
     first = packet_loss.lost(500, name="w", step=1, sender=2)
     assert np.array_equal(
@@ -67,7 +65,7 @@ def test_what_is_lost_depends_on_step_sender_name_and_seed_only() -> None:
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_the_mean_is_over_what_arrived(form: str) -> None:
+def test_the_mean_is_over_what_arrived(form):
     rng = np.random.default_rng(0)
     size, chunk, world = 1000, 64, 3
     gradients = rng.standard_normal((world, size)).astype(np.float32)
@@ -95,7 +93,7 @@ def test_the_mean_is_over_what_arrived(form: str) -> None:
     assert isinstance(dropped[1], EmptyGradient)
 
 
-def test_where_nothing_arrives_the_mean_is_zero() -> None:
+def test_where_nothing_arrives_the_mean_is_zero():
     mean, dropped = PacketLoss(1.0, 1.0).mean(
         [DenseGradient(np.ones(9, np.float32))], 9, name="w", step=0
     )
@@ -103,7 +101,7 @@ def test_where_nothing_arrives_the_mean_is_zero() -> None:
     assert np.array_equal(as_array(dropped[0], 9), np.ones(9))
 
 
-def test_without_loss_the_mean_is_the_mean() -> None:
+def test_without_loss_the_mean_is_the_mean():
     sent = [DenseGradient(np.full(5, 2.0)), DenseGradient(np.full(5, 4.0)), EmptyGradient()]
     mean, dropped = PacketLoss(0.0).mean(sent, 5, name="w", step=0, dtype=np.float64)
     assert mean.dtype == np.float64
@@ -113,7 +111,7 @@ def test_without_loss_the_mean_is_the_mean() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(size=st.integers(1, 400), chunk=st.integers(1, 50), seed=st.integers(0, 999))
-def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int) -> None:
+def test_arrived_and_lost_are_all_that_was_sent(size, chunk, seed):
     rng = np.random.default_rng(seed)
     lost = rng.random(-(-size // chunk)) < 0.5
     values = rng.standard_normal(size).astype(np.float32)
@@ -129,6 +127,6 @@ def test_arrived_and_lost_are_all_that_was_sent(size: int, chunk: int, seed: int
         assert not arrived[np.repeat(lost, chunk)[:size]].any()
 
 
-def test_an_unknown_phase_is_refused() -> None:
+def test_an_unknown_phase_is_refused():
     with pytest.raises(GradientError, match=r"expected a phase among .*, got 'late'"):
         PacketLoss().lost(9, name="w", step=0, sender=0, phase="late")

@@ -44,16 +44,16 @@ def _trained() -> list[float]:
 
 @pytest.mark.parametrize("store", ["test", "rank 0"])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_all_ranks_meet_and_return_in_order(world: int, store: str) -> None:
+def test_all_ranks_meet_and_return_in_order(world, store):
     total = sum(range(5, 5 + world))
     assert ranks.run(_summed, 5, world=world, store=store) == [(r, total) for r in range(world)]
 
 
-def test_results_may_be_large() -> None:
+def test_results_may_be_large():
     assert [r.sum().item() for r in ranks.run(_large)] == [499_999_500_000] * 2
 
 
-def test_exception_of_a_rank_is_raised_with_its_number() -> None:
+def test_exception_of_a_rank_is_raised_with_its_number():
     with pytest.raises(ranks.RanksFailed, match="rank 1: ValueError: no such day") as caught:
         ranks.run(_one_raises)
     assert caught.value.failures[1].kind == "ValueError"
@@ -61,12 +61,12 @@ def test_exception_of_a_rank_is_raised_with_its_number() -> None:
     assert caught.value.failures[0].kind != "stuck"  # its connection broke
 
 
-def test_rank_that_dies_is_found() -> None:
+def test_rank_that_dies_is_found():
     with pytest.raises(ranks.RanksFailed, match="rank 0: died: exit code 7"):
         ranks.run(_one_dies)
 
 
-def test_stuck_ranks_are_killed_and_show_where() -> None:
+def test_stuck_ranks_are_killed_and_show_where():
     with pytest.raises(ranks.RanksFailed) as caught:
         ranks.run(_waits_for_ever, timeout=1)
     assert caught.value.seconds < 20  # from their deadline until all have ended
@@ -74,6 +74,6 @@ def test_stuck_ranks_are_killed_and_show_where() -> None:
     assert all("_waits_for_ever" in f.trace for f in caught.value.failures.values())
 
 
-def test_ddp_runs() -> None:
+def test_ddp_runs():
     first, second = ranks.run(_trained)
     assert first == second

@@ -10,7 +10,7 @@ from tensorcomp.gradients.wrappers.reduce_scatter import ReduceScatter
 SPEC = GradientSpec("w", (300, 7))
 
 
-def test_the_recipe_reduces_by_owners_what_would_be_gathered() -> None:
+def test_the_recipe_reduces_by_owners_what_would_be_gathered():
     gathered = parse_compressor("topk(0.01)")
     owned = parse_compressor("owners(topk(0.01))")
     assert (gathered.reduction, owned.reduction) == ("gather", "reduce_scatter")
@@ -18,18 +18,18 @@ def test_the_recipe_reduces_by_owners_what_would_be_gathered() -> None:
     assert owned.text() == f"owners({gathered.text()})"
 
 
-def test_payloads_and_states_are_those_of_what_is_inside() -> None:
+def test_payloads_and_states_are_those_of_what_is_inside():
     gathered = parse_compressor("topk(0.01)")
     owned = ReduceScatter(gathered)
     gradient = np.random.default_rng(0).standard_normal(SPEC.shape).astype(np.float32)
     one, left = gathered.step(gradient, gathered.init(SPEC))
     other, other_left = owned.step(gradient, owned.init(SPEC))
     assert one == other
-    assert np.array_equal(left.residual, other_left.residual)  # type: ignore[attr-defined]
+    assert np.array_equal(left.residual, other_left.residual)
     assert np.array_equal(owned.decode(other), gathered.decode(one))
 
 
-def test_what_is_summed_is_summed_still() -> None:
+def test_what_is_summed_is_summed_still():
     assert ReduceScatter(Dense()).reduction == "sum"
     low_rank = parse_compressor("owners(powersgd(2))")
     assert low_rank.reduction == "sum"
@@ -41,13 +41,13 @@ def test_what_is_summed_is_summed_still() -> None:
     assert np.allclose(end.value.value[0], gradient, rtol=1e-5)
 
 
-def test_what_decides_inside_still_decides() -> None:
+def test_what_decides_inside_still_decides():
     warm = parse_compressor("owners(warmup(topk(0.01), steps=5))")
     assert warm.at(StepInfo(0), SPEC).reduction == "sum"
     assert warm.at(StepInfo(10**6), SPEC).reduction == "reduce_scatter"
 
 
-def test_the_recipe_needs_something_inside() -> None:
+def test_the_recipe_needs_something_inside():
     with pytest.raises(
         GradientError, match="owners: expected the text of an inner compressor, got none"
     ):

@@ -6,7 +6,7 @@ from tensorcomp.gradients.autotune.speedup_test import SETTLING, TIMED, SpeedupT
 DENSE, SPARSE = {"a": "dense"}, {"a": "topk(0.01)"}
 
 
-def test_every_plan_is_timed_after_it_has_settled() -> None:
+def test_every_plan_is_timed_after_it_has_settled():
     test = SpeedupTest([DENSE, SPARSE])
     plans = []
     for number in range(2 * (SETTLING + TIMED)):
@@ -34,5 +34,5 @@ def test_every_plan_is_timed_after_it_has_settled() -> None:
         ([[1.0]], None, 0),
     ],
 )
-def test_the_fastest_plan(seconds: list[list[float]], current: int | None, expected: int) -> None:
+def test_the_fastest_plan(seconds, current, expected):
     assert fastest(np.array(seconds), current, 0.1) == expected

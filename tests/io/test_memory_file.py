@@ -19,14 +19,14 @@ STEPS = st.lists(
 
 
 @given(st.integers(0, 100), STEPS)
-def test_it_is_a_file(capacity: int, steps: list[tuple[str, object]]) -> None:
+def test_it_is_a_file(capacity, steps):
     file, wanted = MemoryFile(capacity), io.BytesIO()
     for name, argument in steps:
         assert getattr(file, name)(argument) == getattr(wanted, name)(argument)
     assert file.to_bytes() == wanted.getvalue()
 
 
-def test_it_takes_arrays_and_grows_past_large_pages() -> None:
+def test_it_takes_arrays_and_grows_past_large_pages():
     array = np.arange(1 << 20, dtype=np.uint32)
     file = MemoryFile(10)
     assert file.write(array) == array.nbytes
@@ -37,7 +37,7 @@ def test_it_takes_arrays_and_grows_past_large_pages() -> None:
     assert hash(content) == hash(bytes(bytearray(content)))
 
 
-def test_an_unused_file_is_let_go() -> None:
+def test_an_unused_file_is_let_go():
     for _ in range(100):
         MemoryFile(1 << 30)  # a leak would be 100 GB of addresses
     assert MemoryFile(0).to_bytes() == b""

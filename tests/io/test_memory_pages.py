@@ -10,7 +10,7 @@ from tensorcomp.io.memory_pages import ask_for_large_pages, empty_in_large_pages
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 5000, 1 << 20, (3 << 20) + 17])
-def test_populating_changes_nothing(size: int) -> None:
+def test_populating_changes_nothing(size):
     array = np.arange(size, dtype=np.uint8)
     wanted = array.copy()
     populate(array)
@@ -20,7 +20,7 @@ def test_populating_changes_nothing(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5000, 2 << 20, (6 << 20) - 1])
-def test_memory_in_large_pages_can_be_written_to_its_end(size: int) -> None:
+def test_memory_in_large_pages_can_be_written_to_its_end(size):
     array = empty_in_large_pages(size)
     array[:] = 7
     assert (array.size, array.dtype) == (size, np.uint8)
@@ -28,7 +28,7 @@ def test_memory_in_large_pages_can_be_written_to_its_end(size: int) -> None:
     assert size < 2 << 20 or array.ctypes.data % (2 << 20) == 0
 
 
-def test_systems_without_such_advice_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_such_advice_do_without(monkeypatch):
     monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
     pages._madvise.cache_clear()
     try:

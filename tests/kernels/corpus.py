@@ -93,13 +93,13 @@ def payloads() -> list[Payload]:
         found.append(Payload(self, out.shape, out.dtype, payload.tobytes()))
         inner(self, payload, out)
 
-    ChunkCoder.decode_into = record  # type: ignore[method-assign]
+    ChunkCoder.decode_into = record
     try:
         for path in GOLDEN:
             if path.name.startswith("tree_"):
                 tensorcomp.load_file(path, threads=1)
     finally:
-        ChunkCoder.decode_into = inner  # type: ignore[method-assign]
+        ChunkCoder.decode_into = inner
     return found + list(_encoded())
 
 

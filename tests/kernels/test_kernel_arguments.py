@@ -74,7 +74,7 @@ def wrong_arguments(line: list[Parameter], k: int, right: Any) -> Iterator[tuple
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_wrong_arguments_are_errors(kernel: str) -> None:
+def test_wrong_arguments_are_errors(kernel):
     for what, args in wrong(corpus.parameters_of(kernel)):
         try:
             getattr(native, kernel)(*args)
@@ -85,13 +85,13 @@ def test_wrong_arguments_are_errors(kernel: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 2, 9])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_arrays_of_any_one_length_are_taken_or_refused(kernel: str, length: int) -> None:
+def test_arrays_of_any_one_length_are_taken_or_refused(kernel, length):
     with contextlib.suppress(ValueError):
         found = getattr(native, kernel)(*sound(corpus.parameters_of(kernel), length))
         assert isinstance(found, int)
 
 
-def test_every_line_of_the_table_is_there() -> None:
+def test_every_line_of_the_table_is_there():
     table = (corpus.ROOT / "tensorcomp" / "kernels" / "table.h").read_text()
     assert [
         line[7 : line.index(",")] for line in table.splitlines() if line[:7] == "KERNEL("

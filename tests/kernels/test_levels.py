@@ -49,11 +49,11 @@ def digest(level: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("level", [level for level in (1, 3) if level < native.cpu_level])
-def test_every_level_writes_the_same_bytes(level: int) -> None:
+def test_every_level_writes_the_same_bytes(level):
     assert digest(level) == (level, digest(native.cpu_level)[1])
 
 
-def test_the_stub_has_every_kernel_and_its_arguments() -> None:
+def test_the_stub_has_every_kernel_and_its_arguments():
     stub = ast.parse(Path(native.__file__).with_name("native.pyi").read_text())
     functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
     counts = {name: len(node.args.posonlyargs) for name, node in functions.items()}

@@ -35,7 +35,7 @@ def run(module: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_decoders_stay_in_bounds_on_damaged_payloads(module: Path) -> None:
+def test_decoders_stay_in_bounds_on_damaged_payloads(module):
     tests = [
         str(CONTRACT / name) for name in ("test_codec_contract.py", "test_hostile_sections.py")
     ]
@@ -44,13 +44,13 @@ def test_decoders_stay_in_bounds_on_damaged_payloads(module: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def test_wrong_sizes_do_no_harm(module: Path) -> None:
+def test_wrong_sizes_do_no_harm(module):
     options = ["-q", "-p", "checked_native", "-p", "no:cacheprovider"]
     done = run(module, "-m", "pytest", *options, str(HERE / "test_kernel_arguments.py"))
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def test_the_fuzzer_finds_nothing_and_reaches_every_decoder(module: Path) -> None:
+def test_the_fuzzer_finds_nothing_and_reaches_every_decoder(module):
     outcome = fuzz(module, 10, seed=1)
     assert not outcome.fault, outcome
     done = run(module, "-c", LIST_HOSTILE)
@@ -68,14 +68,14 @@ print(*[name for name in corpus.kernels() if "_decode" in name or "unpack" in na
 
 
 @pytest.mark.parametrize("name", planted.BUGS)
-def test_the_fuzzer_finds_planted_bugs(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_fuzzer_finds_planted_bugs(name, request):
     if name != next(iter(planted.BUGS)) and request.config.getoption("--planted") != "all":
         pytest.skip("one is enough in most runs; --planted all tries the others")
     report, _ = planted.find(name)
     assert "AddressSanitizer" in report, report
 
 
-def test_the_checked_build_sees_one_byte_too_many(tmp_path: Path, module: Path) -> None:
+def test_the_checked_build_sees_one_byte_too_many(tmp_path, module):
     """Two bytes of room are there: only a copy of exactly its size shows the third is not."""
     code = (
         "from checked import use_checked; use_checked()\n"
@@ -91,7 +91,7 @@ def test_the_checked_build_sees_one_byte_too_many(tmp_path: Path, module: Path) 
     assert "0 bytes after 1-byte region" in done.stderr.replace("to the right of", "after")
 
 
-def test_memory_that_runs_out_is_an_error(module: Path) -> None:
+def test_memory_that_runs_out_is_an_error(module):
     done = run(module, str(HERE / "exhaustion.py"))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert int(done.stdout) > 100

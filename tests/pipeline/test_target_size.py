@@ -57,7 +57,7 @@ def bits_of(plan: TensorPlan) -> float:
     """Return the bits that the curve says of a step."""
     if plan.tree is None:
         return 27.0
-    return -math.log2(plan.tree.codec.step)  # type: ignore[attr-defined]
+    return -math.log2(plan.tree.codec.step)
 
 
 class Writer:
@@ -101,11 +101,9 @@ def run(budget: Budget, writer: Writer, **scales: float) -> int:
     errors=st.lists(st.floats(-0.3, 0.6), min_size=2, max_size=2),
     slopes=st.lists(st.floats(0.9, 1.1), min_size=2, max_size=2),
 )
-def test_wrong_predictions_are_corrected(
-    bits: float, errors: list[float], slopes: list[float]
-) -> None:
+def test_wrong_predictions_are_corrected(bits, errors, slopes):
     taken: BYTES = {
-        name: lambda b, e=error, s=slope: max(s * b + e, 0.05)  # type: ignore[misc]
+        name: lambda b, e=error, s=slope: max(s * b + e, 0.05)
         for name, error, slope in zip("ab", errors, slopes, strict=True)
     }
     writer = Writer(taken)
@@ -116,20 +114,20 @@ def test_wrong_predictions_are_corrected(
     assert len(writer.totals) <= 4
 
 
-def test_what_is_predicted_well_is_written_once() -> None:
+def test_what_is_predicted_well_is_written_once():
     writer = Writer({"a": lambda bits: bits})
     run(Budget(bits_per_weight=5), writer, a=1.0)
     assert len(writer.totals) == 1
 
 
-def test_nothing_is_written_again_where_nothing_could_grow() -> None:
+def test_nothing_is_written_again_where_nothing_could_grow():
     writer = Writer({"a": lambda bits: bits})
     size = run(Budget(bits_per_weight=20), writer, a=1.0)
     assert size < 0.7 * 20 * WEIGHTS / 8
     assert len(writer.totals) == 1
 
 
-def test_the_best_that_fits_is_what_stays() -> None:
+def test_the_best_that_fits_is_what_stays():
     """Sizes that leap: either 60 % of the limit or 110 %."""
     writer = Writer({"a": lambda bits: 3.0 if bits < 4.6 else 5.5})
     size = run(Budget(bits_per_weight=5), writer, a=1.0)
@@ -137,14 +135,14 @@ def test_the_best_that_fits_is_what_stays() -> None:
     assert max(writer.totals) > 5 * WEIGHTS / 8
 
 
-def test_steps_that_cannot_be_taken_are_given_up() -> None:
+def test_steps_that_cannot_be_taken_are_given_up():
     writer = Writer({"a": lambda b: b, "b": lambda b: b}, coded=lambda bits: bits < 6.5)
     size = run(Budget(bits_per_weight=7), writer, a=1.0, b=1.0)
     assert size <= 7 * 2 * WEIGHTS / 8
     assert all(bits_of(plan) < 6.5 for plan in writer.plan.tensors.values())
 
 
-def test_an_impossible_size_names_what_was_seen() -> None:
+def test_an_impossible_size_names_what_was_seen():
     writer = Writer({"a": lambda bits: bits + 1.0})
     with pytest.raises(PlanError, match="is not possible") as caught:
         run(Budget(bits_per_weight=0.9), writer, a=1.0)
@@ -159,7 +157,7 @@ def obeyed(budget: Budget, *tensors: TensorPlan, taken: float = 0.0) -> Writer:
     return writer
 
 
-def test_a_given_plan_is_written_as_it_is_if_it_fits() -> None:
+def test_a_given_plan_is_written_as_it_is_if_it_fits():
     plan = TensorPlan(parse_tree("uniform(0.0625)"))
     for budget in (Budget(), Budget(min_snr=3), Budget(bits_per_weight=4.2)):
         writer = obeyed(budget, plan, plan)
@@ -167,7 +165,7 @@ def test_a_given_plan_is_written_as_it_is_if_it_fits() -> None:
         assert writer.plan.tensors["a"] == plan
 
 
-def test_steps_of_a_given_plan_grow_alike_until_it_fits() -> None:
+def test_steps_of_a_given_plan_grow_alike_until_it_fits():
     coarse, fine = TensorPlan(parse_tree("uniform(0.25)")), TensorPlan(parse_tree("uniform(0.01)"))
     bound = Bound(max_rel_l2=0.1)
     bounded = TensorPlan(parse_tree("uniform(0.0625)"), bound=bound)
@@ -180,7 +178,7 @@ def test_steps_of_a_given_plan_grow_alike_until_it_fits() -> None:
     assert bits_of(fine) - bits_of(found["b"]) == pytest.approx(moved, abs=1e-4)
 
 
-def test_a_given_plan_that_cannot_fit_is_refused() -> None:
+def test_a_given_plan_that_cannot_fit_is_refused():
     plan = TensorPlan(parse_tree("uniform(0.0625)"), bound=Bound(max_rel_l2=0.1))
     with pytest.raises(PlanError, match="its budget allows"):
         obeyed(Budget(bits_per_weight=3), plan)

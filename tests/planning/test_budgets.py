@@ -1,5 +1,4 @@
 import math
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ LIMITS = (
 )
 
 
-def test_a_budget_is_one_limit_or_none() -> None:
+def test_a_budget_is_one_limit_or_none():
     assert Budget().given() == {}
     for first in LIMITS:
         assert Budget(**{first: 3}).given() == {first: 3}
@@ -29,14 +28,14 @@ def test_a_budget_is_one_limit_or_none() -> None:
 
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "3", True, [3]])
-def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+def test_what_is_no_number_is_refused(name, value):
     with pytest.raises(PlanError, match=name):
         Budget(**{name: value})
 
 
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("value", [0, -1, -1e-9])
-def test_limits_are_above_zero_but_for_snr(name: str, value: float) -> None:
+def test_limits_are_above_zero_but_for_snr(name, value):
     if name == "min_snr":
         assert Budget(min_snr=value).bound is not None
         return
@@ -45,12 +44,12 @@ def test_limits_are_above_zero_but_for_snr(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("snr", [-1e4, 1e4, 1e300])
-def test_ratios_beyond_floats_are_refused(snr: float) -> None:
+def test_ratios_beyond_floats_are_refused(snr):
     with pytest.raises(PlanError, match="dB"):
         Budget(min_snr=snr)
 
 
-def test_snr_and_relative_error_are_one_bound() -> None:
+def test_snr_and_relative_error_are_one_bound():
     assert Budget(min_snr=40).bound == Bound(max_rel_l2=0.01)
     assert Budget(max_rel_l2=0.01).bound == Bound(max_rel_l2=0.01)
     assert Budget(max_abs_error=0.5).bound == Bound(max_abs_error=0.5)
@@ -58,7 +57,7 @@ def test_snr_and_relative_error_are_one_bound() -> None:
         assert sized.bound is None
 
 
-def test_sizes_count_bits_bytes_and_ratios() -> None:
+def test_sizes_count_bits_bytes_and_ratios():
     assert Budget(bits_per_weight=4).size(1000, 200) == 100
     assert Budget(target_ratio=3).size(1000, 200) == 333
     assert Budget(target_size=77).size(1000, 200) == 77
@@ -83,11 +82,11 @@ def test_sizes_count_bits_bytes_and_ratios() -> None:
         (Budget(target_size=12_345_678), "12,345,678 bytes"),
     ],
 )
-def test_budgets_say_what_they_are(budget: Budget, text: str) -> None:
+def test_budgets_say_what_they_are(budget, text):
     assert str(budget) == text
 
 
-def test_the_nearest_size_is_told_in_the_terms_of_the_limit() -> None:
+def test_the_nearest_size_is_told_in_the_terms_of_the_limit():
     assert "4 bits per weight" in Budget(bits_per_weight=1).nearest(500, 125, 1000)
     assert "4.01 bits" in Budget(bits_per_weight=1).nearest(501, 125, 1000)  # never too few
     assert "ratio of 2.5" in Budget(target_ratio=10).nearest(400, 100, 1000)
@@ -95,7 +94,7 @@ def test_the_nearest_size_is_told_in_the_terms_of_the_limit() -> None:
     assert Budget(target_size=9).nearest(4000, 9, 10) == "4,000 bytes"
 
 
-def test_a_bound_counts_the_share_that_is_used() -> None:
+def test_a_bound_counts_the_share_that_is_used():
     bound = Bound(max_rel_l2=0.1, max_abs_error=2)
     assert bound.used(0.05, 0.5) == 0.5
     assert bound.used(0.05, 2) == 1
@@ -107,13 +106,13 @@ def test_a_bound_counts_the_share_that_is_used() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, math.nan])
-def test_bounds_that_nothing_can_keep_are_refused(value: float) -> None:
+def test_bounds_that_nothing_can_keep_are_refused(value):
     for name in ("max_rel_l2", "max_abs_error"):
         with pytest.raises(PlanError, match=name):
             Bound(**{name: value})
 
 
-def test_bounds_say_what_they_are() -> None:
+def test_bounds_say_what_they_are():
     assert str(Bound()) == "no bound"
     assert str(Bound(max_rel_l2=0.5, max_abs_error=2)) == "rel-L2 ≤ 0.5, |error| ≤ 2"
 
@@ -128,11 +127,11 @@ def test_bounds_say_what_they_are() -> None:
         ({"min_snr": 30, "target_ratio": 3}, "one limit"),
     ],
 )
-def test_budgets_of_files_are_checked(limits: Any, words: str) -> None:
+def test_budgets_of_files_are_checked(limits, words):
     with pytest.raises(PlanError, match=words):
         budget_of(limits)
 
 
-def test_budgets_of_files() -> None:
+def test_budgets_of_files():
     assert budget_of({}) == Budget()
     assert budget_of({"min_snr": 30}) == Budget(min_snr=30)

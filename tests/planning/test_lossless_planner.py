@@ -22,7 +22,7 @@ def as_codecs_see(array: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_every_array_gets_a_tree_that_restores_it(effort: str) -> None:
+def test_every_array_gets_a_tree_that_restores_it(effort):
     for name, given in ARRAYS.items():
         array = as_codecs_see(given)
         plan = plan_lossless(array, effort)
@@ -71,14 +71,12 @@ def _bits_a_weight(array: np.ndarray, effort: str = "balanced") -> float:
     ],
     ids=["empty", "constant", "fp32", "fp16", "zeros", "bytes", "int64", "grid", "codebook"],
 )
-def test_the_tree_fits_the_data(
-    array: np.ndarray, root: str | tuple[str, ...], effort: str
-) -> None:
+def test_the_tree_fits_the_data(array, root, effort):
     found = plan_lossless(array, effort).tree.codec.id
     assert found in (root if isinstance(root, tuple) else (root,))
 
 
-def test_sizes_are_near_what_the_data_hold() -> None:
+def test_sizes_are_near_what_the_data_hold():
     weights = _weights()
     assert _bits_a_weight(weights) < 32 * 0.86
     assert _bits_a_weight(weights.astype(np.float16).astype(np.float32)) < 15.5
@@ -89,14 +87,14 @@ def test_sizes_are_near_what_the_data_hold() -> None:
     assert _bits_a_weight(_random(4).integers(0, 3, (256, 256)).astype(np.int8)) < 1.8
 
 
-def test_more_effort_is_never_much_larger() -> None:
+def test_more_effort_is_never_much_larger():
     for array in (_weights(), _weights().astype(np.float16)):
         fast, balanced, most = (_bits_a_weight(array, effort) for effort in EFFORTS)
         assert most <= balanced * 1.002
         assert balanced <= fast * 1.002
 
 
-def test_plans_depend_on_the_data_alone() -> None:
+def test_plans_depend_on_the_data_alone():
     array = _weights()
     assert plan_lossless(array, "balanced") == plan_lossless(array.copy(), "balanced")
 
@@ -104,7 +102,7 @@ def test_plans_depend_on_the_data_alone() -> None:
 @pytest.mark.parametrize(
     ("shape", "rows"), [((10, 4), 10), ((100_000,), 65_536), ((1 << 10, 1 << 12), 64), ((3, 0), 3)]
 )
-def test_samples_are_even_and_enough(shape: tuple[int, ...], rows: int) -> None:
+def test_samples_are_even_and_enough(shape, rows):
     array = np.broadcast_to(np.float32(0), shape)
     sample = sample_rows(array)
     assert sample.base is not None  # a view
@@ -112,7 +110,7 @@ def test_samples_are_even_and_enough(shape: tuple[int, ...], rows: int) -> None:
     assert sample.shape[1:] == array.shape[1:]
 
 
-def test_trees_that_may_fail_on_a_chunk_have_one_that_cannot() -> None:
+def test_trees_that_may_fail_on_a_chunk_have_one_that_cannot():
     grid = (np.rint(_weights() * 500) / 500).astype(np.float32)
     for array in (grid, _weights(1, 200)[0][_random(3).integers(0, 200, 60_000)]):
         plan = plan_lossless(array, "balanced")

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from tensorcomp.codecs import parse_tree
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.plan import (
-    Plan,
-    TensorPlan,
-    check_names,
-    plan_from_json,
-    plan_to_json,
-)
+from tensorcomp.planning.plan import Plan, TensorPlan, check_names, plan_from_json, plan_to_json
 
 TREES = (
     None,
@@ -37,9 +31,7 @@ PLANS = st.builds(TensorPlan, tree=st.sampled_from(TREES), why=st.text(max_size=
     effort=st.sampled_from(["fast", "balanced", "max"]),
     pruned=st.sampled_from(["", "magnitude, element"]),
 )
-def test_plans_are_read_as_they_are_written(
-    tensors: dict[str, TensorPlan], budget: Budget, effort: str, pruned: str
-) -> None:
+def test_plans_are_read_as_they_are_written(tensors, budget, effort, pruned):
     plan = Plan(tensors, budget, effort, pruned)
     text = plan_to_json(plan, {name: {"role": "mlp", "predicted_bytes": 3} for name in tensors})
     read = plan_from_json(text, "plan.json")
@@ -60,7 +52,7 @@ def described(**changes: Any) -> str:
     )
 
 
-def test_little_is_needed() -> None:
+def test_little_is_needed():
     plan = plan_from_json(described(role=..., bound=...), "plan.json")
     assert plan.tensors["first"] == TensorPlan(parse_tree("uniform(0.5)"))
     assert plan.tensors["second"] == TensorPlan()
@@ -85,13 +77,13 @@ def test_little_is_needed() -> None:
         ({"bound": {"max_rel_l2": math.nan}}, "above 0"),
     ],
 )
-def test_every_fault_of_a_tensor_is_named(changes: dict[str, Any], words: str) -> None:
+def test_every_fault_of_a_tensor_is_named(changes, words):
     with pytest.raises(PlanError, match=r"^plan.json: 'first': ") as caught:
         plan_from_json(described(**changes), "plan.json")
     assert words in str(caught.value)
 
 
-def test_all_faults_are_listed() -> None:
+def test_all_faults_are_listed():
     tensors = {f"t{number}": {"tree": f"codec{number}"} for number in range(12)}
     with pytest.raises(PlanError) as caught:
         plan_from_json(json.dumps({"tensorcomp_plan": 1, "tensors": tensors}), "plan.json")
@@ -119,13 +111,13 @@ def test_all_faults_are_listed() -> None:
         ('{"tensorcomp_plan": 1, "tensors": {}, "budget": {"min_snr": "x"}}', "min_snr"),
     ],
 )
-def test_what_is_no_plan_is_refused(text: str, words: str) -> None:
+def test_what_is_no_plan_is_refused(text, words):
     with pytest.raises(PlanError, match=r"^plan.json: ") as caught:
         plan_from_json(text, "plan.json")
     assert words in str(caught.value)
 
 
-def test_names_must_be_those_of_the_checkpoint() -> None:
+def test_names_must_be_those_of_the_checkpoint():
     plan = Plan(dict.fromkeys(["a", "b", "c"], TensorPlan()))
     check_names(plan, ["c", "b", "a"], "plan.json")
     with pytest.raises(PlanError, match=r"do not exist: 'a', 'b'$"):
@@ -138,7 +130,7 @@ def test_names_must_be_those_of_the_checkpoint() -> None:
         check_names(plan, [*"abc", *map(str, range(100))], "plan.json")
 
 
-def test_the_plan_of_one_file_has_its_own_names_and_no_budget() -> None:
+def test_the_plan_of_one_file_has_its_own_names_and_no_budget():
     first, second = TensorPlan(why="1"), TensorPlan(why="2")
     plan = Plan({"x:a": first, "b": second}, Budget(target_size=9), "max")
     own = plan.of({"a": "x:a"})

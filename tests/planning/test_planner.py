@@ -19,9 +19,7 @@ from tensorcomp.planning.planner import Planner, Tensor, load_importance
 from tensorcomp.planning.profiles import Candidates, Profile
 
 UNIFORM = Profile(
-    "plain",
-    budget=Budget(min_snr=30),
-    candidates=(Candidates(("all",), ("uniform($step)",)),),
+    "plain", budget=Budget(min_snr=30), candidates=(Candidates(("all",), ("uniform($step)",)),)
 )
 
 
@@ -47,7 +45,7 @@ def planner(**asked: Any) -> Planner:
     return make_planner(**{"profile": UNIFORM, **asked})
 
 
-def test_what_is_lossy_and_what_is_not() -> None:
+def test_what_is_lossy_and_what_is_not():
     bad = weights(100, 100)
     bad[50, 50] = np.nan
     worse = weights(100, 100)
@@ -79,7 +77,7 @@ def test_what_is_lossy_and_what_is_not() -> None:
                 assert found.why == why
 
 
-def test_the_first_rule_that_selects_counts() -> None:
+def test_the_first_rule_that_selects_counts():
     asked = planner(
         codecs=["special=affine(8)", "norm=uniform(0.25)", "all=uniform(0.5)"], budget=None
     )
@@ -104,7 +102,7 @@ def test_the_first_rule_that_selects_counts() -> None:
     assert plan["bias"].why == "bias is protected"
 
 
-def test_integers_take_lossless_trees_that_are_asked_for_by_name() -> None:
+def test_integers_take_lossless_trees_that_are_asked_for_by_name():
     asked = planner(codecs=["ids=bitpack", "more=uniform(0.5)"])
     made = draft(asked, tensor("ids", np.arange(50)), tensor("more", np.arange(50)))
     tree = made.fixed["ids"].tree
@@ -113,7 +111,7 @@ def test_integers_take_lossless_trees_that_are_asked_for_by_name() -> None:
     assert made.fixed["more"].tree is None
 
 
-def test_rules_and_bounds_must_be_for_something() -> None:
+def test_rules_and_bounds_must_be_for_something():
     asked = planner(
         codecs=["conv=uniform(0.5)", "nowhere.*=raw"], bounds={"gone": Budget(min_snr=3)}
     )
@@ -127,7 +125,7 @@ def test_rules_and_bounds_must_be_for_something() -> None:
     asked.check_used(draft(asked, tensor("a", weights(8, 8))))
 
 
-def test_a_bound_of_its_own_replaces_the_budget() -> None:
+def test_a_bound_of_its_own_replaces_the_budget():
     own = {"a": Budget(min_snr=50), "c": Budget(max_abs_error=0.001)}
     tensors = [tensor(name, weights(100, 100)) for name in "abc"]
     for budget in (Budget(min_snr=20), Budget(bits_per_weight=8)):
@@ -138,14 +136,14 @@ def test_a_bound_of_its_own_replaces_the_budget() -> None:
         assert ("b" in made.options) == budget.is_size
 
 
-def test_a_free_step_needs_a_budget() -> None:
+def test_a_free_step_needs_a_budget():
     asked = make_planner(codecs=["all=uniform($step)"])
     with pytest.raises(PlanError, match="budget"):
         draft(asked, tensor("a", weights(100, 100)))
     make_planner(codecs=["all=uniform($step)"], budget=Budget(min_snr=30))
 
 
-def test_dear_trees_are_compared_with_lossless() -> None:
+def test_dear_trees_are_compared_with_lossless():
     half = weights(200, 200).astype(ml_dtypes.bfloat16)
     found = draft(planner(budget=Budget(min_snr=70)), tensor("a", half)).fixed["a"]
     assert found.tree is None
@@ -155,7 +153,7 @@ def test_dear_trees_are_compared_with_lossless() -> None:
     assert found.tree is None or found.rel_l2 == 0  # exact costs no more
 
 
-def test_equal_tensors_share_a_plan() -> None:
+def test_equal_tensors_share_a_plan():
     array = weights(200, 200)
     tensors = [
         tensor("a", array),
@@ -177,7 +175,7 @@ def test_equal_tensors_share_a_plan() -> None:
     assert draft(asked, *tensors).copies == {}
 
 
-def test_the_dearest_of_equal_tensors_counts() -> None:
+def test_the_dearest_of_equal_tensors_counts():
     array = weights(100, 100)
     tensors = [tensor("a", array), tensor("b", array, same_as="a"), tensor("c", array + 1)]
     importance = {"a": 1.0, "b": 9.0, "c": 2.0}
@@ -188,7 +186,7 @@ def test_the_dearest_of_equal_tensors_counts() -> None:
         draft(asked, *tensors)
 
 
-def test_drafts_of_files_add_up() -> None:
+def test_drafts_of_files_add_up():
     asked = planner(budget=Budget(bits_per_weight=4), codecs=["conv=affine(8)"])
     first = draft(asked, tensor("w", weights(100, 100))).renamed({"w": "x:w"})
     second = draft(asked, tensor("w", weights(100, 90), "conv"), tensor("i", np.arange(7)))
@@ -202,7 +200,7 @@ def test_drafts_of_files_add_up() -> None:
         asked.check_used(first)
 
 
-def test_impossible_sizes_name_a_possible_one() -> None:
+def test_impossible_sizes_name_a_possible_one():
     made = draft(planner(budget=Budget(bits_per_weight=0.01)), tensor("a", weights(200, 200)))
     with pytest.raises(PlanError, match=r"50 bytes is not possible.* bits per weight$") as caught:
         made.allocate(made.max_bytes(10**6), ["a"])
@@ -212,7 +210,7 @@ def test_impossible_sizes_name_a_possible_one() -> None:
     made.allocate(made.max_bytes(10**6), ["a"])
 
 
-def test_nothing_to_plan() -> None:
+def test_nothing_to_plan():
     for budget in (Budget(min_snr=30), Budget(bits_per_weight=4)):
         made = draft(planner(budget=budget))
         assert made.weights == 0
@@ -237,13 +235,13 @@ def test_nothing_to_plan() -> None:
         ({"bounds": {"a": Budget()}}, "'a'"),
     ],
 )
-def test_what_does_not_go_together(asked: dict[str, Any], words: str) -> None:
+def test_what_does_not_go_together(asked, words):
     with pytest.raises(PlanError) as caught:
         make_planner(**asked)
     assert words in str(caught.value)
 
 
-def test_what_is_taken_where_nothing_is_said() -> None:
+def test_what_is_taken_where_nothing_is_said():
     assert make_planner().is_lossless
     assert make_planner(budget=Budget()).is_lossless  # no limit: nothing may be lost
     assert make_planner(budget=Budget(min_snr=20)).profile.name == "transformer"
@@ -262,7 +260,7 @@ def importance(tmp_path: Path) -> Iterator[Path]:
     return path
 
 
-def test_importance_of_a_file_is_the_mean_of_each_tensor(importance: Path) -> None:
+def test_importance_of_a_file_is_the_mean_of_each_tensor(importance):
     assert load_importance(importance) == {"a": 2.0, "b": 5.0}
     asked = make_planner(importance=importance, budget=Budget(target_ratio=4))
     assert asked.importance == {"a": 2.0, "b": 5.0}
@@ -279,7 +277,7 @@ def test_importance_of_a_file_is_the_mean_of_each_tensor(importance: Path) -> No
         np.zeros(0, np.float32),
     ],
 )
-def test_importance_that_is_not_positive_is_refused(importance: Path, array: np.ndarray) -> None:
+def test_importance_that_is_not_positive_is_refused(importance, array):
     save_file({"good": np.ones(2, np.float32), "bad": array}, importance)
     with pytest.raises(PlanError, match=r"positive, finite importance; change that of 'bad'$"):
         load_importance(importance)

@@ -31,7 +31,7 @@ def write(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_shipped_profile_loads(name: str) -> None:
+def test_every_shipped_profile_loads(name):
     profile = load_profile(name)
     assert profile.name == name
     assert profile.summary
@@ -44,7 +44,7 @@ def test_every_shipped_profile_loads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PROFILES if name != "lossless"])
-def test_what_must_not_be_lost_unasked_is_protected(name: str) -> None:
+def test_what_must_not_be_lost_unasked_is_protected(name):
     profile = load_profile(name)
     for role in ("norm", "bias", "scale", "step"):
         assert profile.protects(role)
@@ -52,7 +52,7 @@ def test_what_must_not_be_lost_unasked_is_protected(name: str) -> None:
     assert not profile.protects("attention.q")
 
 
-def test_candidates_compete_where_they_may_pay() -> None:
+def test_candidates_compete_where_they_may_pay():
     def families(profile: str, role: str) -> set[str]:
         return {tree.split("(")[0] for tree in load_profile(profile).trees(role)}
 
@@ -63,7 +63,7 @@ def test_candidates_compete_where_they_may_pay() -> None:
     assert families("mlp", "matrix") >= {"$quantizer", "magnitude"}
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_file_of_ones_own(tmp_path):
     profile = load_profile(write(tmp_path, GOOD))
     assert (profile.name, profile.summary, profile.smallest) == ("mine", "mine", 10)
     assert (profile.effort, profile.budget.min_snr) == ("fast", 20)
@@ -73,7 +73,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert not profile.protects("bias")
 
 
-def test_what_is_left_out_has_safe_defaults(tmp_path: Path) -> None:
+def test_what_is_left_out_has_safe_defaults(tmp_path):
     profile = load_profile(write(tmp_path, ""))
     assert profile.candidates == ()
     assert profile.protects("norm")
@@ -109,7 +109,7 @@ def test_what_is_left_out_has_safe_defaults(tmp_path: Path) -> None:
         ("[budget]", "[budget", "expected TOML"),
     ],
 )
-def test_every_fault_of_a_file_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_every_fault_of_a_file_is_named(tmp_path, old, new, words):
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(PlanError, match=r"mine\.toml") as caught:
@@ -118,12 +118,12 @@ def test_every_fault_of_a_file_is_named(tmp_path: Path, old: str, new: str, word
 
 
 @pytest.mark.parametrize("value", ["3", "{roles = 3}", '["x"]'])
-def test_candidates_are_tables(tmp_path: Path, value: str) -> None:
+def test_candidates_are_tables(tmp_path, value):
     with pytest.raises(PlanError, match="candidates"):
         load_profile(write(tmp_path, f"candidates = {value}\n[budget]\nmin_snr = 3"))
 
 
-def test_profiles_that_are_not_there(tmp_path: Path) -> None:
+def test_profiles_that_are_not_there(tmp_path):
     with pytest.raises(PlanError, match=r"of lossless, transformer.*got 'transfromer'"):
         load_profile("transfromer")
     with pytest.raises(PlanError, match="cannot be read"):

@@ -1,7 +1,6 @@
 """Trees for many zeros: which forms are offered, what they save, and that zeros stay zeros."""
 
 import math
-from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
@@ -89,7 +88,7 @@ def planned(array: np.ndarray, effort: str = "balanced") -> float:
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_forms_follow_the_zeros(effort: str) -> None:
+def test_forms_follow_the_zeros(effort):
     plain = sparse_forms(unstructured(0.1, 200, 300), unstructured(0.1, 200, 300), effort)
     assert plain.whole == (VALUES,)
     assert (plain.dense, plain.packed, plain.signs) == ((), (), None)
@@ -104,7 +103,7 @@ def test_forms_follow_the_zeros(effort: str) -> None:
     assert forms.packed[1] == "live(values=packed(2, 4, values=$values))"
 
 
-def test_masks_get_the_coder_of_their_kind() -> None:
+def test_masks_get_the_coder_of_their_kind():
     random = np.random.default_rng(0)
     half = random.random((300, 300)) < 0.5
     assert cheapest_mask(readable(half), "balanced") == "bitpack"
@@ -117,7 +116,7 @@ def test_masks_get_the_coder_of_their_kind() -> None:
     assert cheapest_mask(readable(uneven), "balanced") == "ans(contexts=16, states=12)"
 
 
-def test_a_column_that_lives_elsewhere_is_not_dead() -> None:
+def test_a_column_that_lives_elsewhere_is_not_dead():
     array = np.zeros((1000, 50), np.float32)
     array[::10, 0] = 1
     array[1::10] = weights(100, 50)  # rows that the sample does not have
@@ -127,7 +126,7 @@ def test_a_column_that_lives_elsewhere_is_not_dead() -> None:
     assert sparse_forms(array, sample, "balanced").whole == (VALUES,)
 
 
-def test_groups_are_told_by_all_of_the_tensor() -> None:
+def test_groups_are_told_by_all_of_the_tensor():
     array = grouped(1, 4, 200, 400)
     assert group_pattern(array, EVERY) == (1, 4)
     array[199, 396:400] = 1, 1, 0, 0
@@ -167,7 +166,7 @@ def test_groups_are_told_by_all_of_the_tensor() -> None:
         ("zeros(values=sparse(values=trellis(0.1)))", False),
     ],
 )
-def test_what_keeps_zeros(text: str, wanted: bool) -> None:
+def test_what_keeps_zeros(text, wanted):
     tree = parse_tree(text)
     assert keeps_zeros(tree) == wanted
     if wanted:  # as said, on arrays of which the codecs may think otherwise
@@ -181,9 +180,7 @@ def test_what_keeps_zeros(text: str, wanted: bool) -> None:
 
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize("prune", [lambda array: array, multiplied])
-def test_templates_for_pruned_tensors_keep_zeros(
-    effort: str, prune: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_templates_for_pruned_tensors_keep_zeros(effort, prune):
     templates = ("trellis($step)", "svd(0.5, left=uniform($step), right=uniform($step))")
     for array in (unstructured(0.1, 90, 80), structured(90, 80), grouped(2, 4, 90, 80)):
         pruned = prune(array)
@@ -198,7 +195,7 @@ def test_templates_for_pruned_tensors_keep_zeros(
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize("size", [False, True])
 @pytest.mark.parametrize("profile", ["transformer", "mlp", "memory"])
-def test_lossy_plans_keep_zeros(effort: str, size: bool, profile: str) -> None:
+def test_lossy_plans_keep_zeros(effort, size, profile):
     array = unstructured(0.1, 150, 200)
     budget = Budget(bits_per_weight=0.9) if size else Budget(min_snr=20)
     planner = CompressOptions(profile=profile, budget=budget, effort=effort).planner()
@@ -211,7 +208,7 @@ def test_lossy_plans_keep_zeros(effort: str, size: bool, profile: str) -> None:
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
-def test_the_best_tree_reaches_the_entropy_of_mask_and_values(effort: str) -> None:
+def test_the_best_tree_reaches_the_entropy_of_mask_and_values(effort):
     size = bound = 0.0
     layers = {"0.weight": unstructured(0.1, 300, 784), "1.weight": unstructured(0.1, 100, 300)}
     data = tensorcomp.save(layers, budget=Budget(min_snr=30), effort=effort)
@@ -228,7 +225,7 @@ def test_the_best_tree_reaches_the_entropy_of_mask_and_values(effort: str) -> No
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
-def test_dead_rows_and_columns_are_not_missed(share: float, axis: int) -> None:
+def test_dead_rows_and_columns_are_not_missed(share, axis):
     random = np.random.default_rng(0)
     for seed in range(100):
         living = np.ones((448, 160), np.uint16)
@@ -238,7 +235,7 @@ def test_dead_rows_and_columns_are_not_missed(share: float, axis: int) -> None:
         assert zeros > MANY, seed
 
 
-def test_dead_rows_and_columns_cost_nearly_nothing() -> None:
+def test_dead_rows_and_columns_cost_nearly_nothing():
     array = structured(300, 400)
     left = readable(array[np.arange(300) % 3 != 0][:, np.arange(400) % 4 != 1])
     for effort in EFFORTS:
@@ -248,7 +245,7 @@ def test_dead_rows_and_columns_cost_nearly_nothing() -> None:
 
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize(("keep", "group"), [(1, 4), (2, 4), (4, 8)])
-def test_patterns_cost_their_entropy(keep: int, group: int, effort: str) -> None:
+def test_patterns_cost_their_entropy(keep, group, effort):
     array = grouped(keep, group, 256, 512)
     usual = any_floats(array.dtype, effort)
     values = bits(usual, readable(array[array != 0])) * keep / group
@@ -264,7 +261,7 @@ def entropy_of(values: np.ndarray) -> float:
 
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize(("keep", "group"), [(1, 4), (2, 4), (4, 8)])
-def test_patterns_of_few_numbers_cost_their_entropy(keep: int, group: int, effort: str) -> None:
+def test_patterns_of_few_numbers_cost_their_entropy(keep, group, effort):
     array = grouped(keep, group, 256, 512)
     patterns = math.log2(math.comb(group, keep)) / group
     left = np.flatnonzero(array)
@@ -280,7 +277,7 @@ def test_patterns_of_few_numbers_cost_their_entropy(keep: int, group: int, effor
     assert planned((steps * scales).astype(np.float32), effort) < wanted * 1.06
 
 
-def test_a_pattern_of_few_numbers_that_ends_is_restored() -> None:
+def test_a_pattern_of_few_numbers_that_ends_is_restored():
     array = grouped(2, 4, 4096, 512)  # of two chunks; the sample sees few of the odd rows
     few = np.where(array == 0, np.float32(0), np.copysign(np.float32(0.5), array))
     few[4001:4031] = array[4001:4031]
@@ -289,7 +286,7 @@ def test_a_pattern_of_few_numbers_that_ends_is_restored() -> None:
     assert len(data) < 0.1 * few.nbytes
 
 
-def test_codebooks_with_zeros_cost_their_entropy() -> None:
+def test_codebooks_with_zeros_cost_their_entropy():
     table = weights(16)
     codes = np.random.default_rng(1).integers(0, 16, (300, 400))
     array = np.where(unstructured(0.1, 300, 400) != 0, table[codes], np.float32(0))
@@ -299,7 +296,7 @@ def test_codebooks_with_zeros_cost_their_entropy() -> None:
     assert planned(array, "max") < 1.02 * wanted
 
 
-def test_signs_of_zeros_cost_a_bit_each() -> None:
+def test_signs_of_zeros_cost_a_bit_each():
     for array in (unstructured(0.1, 300, 400), structured(300, 400), grouped(2, 4, 300, 400)):
         signs = (array == 0).mean()
         assert planned(multiplied(array)) < planned(array) + 1.02 * signs
@@ -308,13 +305,13 @@ def test_signs_of_zeros_cost_a_bit_each() -> None:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float64])
-def test_other_floats(dtype: type) -> None:
+def test_other_floats(dtype):
     array = unstructured(0.1, 200, 300).astype(dtype)
     values = bits("floats", readable(array[array != 0])) * 0.1
     assert planned(array) < (values + entropy(0.1)) * 1.02
 
 
-def test_quantized_integers_with_zeros() -> None:
+def test_quantized_integers_with_zeros():
     array = np.rint(unstructured(0.1, 300, 400) * 200).astype(np.int8)
     _, counts = np.unique(array, return_counts=True)
     share = counts / counts.sum()
@@ -323,7 +320,7 @@ def test_quantized_integers_with_zeros() -> None:
     assert planned(patterns) < bits("ans(states=12)", patterns)
 
 
-def test_few_weights() -> None:
+def test_few_weights():
     array = unstructured(0.3, 10, 100)
     assert share_of_zeros(array) == pytest.approx(0.7)
     dense = bits("floats(contexts=1)", array)
@@ -333,14 +330,14 @@ def test_few_weights() -> None:
     assert planned(np.where(unstructured(0.3, 40) == 0, 0, 1).astype(np.float32)) <= 33
 
 
-def test_zeros_of_both_signs_are_counted() -> None:
+def test_zeros_of_both_signs_are_counted():
     array = unstructured(0.1, 100, 100)
     for pruned in (array, multiplied(array), -array):
         assert share_of_zeros(pruned) == pytest.approx(0.9, abs=0.05)
     assert share_of_zeros(np.full((100, 100), -128, np.int8)) == 0
 
 
-def test_chunks_of_a_large_tensor_are_restored() -> None:
+def test_chunks_of_a_large_tensor_are_restored():
     array = weights(3000, 1000)
     array[::2] = 0
     array[:, :300] = 0
@@ -352,7 +349,7 @@ def test_chunks_of_a_large_tensor_are_restored() -> None:
         assert found.tobytes() == tensors[name].tobytes(), name
 
 
-def test_no_time_is_spent_on_tensors_without_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_time_is_spent_on_tensors_without_zeros(monkeypatch):
     def never(*_: object) -> None:
         raise AssertionError("called")
 

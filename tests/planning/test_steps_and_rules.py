@@ -24,7 +24,7 @@ from tensorcomp.planning.steps import (
 NESTED = "svd(0.5, left=uniform($step), right=uniform($step))"
 
 
-def test_every_effort_has_a_quantizer_that_is_a_tree() -> None:
+def test_every_effort_has_a_quantizer_that_is_a_tree():
     assert set(QUANTIZERS) == set(EFFORTS)
     for effort in EFFORTS:
         tree = instantiate(expand_quantizer("$quantizer", effort), 0.25)
@@ -32,27 +32,27 @@ def test_every_effort_has_a_quantizer_that_is_a_tree() -> None:
         assert "0.25" in format_tree(tree)
 
 
-def test_codes_of_a_trellis_are_coded_for_its_states() -> None:
+def test_codes_of_a_trellis_are_coded_for_its_states():
     for quantizer in QUANTIZERS.values():
         tree = instantiate(quantizer, 0.25)
         if tree.codec.id == "trellis":
             codes = dict(tree.children)["codes"].codec
-            assert codes.trellis == tree.codec.states  # type: ignore[attr-defined]
+            assert codes.trellis == tree.codec.states
 
 
-def test_bounds_on_every_element_are_kept_by_uniform() -> None:
+def test_bounds_on_every_element_are_kept_by_uniform():
     for effort in EFFORTS:
         bounded = expand_quantizer("$quantizer", effort, Bound(max_abs_error=1e-3))
         assert instantiate(bounded, 0.25).codec.id == "uniform"
         assert expand_quantizer("$quantizer", effort, Bound(max_rel_l2=0.1)) == QUANTIZERS[effort]
 
 
-def test_a_template_is_filled_everywhere() -> None:
+def test_a_template_is_filled_everywhere():
     tree = instantiate(NESTED, 0.125)
-    steps = [codec.step for codec in tree.walk() if codec.id == "uniform"]  # type: ignore[attr-defined]
+    steps = [codec.step for codec in tree.walk() if codec.id == "uniform"]
     assert steps == [0.125, 0.125]
     doubled = scale_steps(tree, 2)
-    assert [c.step for c in doubled.walk() if c.id == "uniform"] == [0.25, 0.25]  # type: ignore[attr-defined]
+    assert [c.step for c in doubled.walk() if c.id == "uniform"] == [0.25, 0.25]
     assert scale_steps(parse_tree("raw"), 3) == parse_tree("raw")
 
 
@@ -69,13 +69,13 @@ def test_a_template_is_filled_everywhere() -> None:
     ],
 )
 @pytest.mark.parametrize("step", [1.0, 0.123456789, 3e-7])
-def test_a_filled_template_is_the_tree_of_its_text(template: str, step: float) -> None:
+def test_a_filled_template_is_the_tree_of_its_text(template, step):
     text = template.replace("$step", repr(rounded(step)))
     for _ in range(2):
         assert instantiate(template, step) == parse_tree(text)
 
 
-def test_what_is_free_and_what_may_lose() -> None:
+def test_what_is_free_and_what_may_lose():
     assert is_free(NESTED)
     assert is_free("$quantizer")
     assert not is_free("uniform(0.5)")
@@ -90,16 +90,16 @@ def test_what_is_free_and_what_may_lose() -> None:
     "template",
     ["", "uniform(", "nonsense", "uniform($stop)", "uniform($step", "zstd", "uniform(step=-1)"],
 )
-def test_what_is_no_template_is_refused(template: str) -> None:
+def test_what_is_no_template_is_refused(template):
     with pytest.raises(PlanError):
         check_template(template)
 
 
 @given(st.floats(1e-320, 1e308) | st.sampled_from([0.0, math.inf]))
-def test_steps_stay_numbers_that_a_tree_can_hold(step: float) -> None:
+def test_steps_stay_numbers_that_a_tree_can_hold(step):
     tree = instantiate("uniform($step)", step)
     for factor in (0.0, 1e-300, 0.7, 1e300, math.inf):
-        found = scale_steps(tree, factor).codec.step  # type: ignore[attr-defined]
+        found = scale_steps(tree, factor).codec.step
         assert 0 < found < math.inf
     assert rounded(rounded(step)) == rounded(step)
     if 1e-300 < step < 1e300:
@@ -118,13 +118,13 @@ def test_steps_stay_numbers_that_a_tree_can_hold(step: float) -> None:
         ("layer[0]=raw", "layer[0]", "raw"),
     ],
 )
-def test_rules_are_read(text: str, selector: str, tree: str) -> None:
+def test_rules_are_read(text, selector, tree):
     rule = parse_rule(text)
     assert (rule.selector, rule.tree) == (selector, tree)
 
 
 @pytest.mark.parametrize("text", ["", "=raw", "linear=", "linear", "a=b", "linear=zstd", "x=raw("])
-def test_what_is_no_rule_is_refused(text: str) -> None:
+def test_what_is_no_rule_is_refused(text):
     with pytest.raises(PlanError):
         parse_rule(text)
 
@@ -148,11 +148,11 @@ def test_what_is_no_rule_is_refused(text: str) -> None:
         ("bias", "other", "vector", False),
     ],
 )
-def test_selectors(selector: str, name: str, role: str, selects: bool) -> None:
+def test_selectors(selector, name, role, selects):
     assert Rule(selector, "raw").selects(name, role) is selects
 
 
-def test_only_all_is_not_by_name() -> None:
+def test_only_all_is_not_by_name():
     assert not Rule("all", "raw").by_name
     assert Rule("linear", "raw").by_name
     assert Rule("*", "raw").by_name

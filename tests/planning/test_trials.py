@@ -27,7 +27,7 @@ def weights(seed: int, shape: tuple[int, ...], scale: float, kind: str = "normal
 
 
 def used(tree: object, array: np.ndarray, bound: Bound) -> float:
-    decoded = approximate(tree, array, fit(tree, array))  # type: ignore[arg-type]
+    decoded = approximate(tree, array, fit(tree, array))
     errors = measure(array, decoded)
     return bound.used(errors.rel_l2, errors.max_abs)
 
@@ -41,9 +41,7 @@ def used(tree: object, array: np.ndarray, bound: Bound) -> float:
     kind=st.sampled_from(["normal", "tails"]),
     rel_l2=st.floats(1e-3, 0.7),
 )
-def test_a_relative_bound_is_kept_and_used(
-    seed: int, rows: int, columns: int, scale: float, kind: str, rel_l2: float
-) -> None:
+def test_a_relative_bound_is_kept_and_used(seed, rows, columns, scale, kind, rel_l2):
     array = weights(seed, (rows, columns), scale, kind)
     bound = Bound(max_rel_l2=rel_l2)
     tree = meet_bound(first_guess("uniform($step)", array, bound), array, bound)
@@ -56,7 +54,7 @@ def test_a_relative_bound_is_kept_and_used(
 
 
 @pytest.mark.parametrize("factor", [1e-4, 0.03, 1, 40, 1e4])
-def test_a_bad_first_guess_does_not_matter(factor: float) -> None:
+def test_a_bad_first_guess_does_not_matter(factor):
     array = weights(1, (80, 80), 0.02)
     bound = Bound(max_rel_l2=0.05)
     guess = 0.05 * 0.02 * 12**0.5
@@ -67,7 +65,7 @@ def test_a_bad_first_guess_does_not_matter(factor: float) -> None:
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 99), error=st.floats(1e-4, 0.5))
-def test_an_absolute_bound_is_kept(seed: int, error: float) -> None:
+def test_an_absolute_bound_is_kept(seed, error):
     array = weights(seed, (50, 40), 1.0)
     bound = Bound(max_abs_error=error)
     tree = meet_bound(first_guess("uniform($step)", array, bound), array, bound)
@@ -90,7 +88,7 @@ def test_an_absolute_bound_is_kept(seed: int, error: float) -> None:
     ],
     ids=str,
 )
-def test_no_array_breaks_the_search(template: str, bound: Bound) -> None:
+def test_no_array_breaks_the_search(template, bound):
     for name, array in nasty_arrays().items():
         if array.dtype.kind not in "fV" or array.size > 100_000:
             continue
@@ -102,14 +100,14 @@ def test_no_array_breaks_the_search(template: str, bound: Bound) -> None:
 
 
 @pytest.mark.parametrize("bound", [Bound(max_abs_error=1e80), Bound(max_rel_l2=1e300)], ids=str)
-def test_bounds_that_allow_everything(bound: Bound) -> None:
+def test_bounds_that_allow_everything(bound):
     array = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
     for template in ("uniform($step)", "trellis($step)", "rotate(8, rotated=uniform($step))"):
         tree = meet_bound(first_guess(template, array, bound), array, bound)
         assert tree is None or errors_of(tree, array) is not None
 
 
-def test_what_no_step_can_do() -> None:
+def test_what_no_step_can_do():
     array = weights(2, (64, 64), 1.0)
     half = array.astype(ml_dtypes.bfloat16)
     bound = Bound(max_abs_error=1e-9)  # beyond 32,767 steps
@@ -123,7 +121,7 @@ def test_what_no_step_can_do() -> None:
     assert meet_bound(parse_tree("affine(8)"), array, Bound(max_rel_l2=0.1)) is not None
 
 
-def test_a_tree_without_steps_is_kept_or_not() -> None:
+def test_a_tree_without_steps_is_kept_or_not():
     array = weights(3, (64, 64), 1.0)
     tree = parse_tree("affine(8)")
     errors = errors_of(tree, array)
@@ -132,7 +130,7 @@ def test_a_tree_without_steps_is_kept_or_not() -> None:
     assert meet_bound(tree, array, Bound(max_rel_l2=0.99 * errors.rel_l2)) is None
 
 
-def test_a_trial_tells_bits_and_errors() -> None:
+def test_a_trial_tells_bits_and_errors():
     array = weights(4, (128, 128), 1.0)
     trial = run_trial(parse_tree("uniform(0.25)"), array)
     assert trial is not None
@@ -152,11 +150,11 @@ def test_a_trial_tells_bits_and_errors() -> None:
         (np.array([3.0, 4.0], np.float32), 12.5**0.5),
     ],
 )
-def test_root_mean_squares(values: np.ndarray, expected: float) -> None:
+def test_root_mean_squares(values, expected):
     assert rms(values) == pytest.approx(expected)
 
 
-def test_root_mean_squares_beyond_squares_are_numbers() -> None:
+def test_root_mean_squares_beyond_squares_are_numbers():
     for value in (1e-300, 1e300):
         assert 0 < rms(np.full(9, value)) < np.inf
 
@@ -165,7 +163,7 @@ def is_promising(tree: Node, sample: np.ndarray, rows: int | None = None) -> boo
     return tree.codec.is_promising(sample, rows or len(sample))
 
 
-def test_only_what_may_pay_is_tried() -> None:
+def test_only_what_may_pay_is_tried():
     random = np.random.default_rng(5)
     dense = random.standard_normal((128, 96)).astype(np.float32)
     low = (random.standard_normal((128, 3)) @ random.standard_normal((3, 96))).astype(np.float32)
@@ -186,7 +184,7 @@ def test_only_what_may_pay_is_tried() -> None:
     assert is_promising(parse_tree("uniform(0.5)"), dense)
 
 
-def test_a_rotation_is_tried_only_where_rows_are_many_enough_for_its_vectors() -> None:
+def test_a_rotation_is_tried_only_where_rows_are_many_enough_for_its_vectors():
     tree = parse_tree("rotate(16, rotated=uniform(0.5))")
     sample = np.ones((400, 8), np.float32)
     assert not is_promising(tree, sample)
@@ -207,7 +205,7 @@ def test_a_rotation_is_tried_only_where_rows_are_many_enough_for_its_vectors() -
     ],
 )
 @pytest.mark.parametrize("shape", [(64, 48), (6, 2)])
-def test_what_is_seen_is_what_would_be_decoded(text: str, shape: tuple[int, int]) -> None:
+def test_what_is_seen_is_what_would_be_decoded(text, shape):
     tree, array = parse_tree(text), weights(5, shape, 1.0)
     shared = fit(tree, array)
     pieces, seen = encode_seen(tree, array, shared)

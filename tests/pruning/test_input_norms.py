@@ -72,11 +72,7 @@ def test_images_against_unfold(groups, channels, kernel, stride, padding, dilati
         np.testing.assert_allclose(found, expected.repeat_interleave(2, 0))
 
 
-CONVOLUTIONS = {
-    1: (nn.Conv1d, (9,)),
-    2: (nn.Conv2d, (9, 8)),
-    3: (nn.Conv3d, (5, 6, 4)),
-}
+CONVOLUTIONS = {1: (nn.Conv1d, (9,)), 2: (nn.Conv2d, (9, 8)), 3: (nn.Conv3d, (5, 6, 4))}
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")

@@ -255,7 +255,7 @@ def test_functional_calls_keep_the_tensors_that_they_are_given():
     assert all(tensor.all() for tensor in ones.values())
     stacked = {name: torch.stack([tensor, tensor]).detach() for name, tensor in ones.items()}
     vmapped = torch.func.vmap(
-        lambda parameters: torch.func.functional_call(model, parameters, (x,)),
+        lambda parameters: torch.func.functional_call(model, parameters, (x,))
     )
     assert vmapped(stacked).shape == (2, 2, 3)
     own = dict(model.named_parameters())
@@ -292,10 +292,7 @@ def test_inference_mode_and_wrappers_of_one_process():
             {"module.first.weight": np.ones((8, 6), bool)},
             "is for 'module.first.weight', which is no parameter",
         ),
-        (
-            {"first.weight": np.ones((6, 8), bool)},
-            r"is bool \[6, 8\]; it must be bool \[8, 6\]",
-        ),
+        ({"first.weight": np.ones((6, 8), bool)}, r"is bool \[6, 8\]; it must be bool \[8, 6\]"),
         ({"first.weight": np.ones((8, 6), np.float32)}, r"is float32 \[8, 6\]; it must be bool"),
         ({"first.weight": torch.ones(8, 6)}, r"is torch.float32 \[8, 6\]; it must be bool"),
         ({"first.weight": "all"}, "is no array but a str"),

@@ -31,10 +31,7 @@ def network(seed: int = 0) -> nn.Sequential:
 def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
     return [
-        (
-            torch.randn(6, 1, 8, 8, generator=generator),
-            torch.randint(5, (6,), generator=generator),
-        )
+        (torch.randn(6, 1, 8, 8, generator=generator), torch.randint(5, (6,), generator=generator))
         for _ in range(count)
     ]
 
@@ -63,16 +60,7 @@ def test_every_score_prunes_exactly_and_leaves_the_model_alone(score):
 def test_statistics_in_place_of_data_select_the_same(score):
     model = network()
     statistics = calibrate(
-        model,
-        batches(),
-        statistics=(
-            "snip",
-            "grasp",
-            "taylor",
-            "fisher",
-            "input_norm",
-            "gradient",
-        ),
+        model, batches(), statistics=("snip", "grasp", "taylor", "fisher", "input_norm", "gradient")
     )
     there = prune(model, score, 0.8, data=batches())
     here = prune(model, score, 0.8, statistics=statistics)

@@ -16,11 +16,7 @@ def write(tensors: dict[str, np.ndarray], path: Path) -> None:
     at = 0
     for name, array in tensors.items():
         offsets = [at, at + array.nbytes]
-        header[name] = {
-            "dtype": names[array.dtype],
-            "shape": array.shape,
-            "data_offsets": offsets,
-        }
+        header[name] = {"dtype": names[array.dtype], "shape": array.shape, "data_offsets": offsets}
         at += array.nbytes
     text = json.dumps(header).encode()
     blocks = [len(text).to_bytes(8, "little"), text, *(a.tobytes() for a in tensors.values())]

@@ -44,14 +44,7 @@ that go with it, else these bits less the base.
 import ml_dtypes
 import numpy as np
 
-from reference.bits import (
-    Bits,
-    canonical,
-    check_end,
-    next_symbol,
-    split_streams,
-    unpack_planes,
-)
+from reference.bits import Bits, canonical, check_end, next_symbol, split_streams, unpack_planes
 from reference.codec import Leaf, Parts, Shape, codec, matrix_shape, word_of
 from reference.contexts import SUMS, shared_columns, spread
 from reference.rice import read_table

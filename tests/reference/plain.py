@@ -28,14 +28,7 @@ import struct
 
 import numpy as np
 
-from reference.bits import (
-    Bits,
-    canonical,
-    take_sized,
-    unpack_frame,
-    unpack_planes,
-    unpack_sections,
-)
+from reference.bits import Bits, canonical, take_sized, unpack_frame, unpack_planes, unpack_sections
 from reference.codec import Leaf, codec, matrix_shape, word_of
 
 

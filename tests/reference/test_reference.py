@@ -102,7 +102,7 @@ def check(text: str, array: np.ndarray, *, share: bool = False) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_golden_files_decode_to_the_same_bytes(path: Path) -> None:
+def test_golden_files_decode_to_the_same_bytes(path):
     found, wanted = read(path), tensorcomp.load_file(path)
     assert list(found) == list(wanted)
     for name, array in wanted.items():
@@ -111,11 +111,11 @@ def test_golden_files_decode_to_the_same_bytes(path: Path) -> None:
         assert found[name].tobytes() == array.tobytes(), name
 
 
-def test_there_are_golden_files_of_every_version() -> None:
+def test_there_are_golden_files_of_every_version():
     assert {path.parent for path in FILES} == set(VERSIONS)
 
 
-def test_every_codec_is_here_with_its_fields_and_default_subtrees() -> None:
+def test_every_codec_is_here_with_its_fields_and_default_subtrees():
     assert set(CODECS) == set(own_codecs())
     for name, own in own_codecs().items():
         found = CODECS[name]
@@ -130,12 +130,12 @@ def test_every_codec_is_here_with_its_fields_and_default_subtrees() -> None:
 
 @settings(max_examples=150)
 @given(st.sampled_from([*EXACT, *LOSSY]), arrays())
-def test_payloads_decode_to_the_same_bytes(text: str, array: np.ndarray) -> None:
+def test_payloads_decode_to_the_same_bytes(text, array):
     check(text, array)
 
 
 @pytest.mark.parametrize("text", ["ans(contexts=8, trellis=8)", "huffman(contexts=4)", "floats"])
-def test_columns_that_chunks_share(text: str) -> None:
+def test_columns_that_chunks_share(text):
     random = np.random.default_rng(3)
     values = random.normal(size=(3, 4100)) * np.exp2(random.integers(-3, 4, (3, 1)))
     values *= np.exp2(random.integers(-2, 3, 4100))
@@ -144,12 +144,12 @@ def test_columns_that_chunks_share(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["kmeans(codes=huffman)", "rotate(2, rotated=trellis(0.01))"])
-def test_tables_that_chunks_share(text: str) -> None:
+def test_tables_that_chunks_share(text):
     array = np.random.default_rng(4).normal(size=(40, 30)).astype(np.float32)
     check(text, array, share=True)
 
 
-def test_it_runs_alone(tmp_path: Path) -> None:
+def test_it_runs_alone(tmp_path):
     source = VERSIONS[-2] / "model.safetensors.max.tc.safetensors"
     target = tmp_path / "model.safetensors"
     command = [sys.executable, "-X", "importtime", "-m", "reference", str(source), str(target)]

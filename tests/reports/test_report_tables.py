@@ -8,10 +8,7 @@ from tensorcomp._tables import cells
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.pipeline.summary import CheckpointSummary, join
 from tensorcomp.pipeline.tensor_summary import TensorSummary
-from tensorcomp.reports.inspect_tables import (
-    cost_table,
-    tensor_legend,
-)
+from tensorcomp.reports.inspect_tables import cost_table, tensor_legend
 
 TREE = "fields(mantissa_bits=1, exponent=ans(contexts=16), mantissa=bitpack(bits=16))"
 
@@ -144,7 +141,7 @@ def test_one_is_not_many():
     assert found == [*few, "2,000 weights", "2,000 batches"]
 
 
-def test_summaries_print_as_tables(summary: CheckpointSummary) -> None:
+def test_summaries_print_as_tables(summary):
     assert repr(summary) == f"<CheckpointSummary: {summary.totals()}>"
     assert str(summary).splitlines()[0].split()[:2] == ["Tensor", "Shape"]
     assert summary._repr_html_().startswith("<table>")

@@ -120,7 +120,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("make", [adam, named_adam], ids=["by order", "by name"])
-def test_the_selection_is_that_of_obd(tmp_path: Path, layout: str, make: Any) -> None:
+def test_the_selection_is_that_of_obd(tmp_path, layout, make):
     model = layers()
     optimizer = make(model)
     trained(model, optimizer)
@@ -131,7 +131,7 @@ def test_the_selection_is_that_of_obd(tmp_path: Path, layout: str, make: Any) ->
     assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
 
 
-def test_steps_of_their_own_are_told_apart(tmp_path: Path) -> None:
+def test_steps_of_their_own_are_told_apart(tmp_path):
     model = layers()
     optimizer = adam(model)
     trained(model, optimizer, steps=1)
@@ -144,7 +144,7 @@ def test_steps_of_their_own_are_told_apart(tmp_path: Path) -> None:
     assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
 
 
-def test_groups_with_and_without_decay_of_the_tiny_language_model(tmp_path: Path) -> None:
+def test_groups_with_and_without_decay_of_the_tiny_language_model(tmp_path):
     sys.path.insert(0, str(TINY_LM))
     try:
         from model import ModelConfig, TinyLM
@@ -170,7 +170,7 @@ def test_groups_with_and_without_decay_of_the_tiny_language_model(tmp_path: Path
     assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
 
 
-def test_an_optimizer_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_an_optimizer_in_a_file_of_its_own(tmp_path):
     model = layers()
     optimizer = named_adam(model)
     trained(model, optimizer)
@@ -180,7 +180,7 @@ def test_an_optimizer_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert_zeros(read_pruned([tmp_path / "model.bin", tmp_path / "optimizer.pt"]), wanted)
 
 
-def test_state_that_is_kept_by_name(tmp_path: Path) -> None:
+def test_state_that_is_kept_by_name(tmp_path):
     model = layers()
     optimizer = adam(model)
     trained(model, optimizer)
@@ -210,7 +210,7 @@ def flat_state(step: float | None) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("step", [None, 2.0])
-def test_flat_names_of_a_safetensors_checkpoint(step: float | None) -> None:
+def test_flat_names_of_a_safetensors_checkpoint(step):
     tensors = flat_state(step)
     (pruned,) = pruned_sources([MemoryCheckpoint(tensors)], OBD, threads=1)
     scores = {}
@@ -234,7 +234,7 @@ def save_as_it_was(model: Any, optimizer: Any, path: Path) -> Path:
     return path
 
 
-def test_a_frozen_layer_among_equal_shapes_cannot_be_told_without_names(tmp_path: Path) -> None:
+def test_a_frozen_layer_among_equal_shapes_cannot_be_told_without_names(tmp_path):
     model = layers()
     model.fc1.weight.requires_grad_(False)
     for make in (adam, named_adam):
@@ -252,7 +252,7 @@ def test_a_frozen_layer_among_equal_shapes_cannot_be_told_without_names(tmp_path
             read_pruned([path], Pruning("obd", 0.5, where="*fc*.weight"))
 
 
-def test_a_frozen_layer_of_a_shape_of_its_own_is_left_out(tmp_path: Path) -> None:
+def test_a_frozen_layer_of_a_shape_of_its_own_is_left_out(tmp_path):
     model = layers()
     model.fc3.weight.requires_grad_(False)
     for make in (adam, named_adam):
@@ -266,7 +266,7 @@ def test_a_frozen_layer_of_a_shape_of_its_own_is_left_out(tmp_path: Path) -> Non
             read_pruned([path], Pruning("obd", 0.5, where="*fc*.weight"))
 
 
-def test_equal_shapes_in_two_groups_cannot_be_told_without_names(tmp_path: Path) -> None:
+def test_equal_shapes_in_two_groups_cannot_be_told_without_names(tmp_path):
     model = layers()
     groups = [{"params": [model.fc2.weight]}, {"params": [model.fc1.weight, model.fc3.weight]}]
     optimizer = torch.optim.AdamW(groups, 1e-2)
@@ -279,7 +279,7 @@ def test_equal_shapes_in_two_groups_cannot_be_told_without_names(tmp_path: Path)
     assert_zeros(read_pruned([path], Pruning("obd", 0.5, where="model.fc3.weight")), wanted)
 
 
-def test_a_file_that_sorts_its_tensors_has_lost_their_order(tmp_path: Path) -> None:
+def test_a_file_that_sorts_its_tensors_has_lost_their_order(tmp_path):
     from safetensors.torch import save_file
 
     model = layers()
@@ -295,7 +295,7 @@ def test_a_file_that_sorts_its_tensors_has_lost_their_order(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.RMSprop])
-def test_other_optimizers_have_no_such_moment(tmp_path: Path, optimizer: Any) -> None:
+def test_other_optimizers_have_no_such_moment(tmp_path, optimizer):
     model = layers()
     made = optimizer(model.parameters(), 1e-3)
     trained(model, made)
@@ -304,7 +304,7 @@ def test_other_optimizers_have_no_such_moment(tmp_path: Path, optimizer: Any) ->
         read_pruned([path])
 
 
-def test_two_parts_that_may_be_the_model_ask_which(tmp_path: Path) -> None:
+def test_two_parts_that_may_be_the_model_ask_which(tmp_path):
     model = layers()
     optimizer = named_adam(model)
     trained(model, optimizer)
@@ -318,19 +318,19 @@ def test_two_parts_that_may_be_the_model_ask_which(tmp_path: Path) -> None:
     assert_zeros(found, wanted)
 
 
-def test_a_step_of_zero_is_refused() -> None:
+def test_a_step_of_zero_is_refused():
     with pytest.raises(PruningError, match="step is 0"):
         pruned_sources([MemoryCheckpoint(flat_state(0.0))], OBD)
 
 
-def test_a_moment_of_another_shape_is_refused() -> None:
+def test_a_moment_of_another_shape_is_refused():
     tensors = flat_state(1.0)
     tensors["optimizer.layers.1.mlp.up_proj.weight.exp_avg_sq"] = np.ones((2, 2), np.float32)
     with pytest.raises(PruningError, match=r"'model\.layers\.1.*of another model"):
         pruned_sources([MemoryCheckpoint(tensors)], OBD)
 
 
-def test_moments_stay_views_of_the_file(tmp_path: Path) -> None:
+def test_moments_stay_views_of_the_file(tmp_path):
     from tensorcomp.selection.stored.adam import second_moments
     from tensorcomp.selection.stored.tensors import choose
 

@@ -28,12 +28,7 @@ def weights_of(shape: tuple[int, ...], dtype: str = "f4") -> dict[str, np.ndarra
 @pytest.mark.parametrize("arguments", WITHIN, ids=str)
 @pytest.mark.parametrize("shape", [(7, 24), (5, 2, 3, 4), (1, 64), (64,), (24, 8)])
 @pytest.mark.parametrize("score", ["magnitude", "random", "lamp"])
-def test_runs_do_not_show(
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: dict[str, object],
-    shape: tuple[int, ...],
-    score: str,
-) -> None:
+def test_runs_do_not_show(monkeypatch, arguments, shape, score):
     weights = weights_of(shape)
     whole = select(StreamingScores(weights, parse_score(score)), floor=0, **arguments)
     monkeypatch.setattr(scored, "RUN", 10)
@@ -46,7 +41,7 @@ def test_runs_do_not_show(
 
 @pytest.mark.parametrize("keep_and_group", [(1, 2), (2, 4), (3, 5), (4, 8), (30, 60)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_groups_are_those_of_sorting(keep_and_group: tuple[int, int], dtype: type) -> None:
+def test_groups_are_those_of_sorting(keep_and_group, dtype):
     keep, group = keep_and_group
     scores = np.random.default_rng(1).integers(-3, 3, (8, 2 * group)).astype(dtype)
     scores[0, :3] = [-0.0, 0.0, -np.inf]
@@ -56,13 +51,12 @@ def test_groups_are_those_of_sorting(keep_and_group: tuple[int, int], dtype: typ
     np.put_along_axis(expected, order[:, group - keep :], values=True, axis=1)
     np.testing.assert_array_equal(NM(keep, group).keeps(scores).reshape(-1, group), expected)
     np.testing.assert_array_equal(
-        NM(keep, group, axis=0).keeps(np.ascontiguousarray(scores.T)).T.reshape(-1, group),
-        expected,
+        NM(keep, group, axis=0).keeps(np.ascontiguousarray(scores.T)).T.reshape(-1, group), expected
     )
 
 
 @pytest.mark.parametrize("arguments", WITHIN, ids=str)
-def test_no_scores_of_a_whole_matrix_are_held(arguments: dict[str, object]) -> None:
+def test_no_scores_of_a_whole_matrix_are_held(arguments):
     weights = {"layer.weight": np.ones((1024, 4096), np.float32)}
     for _ in range(2):
         tracemalloc.start()
@@ -73,9 +67,7 @@ def test_no_scores_of_a_whole_matrix_are_held(arguments: dict[str, object]) -> N
 
 
 @pytest.mark.parametrize("arguments", WITHIN, ids=str)
-def test_nan_in_any_run_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object]
-) -> None:
+def test_nan_in_any_run_is_an_error(monkeypatch, arguments):
     monkeypatch.setattr(scored, "RUN", 10)
     weights = weights_of((7, 24))
     weights["layer.weight"][6, 23] = np.nan
@@ -85,7 +77,7 @@ def test_nan_in_any_run_is_an_error(
 
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8"])
 @pytest.mark.parametrize("shape", [(), (0,), (3, 5)])
-def test_what_is_left_has_all_its_bits(dtype: str, shape: tuple[int, ...]) -> None:
+def test_what_is_left_has_all_its_bits(dtype, shape):
     size = int(np.prod(shape))
     bits = np.random.default_rng(2).integers(0, 256, size * np.dtype(dtype).itemsize, np.uint8)
     weights = bits.view(dtype).reshape(shape)

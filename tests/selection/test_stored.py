@@ -1,7 +1,5 @@
 """Pruning of stored checkpoints: which tensors, which weights, and that nothing else is touched."""
 
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -39,11 +37,7 @@ def model() -> dict[str, np.ndarray]:
     }
 
 
-PRUNED = {
-    "conv1.weight",
-    "layers.0.mlp.up_proj.weight",
-    "layers.0.self_attn.q_proj.weight",
-}
+PRUNED = {"conv1.weight", "layers.0.mlp.up_proj.weight", "layers.0.self_attn.q_proj.weight"}
 
 
 def prune(tensors: dict[str, np.ndarray], pruning: Pruning, **asked) -> dict[str, np.ndarray]:
@@ -83,7 +77,7 @@ def assert_bits(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> 
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.5, 0.9, 1.0])
-def test_as_many_weights_as_asked_for_are_dropped_over_all_tensors(sparsity: float) -> None:
+def test_as_many_weights_as_asked_for_are_dropped_over_all_tensors(sparsity):
     tensors = model()
     total = sum(tensors[name].size for name in PRUNED)
     found = prune(tensors, Pruning("magnitude", sparsity, floor=0))
@@ -92,7 +86,7 @@ def test_as_many_weights_as_asked_for_are_dropped_over_all_tensors(sparsity: flo
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: np.dtype(dtype).name)
 @given(st.data())
-def test_ties_grids_and_signs_in_every_float_type(dtype, data) -> None:
+def test_ties_grids_and_signs_in_every_float_type(dtype, data):
     few = st.sampled_from([-2.0, -0.5, -0.0, 0.0, 0.5, 1.0])
     values = data.draw(st.lists(few, min_size=24, max_size=24))
     tensors = {
@@ -105,7 +99,7 @@ def test_ties_grids_and_signs_in_every_float_type(dtype, data) -> None:
     assert_bits(found, lowest(tensors, names, k))
 
 
-def test_what_is_not_selected_is_passed_on_without_a_copy() -> None:
+def test_what_is_not_selected_is_passed_on_without_a_copy():
     source = MemoryCheckpoint(model())
     (pruned,) = pruned_sources([source], Pruning(sparsity=0.5))
     for info in source.tensors:
@@ -114,7 +108,7 @@ def test_what_is_not_selected_is_passed_on_without_a_copy() -> None:
         assert pruned.is_selected(info.name) == (info.name in PRUNED)
 
 
-def test_the_record_tells_count_and_cost() -> None:
+def test_the_record_tells_count_and_cost():
     tensors = {"a.weight": np.array([[3.0, 0.0, -1.0, 2.0]], np.float32)}
     (pruned,) = pruned_sources([MemoryCheckpoint(tensors)], Pruning("magnitude", 0.5))
     done = pruned.prune("a.weight")
@@ -141,13 +135,13 @@ def test_the_record_tells_count_and_cost() -> None:
         ("*", set(model()) - {"position_ids"}),
     ],
 )
-def test_where_selects_by_role_name_and_pattern(where, names: set[str]) -> None:
+def test_where_selects_by_role_name_and_pattern(where, names):
     source = MemoryCheckpoint(model())
     (pruned,) = pruned_sources([source], Pruning(sparsity=0.5, where=where))
     assert {info.name for info in source.tensors if pruned.is_selected(info.name)} == names
 
 
-def test_a_sparsity_for_each_tensor_selects_those_tensors() -> None:
+def test_a_sparsity_for_each_tensor_selects_those_tensors():
     tensors = model()
     found = prune(tensors, Pruning(sparsity={"conv1.weight": 0.5, "norm.weight": 0.25}))
     zeros = {name: np.count_nonzero(array == 0) for name, array in found.items()}
@@ -162,7 +156,7 @@ def test_a_sparsity_for_each_tensor_selects_those_tensors() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("score", ["magnitude", "random(1)"])
-def test_nan_and_infinity_are_named(bad: float, score: str) -> None:
+def test_nan_and_infinity_are_named(bad, score):
     tensors = model()
     tensors["conv1.weight"][1, 1, 1, 1] = bad
     with pytest.raises(PruningError, match=r"'conv1\.weight'"):
@@ -170,7 +164,7 @@ def test_nan_and_infinity_are_named(bad: float, score: str) -> None:
     prune(tensors, Pruning(score, 0.5, where="layers.*"))
 
 
-def test_squares_beyond_float64_are_refused() -> None:
+def test_squares_beyond_float64_are_refused():
     with pytest.raises(PruningError, match="squares of its weights"):
         prune({"a.weight": np.full((2, 2), 1e200)}, Pruning(sparsity=0.5))
 
@@ -184,7 +178,7 @@ def test_squares_beyond_float64_are_refused() -> None:
         ({"sparsity": 0.5, "granularity": "absent"}, "no granularity is called 'absent'"),
     ],
 )
-def test_a_request_that_means_nothing_is_refused_at_once(asked, message: str) -> None:
+def test_a_request_that_means_nothing_is_refused_at_once(asked, message):
     with pytest.raises(PruningError, match=message):
         Pruning(**asked)
 
@@ -206,18 +200,18 @@ def test_a_request_that_means_nothing_is_refused_at_once(asked, message: str) ->
         ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "scope row"),
     ],
 )
-def test_what_cannot_be_is_one_clear_error(asked, message: str) -> None:
+def test_what_cannot_be_is_one_clear_error(asked, message):
     with pytest.raises(PruningError, match=message) as raised:
         prune(model(), Pruning(**asked))
     assert "\n" not in str(raised.value)
 
 
-def test_no_layers_at_all_ask_for_where() -> None:
+def test_no_layers_at_all_ask_for_where():
     with pytest.raises(PruningError, match="say what is by 'where'"):
         prune({"norm.weight": weights(8)}, Pruning(sparsity=0.5))
 
 
-def test_structured_granularities() -> None:
+def test_structured_granularities():
     tensors = {"mlp.weight": np.array([[1, 1], [3, 3], [2, -2], [0, 4]], np.float32)}
     rows = prune(tensors, Pruning(sparsity=0.5, granularity="row"))["mlp.weight"]
     assert rows.tolist() == [[0, 0], [3, 3], [0, 0], [0, 4]] or rows.tolist() == [
@@ -234,7 +228,7 @@ def statistics(**arrays: np.ndarray) -> Statistics:
     return Statistics({"snip": arrays, "input_norm": {}}, 1, 1)
 
 
-def test_scores_from_statistics_and_their_names() -> None:
+def test_scores_from_statistics_and_their_names():
     tensors = {
         "model.a.weight": np.ones((2, 2), np.float32),
         "model.b.weight": np.ones((2, 2), np.float16),
@@ -251,7 +245,7 @@ def test_scores_from_statistics_and_their_names() -> None:
         assert found["model.b.weight"].astype(int).tolist() == [[1, 1], [0, 0]]
 
 
-def test_statistics_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_statistics_that_do_not_fit_are_refused(tmp_path):
     tensors = {"a.weight": weights(2, 2), "b.weight": weights(2, 2, seed=1)}
     fits = np.ones((2, 2), np.float32)
     cases = [
@@ -275,7 +269,7 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         prune(tensors, Pruning("snip", 0.5, stats=statistics(**broken), where="*.weight"))
 
 
-def test_statistics_are_read_from_a_file(tmp_path: Path) -> None:
+def test_statistics_are_read_from_a_file(tmp_path):
     tensors = {"a.weight": np.ones((2, 2), np.float32)}
     measured = statistics(**{"a.weight": np.array([[1, 4], [3, 2]], np.float32)})
     measured.save(tmp_path / "stats.safetensors")
@@ -283,7 +277,7 @@ def test_statistics_are_read_from_a_file(tmp_path: Path) -> None:
     assert prune(tensors, asked)["a.weight"].tolist() == [[0, 1], [1, 0]]
 
 
-def test_equal_tensors_are_one_weight() -> None:
+def test_equal_tensors_are_one_weight():
     # Were they two, the tie at the middle would be cut within the first.
     same = np.array([[1, 2], [2, 3]], np.float32)
     tensors = {"b.weight": same, "a.weight": same.copy(), "c.weight": same * 2}
@@ -292,7 +286,7 @@ def test_equal_tensors_are_one_weight() -> None:
     assert found["c.weight"].tolist() == [[0, 4], [4, 6]]
 
 
-def test_equal_tensors_with_statistics_of_their_own_are_two() -> None:
+def test_equal_tensors_with_statistics_of_their_own_are_two():
     same = np.ones((2, 2), np.float32)
     tensors = {"a.weight": same, "b.weight": same.copy()}
     own = {
@@ -307,7 +301,7 @@ def test_equal_tensors_with_statistics_of_their_own_are_two() -> None:
     assert tied["a.weight"].tolist() == tied["b.weight"].tolist() == [[1, 1], [0, 0]]
 
 
-def test_several_files_are_pruned_as_one() -> None:
+def test_several_files_are_pruned_as_one():
     tensors = model()
     whole = prune(tensors, Pruning(sparsity=0.7))
     names = sorted(tensors)
@@ -320,7 +314,7 @@ def test_several_files_are_pruned_as_one() -> None:
             assert array is tensors[name]
 
 
-def test_files_that_share_names_are_told_apart_by_keys() -> None:
+def test_files_that_share_names_are_told_apart_by_keys():
     first, second = {"a.weight": weights(4, 4, seed=1)}, {"a.weight": weights(4, 4, seed=2)}
     keys = [{"a.weight": "x:a.weight"}, {"a.weight": "y:a.weight"}]
     sources = [MemoryCheckpoint(first), MemoryCheckpoint(second)]

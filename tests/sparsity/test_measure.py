@@ -35,7 +35,7 @@ def raw(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     report = sparsity_report(tensors(), threads=2)
     assert [row.name for row in report.rows] == ["a.weight", "half"]
     row = report.rows[0]
@@ -51,14 +51,14 @@ def test_by_hand() -> None:
     assert report.best_bytes == sum(min(row.sizes.values()) for row in report.rows)
 
 
-def test_kept_slices_are_those_of_all_weights() -> None:
+def test_kept_slices_are_those_of_all_weights():
     report = sparsity_report(tensors())
     assert set(report.kept) == {"a.weight", "b.weight", "half"}
     assert report.kept["half"] == KeptSlices((2, 3), (), ())
     assert report.kept["b.weight"].dead_rows == 0
 
 
-def test_every_tensor_is_listed_if_asked() -> None:
+def test_every_tensor_is_listed_if_asked():
     report = sparsity_report(tensors(), every=True)
     rows = {row.name: row for row in report.rows}
     assert list(rows) == ["a.bias", "a.weight", "b.weight", "half", "ids"]
@@ -67,7 +67,7 @@ def test_every_tensor_is_listed_if_asked() -> None:
     assert report.elements == sparsity_report(tensors()).elements  # integers are no weights
 
 
-def test_files_say_the_same(raw: Path, tmp_path: Path) -> None:
+def test_files_say_the_same(raw, tmp_path):
     packed = tensorcomp.compress(raw).path
     given = {name: array for name, array in tensors().items() if name != "half"}
     wanted, plain, found = (sparsity_report(source) for source in (given, raw, packed))
@@ -79,7 +79,7 @@ def test_files_say_the_same(raw: Path, tmp_path: Path) -> None:
     assert found.rows[0].stored == found.rows[0].sizes["entropy"]
 
 
-def test_what_lossy_files_keep_of_zeros(tmp_path: Path) -> None:
+def test_what_lossy_files_keep_of_zeros(tmp_path):
     random = np.random.default_rng(0)
     keep = random.random((200, 300)) < 0.1
     values = random.standard_normal((200, 300))
@@ -92,7 +92,7 @@ def test_what_lossy_files_keep_of_zeros(tmp_path: Path) -> None:
         assert row.negative_zeros == 0
 
 
-def test_folders(raw: Path, tmp_path: Path) -> None:
+def test_folders(raw, tmp_path):
     folder = tmp_path / "folder"
     (folder / "deep").mkdir(parents=True)
     for name in ("model.safetensors", "deep/model.safetensors"):
@@ -106,7 +106,7 @@ def test_folders(raw: Path, tmp_path: Path) -> None:
     assert sum(":" in name for name in report.kept) == 2
 
 
-def test_masks_are_taken_as_applied() -> None:
+def test_masks_are_taken_as_applied():
     mask = np.ones((9, 8), np.bool_)
     mask[2] = False
     report = sparsity_report({"b.weight": tensors()["b.weight"]}, masks={"b.weight": mask})
@@ -122,19 +122,19 @@ def test_masks_are_taken_as_applied() -> None:
         ({"b.weight": np.ones((9, 8))}, "is float64"),
     ],
 )
-def test_masks_that_do_not_fit(masks: dict[str, np.ndarray], words: str) -> None:
+def test_masks_that_do_not_fit(masks, words):
     with pytest.raises(PruningError, match=words):
         sparsity_report(tensors(), masks=masks)
 
 
-def test_torch_tensors_are_taken() -> None:
+def test_torch_tensors_are_taken():
     torch = pytest.importorskip("torch")
     report = sparsity_report({"w": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.bfloat16)})
     assert report.rows[0].dtype == "BF16"
     assert report.rows[0].zeros == 3
 
 
-def test_nothing_to_report(tmp_path: Path) -> None:
+def test_nothing_to_report(tmp_path):
     report = sparsity_report({})
     assert (report.rows, report.sparsity, report.density, report.best_bytes) == ((), 0, 1, 0)
     with pytest.raises(CheckpointError):

@@ -1,7 +1,6 @@
 """Bytes under each storage: those of a file, and near what zeros are worth."""
 
 import math
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +27,7 @@ def entropy(density: float) -> float:
     return -density * math.log2(density) - (1 - density) * math.log2(1 - density)
 
 
-def test_masks_cost_what_they_tell() -> None:
+def test_masks_cost_what_they_tell():
     array = pruned(0.1, 500, 400)
     found = storage_bytes(array)
     bits = {name: 8 * size / array.size for name, size in found.sizes.items()}
@@ -40,7 +39,7 @@ def test_masks_cost_what_they_tell() -> None:
     assert found.best in ("gaps", "entropy")
 
 
-def test_dense_is_best_without_zeros() -> None:
+def test_dense_is_best_without_zeros():
     found = storage_bytes(weights(100, 100))
     assert found.best == "dense"
     assert found.sizes["bitmap"] - found.sizes["dense"] > 0
@@ -48,7 +47,7 @@ def test_dense_is_best_without_zeros() -> None:
 
 
 @pytest.mark.parametrize(("keep", "group"), [(1, 4), (2, 4), (4, 8)])
-def test_groups_are_packed(keep: int, group: int) -> None:
+def test_groups_are_packed(keep, group):
     groups = weights(512, 64, group)
     order = np.argsort(np.abs(groups), axis=2)
     np.put_along_axis(groups, order[:, :, : group - keep], 0, axis=2)
@@ -60,7 +59,7 @@ def test_groups_are_packed(keep: int, group: int) -> None:
     assert found.best in ("packed", "entropy")
 
 
-def test_one_group_too_full_is_no_pattern() -> None:
+def test_one_group_too_full_is_no_pattern():
     array = np.zeros((32, 32), np.float32)
     array[:, ::2] = weights(32, 16)
     assert storage_bytes(array).pattern == (2, 4)
@@ -68,7 +67,7 @@ def test_one_group_too_full_is_no_pattern() -> None:
     assert storage_bytes(array).pattern is None
 
 
-def test_dead_rows_and_columns_are_dropped() -> None:
+def test_dead_rows_and_columns_are_dropped():
     array = weights(200, 300)
     array[::2] = 0
     array[:, 100:] = 0
@@ -85,7 +84,7 @@ def test_dead_rows_and_columns_are_dropped() -> None:
     assert "live" in storage_bytes(filters).sizes
 
 
-def test_what_is_left_of_dead_columns_may_be_sparse() -> None:
+def test_what_is_left_of_dead_columns_may_be_sparse():
     array = pruned(0.2, 200, 300)
     array[:, :150] = 0
     found = storage_bytes(array)
@@ -94,7 +93,7 @@ def test_what_is_left_of_dead_columns_may_be_sparse() -> None:
     assert saved == pytest.approx(array.size / 16, rel=0.02)
 
 
-def test_few_values_have_a_table() -> None:
+def test_few_values_have_a_table():
     keep = np.random.default_rng(0).random((200, 200)) < 0.1
     codes = np.random.default_rng(1).integers(0, 16, (200, 200))
     array = np.where(keep, weights(16)[codes], np.float32(0))
@@ -103,7 +102,7 @@ def test_few_values_have_a_table() -> None:
     assert 8 * found.sizes["gaps"] / array.size == pytest.approx(entropy(0.1) + 0.4, rel=0.08)
 
 
-def test_signs_of_zeros_take_a_bit_each_everywhere() -> None:
+def test_signs_of_zeros_take_a_bit_each_everywhere():
     array = pruned(0.1, 300, 200)
     multiplied = np.where(array == 0, np.copysign(np.float32(0), weights(300, 200)), array)
     plain, signed = storage_bytes(array), storage_bytes(multiplied)
@@ -113,14 +112,14 @@ def test_signs_of_zeros_take_a_bit_each_everywhere() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int8])
-def test_other_types(dtype: type) -> None:
+def test_other_types(dtype):
     array = (20 * pruned(0.1, 100, 100)).astype(dtype)
     sizes = storage_bytes(array).sizes
     assert sizes["gaps"] < sizes["bitmap"] < array.nbytes
     assert sizes["entropy"] <= sizes["gaps"] + 40
 
 
-def test_it_is_what_the_file_has(tmp_path: Path) -> None:
+def test_it_is_what_the_file_has(tmp_path):
     arrays = {"a": pruned(0.1, 300, 400), "b": weights(70, 60), "c": pruned(0.3, 1100, 1000)}
     path = tmp_path / "x.tc.safetensors"
     tensorcomp.save_file(arrays, path)
@@ -129,7 +128,7 @@ def test_it_is_what_the_file_has(tmp_path: Path) -> None:
             assert storage_bytes(array).sizes["entropy"] == file.blob_bytes(name)
 
 
-def test_every_array_has_a_size() -> None:
+def test_every_array_has_a_size():
     for name, array in nasty_arrays().items():
         found = storage_bytes(array)
         assert set(found.sizes) <= set(STORAGES), name
@@ -137,6 +136,6 @@ def test_every_array_has_a_size() -> None:
         assert found.sizes[found.best] <= array.nbytes + 64, name
 
 
-def test_types_that_no_file_holds_are_refused() -> None:
+def test_types_that_no_file_holds_are_refused():
     with pytest.raises(TypeError, match="safetensors"):
         storage_bytes(np.zeros(3, np.longdouble))

@@ -41,14 +41,14 @@ def huffman_bits(run: np.ndarray) -> int:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("symbols", [1, 2, 5, 16])
-def test_a_run_takes_what_a_code_made_for_it_does(size: int, symbols: int) -> None:
+def test_a_run_takes_what_a_code_made_for_it_does(size, symbols):
     run = run_of(size, symbols)
     least = huffman_bits(run) / 8
     assert least < size_of("groupfloats(0, 1)", as_floats(run)) <= 1.005 * least + SIDE
 
 
 @pytest.mark.parametrize("rows", [(1, 63), (20, 300), (150, 2), (300, 300)])
-def test_runs_come_back_one_after_the_other(rows: tuple[int, int]) -> None:
+def test_runs_come_back_one_after_the_other(rows):
     """One group is coded by pairs, the other one singly, in any order of rows."""
     small, large = (run_of(count * 64, seed=count).reshape(count, 64) for count in rows)
     array = np.random.default_rng(0).permutation(np.concatenate([small, large + np.uint8(9)]))

@@ -28,23 +28,23 @@ def size_of(text: str, array: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
-def test_it_takes_no_more_than_the_parts_coded_apart(dtype: np.dtype) -> None:
+def test_it_takes_no_more_than_the_parts_coded_apart(dtype):
     array = weights().astype(dtype)
     apart = "fields(2, exponent=huffman(contexts=8), mantissa=bitpack)"
     assert size_of("floats", array) <= size_of(apart, array) < array.nbytes
 
 
-def test_contexts_tell_rows_and_columns_apart() -> None:
+def test_contexts_tell_rows_and_columns_apart():
     assert size_of("floats", weights()) < 0.98 * size_of("floats(contexts=1)", weights())
 
 
-def test_rows_with_shorter_mantissas_are_told_apart() -> None:
+def test_rows_with_shorter_mantissas_are_told_apart():
     array = weights()
     array[::3] = array[::3].astype(ml_dtypes.bfloat16)
     assert size_of("floats", array) < 0.85 * size_of("floats", weights())
 
 
-def test_long_rows_share_their_columns_levels() -> None:
+def test_long_rows_share_their_columns_levels():
     array = weights(16, 5000)
     assert FLOATS.codec.shares(spec_of(array))
     assert size_of("floats", array) < 0.98 * size_of("floats(contexts=1)", array)
@@ -62,18 +62,18 @@ def test_long_rows_share_their_columns_levels() -> None:
     ],
     ids=["every exponent", "zeros", "odd values", "all halves", "transposed", "short rows"],
 )
-def test_unusual_floats_come_back(array: np.ndarray) -> None:
+def test_unusual_floats_come_back(array):
     for text in ("floats", "floats(4, contexts=32)", "floats(0, contexts=1)"):
         assert size_of(text, array) <= array.nbytes + 1
 
 
-def test_some_tens_of_floats_are_worth_coding() -> None:
+def test_some_tens_of_floats_are_worth_coding():
     assert size_of("floats(contexts=1)", weights(1, 96)) < 4 * 96
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 1 << 16), st.binary(min_size=1, max_size=9))
-def test_damage_is_found_or_harmless(place: int, splice: bytes) -> None:
+def test_damage_is_found_or_harmless(place, splice):
     array = weights(40, 200).astype(ml_dtypes.bfloat16)
     payload = bytearray(join(encode(parse_tree("floats(1, contexts=2)"), array)))
     place = 1 + place % min(len(payload) - 1, 700)  # mostly the side information

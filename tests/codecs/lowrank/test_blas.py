@@ -12,7 +12,7 @@ def blas_threads() -> set[int]:
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
-def test_threads_that_come_and_go_leave_the_number_as_it_was() -> None:
+def test_threads_that_come_and_go_leave_the_number_as_it_was():
     before, meet = blas_threads(), Barrier(4)
 
     def work(index: int) -> set[int]:
@@ -27,7 +27,7 @@ def test_threads_that_come_and_go_leave_the_number_as_it_was() -> None:
     assert blas_threads() == before
 
 
-def test_it_is_lifted_after_an_error() -> None:
+def test_it_is_lifted_after_an_error():
     before = blas_threads()
     with pytest.raises(np.linalg.LinAlgError), one_thread():
         np.linalg.inv(np.zeros((2, 2)))

@@ -31,9 +31,7 @@ def pruned(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndarray:
 
 
 @given(SHAPES, st.sampled_from(DTYPES), st.integers(0, 1), st.integers(0, 999))
-def test_slices_of_zero_bits_are_cut_away(
-    shape: tuple[int, ...], dtype: np.dtype, axis: int, seed: int
-) -> None:
+def test_slices_of_zero_bits_are_cut_away(shape, dtype, axis, seed):
     array = pruned(shape, dtype, seed)
     others = tuple(i for i in range(len(shape)) if i != axis)
     alive = (array.view(f"u{dtype.itemsize}") != 0).any(axis=others)
@@ -47,7 +45,7 @@ def test_slices_of_zero_bits_are_cut_away(
     assert out.tobytes() == array.tobytes()
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     array = np.array([[0, 0, 0, 0], [0, 5, 0, -1], [0, 0, 0, 0], [0, 7, 0, 0]], np.float32)
     rows = NonzeroSlices().encode(readable(array))
     assert rows["mask"].tolist() == [False, True, False, True]
@@ -56,13 +54,13 @@ def test_by_hand() -> None:
     assert columns["values"].tolist() == [[5, -1], [7, 0]]
 
 
-def test_negative_zero_is_something() -> None:
+def test_negative_zero_is_something():
     array = np.array([[0.0, -0.0], [0.0, 0.0]])
     assert NonzeroSlices().encode(readable(array))["mask"].tolist() == [True, False]
     assert NonzeroSlices(1).encode(readable(array))["mask"].tolist() == [False, True]
 
 
-def test_what_is_left_has_rows_and_columns_still() -> None:
+def test_what_is_left_has_rows_and_columns_still():
     random = np.random.default_rng(0)
     scale = np.exp(random.normal(0, 2, (300, 1)))  # only rows that are told apart profit from it
     array = (random.standard_normal((300, 200)) * scale).astype(np.float32)
@@ -77,7 +75,7 @@ def test_what_is_left_has_rows_and_columns_still() -> None:
 
 
 @pytest.mark.parametrize("shape", [(12, 6, 3, 3), (12, 54)])
-def test_chunks_find_their_own_slices(shape: tuple[int, ...]) -> None:
+def test_chunks_find_their_own_slices(shape):
     array = np.ones(shape, np.float32)
     array[:5, 2] = 0
     array[:, 4] = 0
@@ -90,7 +88,7 @@ def test_chunks_find_their_own_slices(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,)])
-def test_less_than_two_axes_are_refused(shape: tuple[int, ...]) -> None:
+def test_less_than_two_axes_are_refused(shape):
     array = np.zeros(shape, np.float32)
     for codec in (NonzeroSlices(), NonzeroSlices(1)):
         with pytest.raises(NotRepresentable, match="no rows and columns"):
@@ -101,14 +99,14 @@ def test_less_than_two_axes_are_refused(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (3, 0, 2), (2, 3, 0)])
-def test_without_elements(shape: tuple[int, ...], axis: int) -> None:
+def test_without_elements(shape, axis):
     array = np.zeros(shape, np.float32)
     tree = parse_tree(f"live({axis})")
     assert decode(tree, join(encode(tree, array)), spec_of(array)).shape == shape
     assert NonzeroSlices(axis).parts(spec_of(array))["mask"].shape == (0,)
 
 
-def test_damage() -> None:
+def test_damage():
     array = np.zeros((6, 8), np.float32)
     array[2] = 1
     for axis in (0, 1):
@@ -123,7 +121,7 @@ def test_damage() -> None:
             NonzeroSlices(axis).decode({**parts, "mask": mask.view(bool)}, out)
 
 
-def test_no_more_slices_are_allocated_than_there_can_be() -> None:
+def test_no_more_slices_are_allocated_than_there_can_be():
     array = np.zeros((6, 8), np.float32)
     array[2] = 1
     tree = parse_tree("live(mask=raw, values=raw)")

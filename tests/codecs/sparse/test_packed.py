@@ -40,7 +40,7 @@ def grouped(rows: int, columns: int, keep: int, group: int, dtype: np.dtype, see
     st.sampled_from(DTYPES),
     st.integers(0, 999),
 )
-def test_every_bit_comes_back(rows, columns, keep, group, dtype, seed) -> None:
+def test_every_bit_comes_back(rows, columns, keep, group, dtype, seed):
     keep = min(keep, group)
     array = grouped(rows, columns, keep, group, dtype, seed)
     codec = NMPacked(keep, group)
@@ -52,7 +52,7 @@ def test_every_bit_comes_back(rows, columns, keep, group, dtype, seed) -> None:
     assert out.tobytes() == array.tobytes()
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     array = np.array([[0, 3, 0, -0.0, 0, 0, 0, 4], [5, 6, 0, 0, 0, 0, 0, 0]], np.float32)
     parts = NMPacked().encode(readable(array))
     # Zeros at the start of a group fill it up.
@@ -61,14 +61,14 @@ def test_by_hand() -> None:
     assert np.signbit(parts["values"]).tolist() == [[False, True, False, False], [False] * 4]
 
 
-def test_what_has_more_is_refused() -> None:
+def test_what_has_more_is_refused():
     array = np.array([[1, 0, 2, -0.0]])
     with pytest.raises(NotRepresentable, match="more than 2 of 4"):
         NMPacked().encode(readable(array))
     assert NMPacked(3, 4).encode(readable(array))["values"].shape == (1, 3)
 
 
-def test_full_groups_are_as_those_of_nm() -> None:
+def test_full_groups_are_as_those_of_nm():
     weights = np.random.default_rng(0).standard_normal((30, 64)).astype(np.float32)
     lossy = parse_tree("nm(2, 4)")
     array = decode(lossy, join(encode(lossy, weights)), spec_of(weights))
@@ -78,7 +78,7 @@ def test_full_groups_are_as_those_of_nm() -> None:
 
 
 @pytest.mark.parametrize(("keep", "group"), [(2, 4), (1, 4), (4, 8)])
-def test_patterns_cost_what_they_tell(keep: int, group: int) -> None:
+def test_patterns_cost_what_they_tell(keep, group):
     weights = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
     lossy = parse_tree(f"nm({keep}, {group})")
     array = decode(lossy, join(encode(lossy, weights)), spec_of(weights))
@@ -87,7 +87,7 @@ def test_patterns_cost_what_they_tell(keep: int, group: int) -> None:
     assert patterns == pytest.approx(math.log2(math.comb(group, keep)) / group, rel=0.01)
 
 
-def test_damage() -> None:
+def test_damage():
     array = grouped(4, 16, 2, 4, np.dtype("f4"), 0)
     parts = NMPacked().encode(readable(array))
     for value in (0, 0b0111, 0b10001, 0xFF):

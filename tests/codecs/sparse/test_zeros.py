@@ -22,7 +22,7 @@ DTYPES = [np.dtype(kind) for kind in ("f8", "f4", "f2", "i2", "u1", ml_dtypes.bf
     st.sampled_from([0.0, 0.5, 1.0]),
     st.integers(0, 999),
 )
-def test_signs_of_zeros_are_apart(shape, dtype, share, seed) -> None:
+def test_signs_of_zeros_are_apart(shape, dtype, share, seed):
     random = np.random.default_rng(seed)
     word = np.dtype(f"u{dtype.itemsize}")
     words = random.integers(0, np.iinfo(word).max, shape, word, endpoint=True)
@@ -39,7 +39,7 @@ def test_signs_of_zeros_are_apart(shape, dtype, share, seed) -> None:
     assert out.tobytes() == array.tobytes()
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     array = np.array([0.0, -0.0, 2.0, -3.0, -0.0, np.nan])
     parts = SignedZeros().encode(readable(array))
     assert parts["signs"].tolist() == [False, True, True]
@@ -47,7 +47,7 @@ def test_by_hand() -> None:
     assert parts["values"][[2, 3]].tolist() == [2, -3]
 
 
-def test_a_multiplied_mask_costs_a_bit_a_zero() -> None:
+def test_a_multiplied_mask_costs_a_bit_a_zero():
     random = np.random.default_rng(0)
     weights = random.standard_normal((200, 300)).astype(np.float32)
     keep = random.random((200, 300)) < 0.1
@@ -59,7 +59,7 @@ def test_a_multiplied_mask_costs_a_bit_a_zero() -> None:
     assert byte_count(encode(plain, multiplied)) > 3 * byte_count(encode(signed, multiplied))
 
 
-def test_damage() -> None:
+def test_damage():
     array = np.array([0.0, 1.0, -0.0], np.float32)
     parts = SignedZeros().encode(readable(array))
     for signs in ([False], [False, True, True], []):

@@ -1,7 +1,6 @@
 """State dicts in other formats, and what of them is refused."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def test_tensors_hold_all_of_a_state() -> None:
+def test_tensors_hold_all_of_a_state():
     tensors = to_tensors(STATE)
     assert set(tensors) == {
         "about",
@@ -64,7 +63,7 @@ def test_tensors_hold_all_of_a_state() -> None:
         {**to_tensors(STATE), "states/other/residual": torch.zeros(1)},
     ],
 )
-def test_other_tensors_are_refused(tensors: dict[str, torch.Tensor]) -> None:
+def test_other_tensors_are_refused(tensors):
     with pytest.raises(GradientError, match="hold no state"):
         from_tensors(tensors)
 
@@ -105,7 +104,7 @@ def _written(folder: str) -> list[bool]:
     return passed
 
 
-def test_torch_and_our_own_container_hold_states(tmp_path: Path) -> None:
+def test_torch_and_our_own_container_hold_states(tmp_path):
     assert ranks.run(_written, str(tmp_path)) == [[True] * 6] * 2
 
 
@@ -120,7 +119,7 @@ def _averaged() -> tuple[Any, ...]:
     )
 
 
-def test_the_mean_state_is_that_of_all_ranks_together() -> None:
+def test_the_mean_state_is_that_of_all_ranks_together():
     results = ranks.run(_averaged)
     for _, _, states, means in results:
         for name in ("p0", "p1"):
@@ -156,7 +155,7 @@ def _refused() -> list[str]:
     return messages
 
 
-def test_states_of_something_else_are_refused() -> None:
+def test_states_of_something_else_are_refused():
     expected = [
         'save with mode="mean"',
         "cannot be that of rank",

@@ -11,7 +11,7 @@ TOPK = "topk(0.01)"
 SHAPES = {"a": (70, 80), "b": (80,), "c": (64, 64), "d": (64,), "e": (9, 9)}
 
 
-def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, saved=()) -> Layout:  # type: ignore[no-untyped-def]
+def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, saved=()) -> Layout:
     compressors: list[Compressor] = []
     specs = []
     for name, shape in shapes.items():
@@ -21,7 +21,7 @@ def _laid(texts: str | dict[str, str] = TOPK, *, shapes=SHAPES, join=True, saved
     return lay_out(specs, compressors, join_small=join, saved=saved)
 
 
-def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
+def test_small_parameters_become_one_group_in_the_order_of_the_buffer():
     layout = _laid()
     assert [group.key for group in layout.groups] == [("a",), ("b", "d", "e"), ("c",)]
     joined = layout.groups[1]
@@ -34,12 +34,12 @@ def test_small_parameters_become_one_group_in_the_order_of_the_buffer() -> None:
     assert layout.groups[0].spec.worker == 3
 
 
-def test_neighbours_lie_in_one_run_of_the_buffer() -> None:
+def test_neighbours_lie_in_one_run_of_the_buffer():
     (group,) = _laid(shapes={"a": (5,), "b": (2, 3)}).groups
     assert group.where == slice(0, 11)
 
 
-def test_parameters_stay_apart_where_joining_would_change_what_is_promised() -> None:
+def test_parameters_stay_apart_where_joining_would_change_what_is_promised():
     names = [("a",), ("b",), ("c",), ("d",), ("e",)]
     assert [group.key for group in _laid(join=False).groups] == names
     assert [group.key for group in _laid("error_bounded(max_rel_l2=0.1)").groups] == names
@@ -47,12 +47,12 @@ def test_parameters_stay_apart_where_joining_would_change_what_is_promised() -> 
     assert [group.key for group in _laid("dgc(0.01)").groups] == [("a",), ("b", "d", "e"), ("c",)]
 
 
-def test_only_equal_compressors_are_joined() -> None:
+def test_only_equal_compressors_are_joined():
     texts = {"a": TOPK, "b": TOPK, "c": TOPK, "d": "int8", "e": TOPK}
     assert [group.key for group in _laid(texts).groups] == [("a",), ("b", "e"), ("c",), ("d",)]
 
 
-def test_groups_of_an_earlier_run_come_again_where_all_are_there() -> None:
+def test_groups_of_an_earlier_run_come_again_where_all_are_there():
     layout = _laid(saved=[("e", "b"), ("d", "elsewhere"), ("a", "c")])
     assert [group.key for group in layout.groups] == [("a",), ("c",), ("d",), ("e", "b")]
     assert isinstance(layout.groups[-1].where, np.ndarray)
@@ -60,7 +60,7 @@ def test_groups_of_an_earlier_run_come_again_where_all_are_there() -> None:
     assert [group.key for group in alone.groups] == [("a",), ("b",), ("c",), ("d", "e")]
 
 
-def test_few_dense_bytes_ride_with_gathered_payloads() -> None:
+def test_few_dense_bytes_ride_with_gathered_payloads():
     texts = {"a": TOPK, "b": "dense", "c": TOPK, "d": "int8", "e": "dense"}
     layout = _laid(texts)
     keys = {way: [layout.groups[i].key for i in where] for way, where in layout.routes.items()}
@@ -70,13 +70,13 @@ def test_few_dense_bytes_ride_with_gathered_payloads() -> None:
     assert _laid("dense").routes == {"sum": (0, 1, 2)}
 
 
-def test_a_schema_tells_layouts_apart() -> None:
+def test_a_schema_tells_layouts_apart():
     assert _laid().schema == _laid().schema
     others = [_laid(join=False), _laid("topk(0.01, values=raw)"), _laid(shapes={"a": (70, 80)})]
     assert len({_laid().schema, *(one.schema for one in others)}) == 4
 
 
-def test_plain_is_what_sends_the_gradient_itself() -> None:
+def test_plain_is_what_sends_the_gradient_itself():
     assert is_plain(Dense())
     assert is_plain(ErrorFeedback(ReduceScatter(Dense())))
     assert not is_plain(parse_compressor("dgc(0.01)"))

@@ -21,7 +21,7 @@ def _gathered() -> list[list[bytes]]:
     return seen
 
 
-def test_bytes_of_any_lengths_are_gathered_in_rank_order() -> None:
+def test_bytes_of_any_lengths_are_gathered_in_rank_order():
     expected = [
         [b"\1" * a, b"\2" * b, b"\3" * c]
         for a, b, c in ([3, 0, 5], [1000, 3, 9], [0, 0, 0], [999, 1001, 1000])
@@ -44,7 +44,7 @@ def _collectives() -> tuple[Any, ...]:
     return gathers, received, mean.tolist(), mean is array, rest, probe
 
 
-def test_collectives_and_the_bytes_that_they_send() -> None:
+def test_collectives_and_the_bytes_that_they_send():
     for rank, result in enumerate(ranks.run(_collectives, world=3)):
         gathers, received, mean, same, rest, probe = result
         # lengths come first once; then frames of one size: 8 bytes of head, at most 1 % of slack
@@ -57,7 +57,7 @@ def test_collectives_and_the_bytes_that_they_send() -> None:
         assert mean == [2.0] * 6
         assert same
         assert [(one.kind, one.bytes_sent) for one in rest] == [
-            ("all_reduce", pytest.approx(2 * 2 / 3 * 24)),
+            ("all_reduce", pytest.approx(2 * 2 / 3 * 24))
         ]
         assert (probe.kind, probe.nbytes, probe.bytes_sent) == ("all_gather", 100, 200)
 
@@ -72,7 +72,7 @@ def _alone() -> tuple[Any, ...]:
     return gathered, received, comm.all_reduce_mean(array) is array, comm.take_exchanges()
 
 
-def test_a_rank_alone_sends_nothing() -> None:
+def test_a_rank_alone_sends_nothing():
     ((gathered, received, same, exchanges),) = ranks.run(_alone, world=1)
     assert [row.tobytes() for row in gathered] == [b"abc"]
     assert [row.tobytes() for row in received] == [b"abc"]

@@ -50,7 +50,7 @@ def _dense() -> tuple[Any, ...]:
     return passed, compression.steps, states, last
 
 
-def test_dense_gradients_are_those_of_the_model_without_a_hook() -> None:
+def test_dense_gradients_are_those_of_the_model_without_a_hook():
     elements = sum(int(np.prod(shape)) for shape in SHAPES)
     for passed, steps, states, last in ranks.run(_dense, world=3):
         assert passed == [True] * 5
@@ -67,7 +67,7 @@ def _warm() -> tuple[Any, ...]:
     return same, sorted(compression.state_dict()["states"]), compression.metrics.last
 
 
-def test_a_warm_up_costs_nothing_until_it_is_over() -> None:
+def test_a_warm_up_costs_nothing_until_it_is_over():
     for same, held, last in ranks.run(_warm):
         assert same == [True, True, True, False, False]
         assert held == ["p0", "p1", "p2", "p3"]
@@ -82,7 +82,7 @@ def _observed() -> tuple[Any, ...]:
     return list(compression.metrics), compression.summary(100)
 
 
-def test_steps_are_measured() -> None:
+def test_steps_are_measured():
     for steps, summary in ranks.run(_observed):
         assert [one.step for one in steps] == [0, 1, 2, 3, 4]
         assert [one.cosine is not None for one in steps] == [True, False, True, False, True]
@@ -107,7 +107,7 @@ def _clipping() -> list[int | None]:
     return [one.workers for one in found]
 
 
-def test_local_clipping_knows_the_number_of_ranks() -> None:
+def test_local_clipping_knows_the_number_of_ranks():
     assert ranks.run(_clipping, world=3) == [[3, 3, 1]] * 3
 
 
@@ -119,14 +119,14 @@ def _reported() -> tuple[Any, ...]:
     seen = []
     for step, metric in enumerate([2.0, 1.0, 0.95, 0.94]):
         _step(model, step)
-        density = compression.metrics.last.density  # type: ignore[union-attr]
+        density = compression.metrics.last.density
         seen.append((round(density or 0, 2), compression.report(metric + distributed.get_rank())))
     with pytest.raises(GradientError, match="got nan"):
         compression.report(float("nan"))
     return seen, compression.phase
 
 
-def test_all_ranks_are_in_the_phase_that_rank_0_reports() -> None:
+def test_all_ranks_are_in_the_phase_that_rank_0_reports():
     for seen, phase in ranks.run(_reported):
         assert [density for density, _ in seen] == [0.01, 0.01, 0.01, 0.1]
         assert [one for _, one in seen] == ["beginning", "beginning", "middle", "final"]
@@ -144,7 +144,7 @@ def _agreed() -> tuple[Any, ...]:
     return before, compression.choices, again["choices"]
 
 
-def test_ranks_agree_on_what_they_measured_alone() -> None:
+def test_ranks_agree_on_what_they_measured_alone():
     results = ranks.run(_agreed, world=3)
     for before, choices, saved in results:
         assert before == {}
@@ -165,11 +165,11 @@ def _diverging() -> None:
             rows[0] = rows[1]
         return rows
 
-    comm.all_gather_bytes = spoilt  # type: ignore[method-assign]
+    comm.all_gather_bytes = spoilt
     _step(model, 1)
 
 
-def test_ranks_with_other_gradients_are_found_and_named() -> None:
+def test_ranks_with_other_gradients_are_found_and_named():
     for failure in ranks.failed(_diverging).failures.values():
         assert "after step 1, rank 1 has other gradients than rank 0" in failure.message
 
@@ -179,12 +179,12 @@ def _half_residuals() -> tuple[Any, ...]:
     compression = compress_gradients(model, SPARSE, residual_dtype="bfloat16")
     _step(model, 0)
     with pytest.raises(GradientError, match="expected residual_dtype"):
-        compress_gradients(_model(), SPARSE, residual_dtype="float16")  # type: ignore[arg-type]
+        compress_gradients(_model(), SPARSE, residual_dtype="float16")
     states = compression.state_dict()["states"]
-    return [state["residual"].dtype for state in states.values()]  # type: ignore[return-value]
+    return [state["residual"].dtype for state in states.values()]
 
 
-def test_residuals_may_take_half_the_memory() -> None:
+def test_residuals_may_take_half_the_memory():
     assert ranks.run(_half_residuals) == [[torch.bfloat16] * 4] * 2
 
 
@@ -201,7 +201,7 @@ def _in_groups() -> bool:
     )
 
 
-def test_models_of_groups_that_are_not_all_ranks() -> None:
+def test_models_of_groups_that_are_not_all_ranks():
     assert ranks.run(_in_groups, world=4) == [True] * 4
 
 
@@ -214,13 +214,13 @@ def _refused() -> list[str]:
     messages = []
     for call in (
         lambda: compress_gradients(model, SPARSE),
-        lambda: compress_gradients(model.module, SPARSE),  # type: ignore[arg-type]
-        lambda: compress_gradients(_model(), 3),  # type: ignore[arg-type]
+        lambda: compress_gradients(model.module, SPARSE),
+        lambda: compress_gradients(_model(), 3),
         lambda: compress_gradients(_model(), "dgc(0.01)", optimizer=sgd),
         lambda: compress_gradients(_model(), "kmeans(16)"),
         lambda: compress_gradients(_model(mixed_precision=mixed), SPARSE),
         lambda: compression.reduce((None, None)),
-        lambda: compression.state_dict("median"),  # type: ignore[arg-type]
+        lambda: compression.state_dict("median"),
         lambda: compression.load_state_dict({"weights": 1}),
         lambda: copy.deepcopy(model),
         lambda: pickle.dumps(model),
@@ -233,7 +233,7 @@ def _refused() -> list[str]:
     return messages
 
 
-def test_what_cannot_work_is_refused_by_name() -> None:
+def test_what_cannot_work_is_refused_by_name():
     expected = [
         "has a communication hook already",
         "got Given; wrap the model",
@@ -262,7 +262,7 @@ def _alone() -> tuple[Any, ...]:
     return sent, {name: fields["residual"].numpy() for name, fields in left.items()}
 
 
-def test_one_rank_compresses_too() -> None:
+def test_one_rank_compresses_too():
     ((sent, left),) = ranks.run(_alone, world=1)
     for index, shape in enumerate(SHAPES):
         name = f"p{index}"
@@ -292,7 +292,7 @@ def _on_device(text: str) -> tuple[bool, list[str]]:
 
 
 @pytest.mark.parametrize("text", [SPARSE, "dgc(0.02)", f"per_role({SPARSE})"])
-def test_gradients_on_a_device_are_compressed_there_bit_for_bit(text: str) -> None:
+def test_gradients_on_a_device_are_compressed_there_bit_for_bit(text):
     for same, codecs in ranks.run(_on_device, text):
         assert same
         assert all("Device" in one for one in codecs)

@@ -37,7 +37,7 @@ def _user_code_fails(compressor: str) -> None:
 
 @pytest.mark.parametrize("compressor", COMPRESSORS)
 @pytest.mark.parametrize("world", [2, 3])
-def test_exception_in_user_code_ends_all_ranks(compressor: str, world: int) -> None:
+def test_exception_in_user_code_ends_all_ranks(compressor, world):
     error = ranks.failed(_user_code_fails, compressor, world=world)
     failures = error.failures
     assert failures[world - 1].kind == "LookupError"
@@ -55,7 +55,7 @@ def _rank_0_fails_with_the_store() -> None:
     _train(SPARSE, fail)
 
 
-def test_message_of_the_rank_that_holds_the_store_arrives() -> None:
+def test_message_of_the_rank_that_holds_the_store_arrives():
     error = ranks.failed(_rank_0_fails_with_the_store, store="rank 0")
     assert "sample 17 is missing" in error.failures[1].message
     assert error.seconds < 10
@@ -72,7 +72,7 @@ class _Failing(TreeCompressor):
         return super().step(gradient, state)
 
 
-_Failing.calls = {}  # type: ignore[attr-defined]
+_Failing.calls = {}
 
 
 def _encoder_fails() -> None:
@@ -80,7 +80,7 @@ def _encoder_fails() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_exception_in_a_compressor_ends_all_ranks(world: int) -> None:
+def test_exception_in_a_compressor_ends_all_ranks(world):
     error = ranks.failed(_encoder_fails, world=world)
     assert all("cannot be halved" in failure.message for failure in error.failures.values())
     assert "rank 1" in error.failures[0].message
@@ -96,7 +96,7 @@ def _dies() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_rank_that_is_killed_does_not_leave_others_waiting(world: int) -> None:
+def test_rank_that_is_killed_does_not_leave_others_waiting(world):
     error = ranks.failed(_dies, world=world)
     assert error.failures[1].kind == "died"
     assert all(failure.kind != "stuck" for failure in error.failures.values())
@@ -113,5 +113,5 @@ def _closed_and_used_again() -> float:
     return float(model.module.p0.grad.sum())
 
 
-def test_leaving_the_context_ends_its_thread() -> None:
+def test_leaving_the_context_ends_its_thread():
     assert ranks.run(_closed_and_used_again) == [6 * 2.5] * 2

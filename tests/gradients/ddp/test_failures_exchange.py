@@ -34,7 +34,7 @@ CLOSE = {"int8": 0.03, "dense": 1e-6}  # rel-L2 of a step
 
 @pytest.mark.parametrize("compressor", EXCHANGES)
 @pytest.mark.parametrize("world", [2, 3])
-def test_many_buckets_neither_hang_nor_mix(compressor: str, world: int) -> None:
+def test_many_buckets_neither_hang_nor_mix(compressor, world):
     # pytorch#48478: callbacks that wait for a second collective; pytorch#49477: and mix results.
     case = Case(compressor, range(5), EIGHT_BUCKETS, keep=(4,))
     outcomes = ranks.run(steps, case, world=world)
@@ -53,20 +53,20 @@ def _check_close(outcome: Outcome, truth: list[dict[str, np.ndarray]], rtol: flo
 
 
 @pytest.mark.parametrize("compressor", ["topk(0.5, values=raw)", "dense", "int4"])
-def test_three_ranks_add_in_the_same_order(compressor: str) -> None:
+def test_three_ranks_add_in_the_same_order(compressor):
     case = Case(compressor, range(3), keep=(2,))
     check_invariant(case, run_alike(case, 3), rtol=0.5 if compressor == "int4" else 1e-5)
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "int8"])
 @pytest.mark.parametrize("zeros", [{(0, 1)}, {(0, 1), (1, 1), (0, 2), (1, 2)}])
-def test_gradients_of_zeros_are_ordinary(compressor: str, zeros: set[tuple[int, int]]) -> None:
+def test_gradients_of_zeros_are_ordinary(compressor, zeros):
     # grace#16, pytorch#85234: an empty selection hung, or killed the process.
     case = Case(compressor, range(4), zeros=frozenset(zeros), keep=(3,))
     check_invariant(case, run_alike(case), rtol=0.3 if compressor == "int8" else 1e-5)
 
 
-def test_nothing_above_the_threshold_sends_nothing() -> None:
+def test_nothing_above_the_threshold_sends_nothing():
     case = Case("threshold(1e9)", range(3), LARGE, keep=(2,), options={"feedback": True})
     outcomes = ranks.run(steps, case)
     assert all(not mean[name].any() for mean in outcomes[0].means for name in mean)
@@ -74,7 +74,7 @@ def test_nothing_above_the_threshold_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_power_sgd_outlives_steps_of_zeros(world: int) -> None:
+def test_power_sgd_outlives_steps_of_zeros(world):
     # One step of zeros made torch's PowerSGD all NaN.
     zeros = frozenset((rank, step) for rank in range(world) for step in (0, 2))
     case = Case("powersgd(2)", range(5), zeros=zeros, keep=(4,))
@@ -84,7 +84,7 @@ def test_power_sgd_outlives_steps_of_zeros(world: int) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_payloads_of_very_different_lengths(world: int) -> None:
+def test_payloads_of_very_different_lengths(world):
     # pytorch#156627, nccl#1394: an uneven all-gather is refused, hangs or returns garbage.
     case = Case(
         "threshold(2.0)",
@@ -115,7 +115,7 @@ def _far_positions(dtype: torch.dtype) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_positions_beyond_16_bits(dtype: torch.dtype) -> None:
+def test_half_precision_positions_beyond_16_bits(dtype):
     # byteps#299: indices took the width of the values.
     expected = [(5, 1.0), (65_535, 2.0), (65_536, 4.0), (65_537, 8.0), (70_000, 16.0)]
     assert ranks.run(_far_positions, dtype) == [expected] * 2
@@ -123,9 +123,7 @@ def test_half_precision_positions_beyond_16_bits(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("compressor", EXCHANGES)
 @pytest.mark.parametrize("shapes", [SHAPES, ((1,), (2,)), ((5, 7),)], ids=["odd", "tiny", "one"])
-def test_sizes_that_ranks_do_not_divide(
-    compressor: str, shapes: tuple[tuple[int, ...], ...]
-) -> None:
+def test_sizes_that_ranks_do_not_divide(compressor, shapes):
     # DeepSpeed#5056, #5054: all-to-all of sizes that do not divide by the number of ranks.
     case = Case(compressor, range(3), shapes)
     outcomes = run_alike(case, 3)
@@ -142,7 +140,7 @@ def _other_order() -> None:
         ).backward()
 
 
-def test_parameters_in_another_order_are_named() -> None:
+def test_parameters_in_another_order_are_named():
     # grace#7: equal shapes in another order were averaged with each other.
     for failure in ranks.failed(_other_order).failures.values():
         assert "order" in failure.message or "p1" in failure.message, failure
@@ -156,12 +154,12 @@ def _other_compressor() -> None:
         model({"p0": torch.ones(9, 9)}).backward()
 
 
-def test_ranks_with_other_compressors_are_told() -> None:
+def test_ranks_with_other_compressors_are_told():
     failures = ranks.failed(_other_compressor).failures.values()
     assert all("affine" in failure.message for failure in failures)
 
 
-def test_unused_parameters_that_differ_by_rank_and_step() -> None:
+def test_unused_parameters_that_differ_by_rank_and_step():
     # A rank that does not use a parameter keeps its residual; one that all leave out is dropped.
     unused = {
         (0, 0): ("p0",),
@@ -195,7 +193,7 @@ def _churned(case: Case) -> Outcome:
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "int8"])
-def test_memory_that_is_reused_at_once(compressor: str) -> None:
+def test_memory_that_is_reused_at_once(compressor):
     # nanochat#843: what an asynchronous gather read was freed before it had been sent.
     case = Case(compressor, range(12), EIGHT_BUCKETS)
     churned, calm = ranks.run(_churned, case), ranks.run(steps, case)
@@ -207,10 +205,7 @@ def _beside_another_group(case: Case) -> list[dict[str, np.ndarray]]:
     model, other = (DistributedDataParallel(Given(case.shapes), **case.ddp) for _ in range(2))
     metric = torch.zeros(1)
     seen = []
-    with (
-        compress_gradients(model, case.compressor),
-        compress_gradients(other, "int8"),
-    ):
+    with compress_gradients(model, case.compressor), compress_gradients(other, "int8"):
         for step in case.steps:
             model.zero_grad()
             other.zero_grad()
@@ -237,12 +232,12 @@ class _Statistics(torch.autograd.Function):
         return values.clone()
 
     @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         distributed.all_reduce(gradient.sum())
         return gradient
 
 
-def test_other_collectives_and_a_second_model() -> None:
+def test_other_collectives_and_a_second_model():
     # torch_cgx#5, #3: collectives of others were taken for the hook's own.
     case = Case(SPARSE, range(4), EIGHT_BUCKETS)
     first, second = ranks.run(_beside_another_group, case)

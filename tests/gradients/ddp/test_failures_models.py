@@ -40,7 +40,7 @@ def _train_tied(case: Case) -> tuple[Means, dict[str, np.ndarray], list[str]]:
     return means, residuals(state, case), sorted(state["states"])
 
 
-def test_shared_parameter_has_one_residual() -> None:
+def test_shared_parameter_has_one_residual():
     case = Case(SPARSE, range(4))
     (means, left, names), (others, left_there, _) = ranks.run(_train_tied, case)
     assert [hashed(mean) for mean in means] == [hashed(mean) for mean in others]
@@ -67,15 +67,13 @@ def _train_mixed(case: Case) -> tuple[Means, list[str]]:
             ddp.zero_grad()
             given = case.gradients(distributed.get_rank(), step)
             tensors = {name: torch.from_numpy(g) for name, g in given.items()}
-            ddp(
-                {n: tensors[n].to(d) for n, d in zip(tensors, DTYPES, strict=True)},
-            ).backward()
+            ddp({n: tensors[n].to(d) for n, d in zip(tensors, DTYPES, strict=True)}).backward()
             means.append(gradients_of(ddp))
     return means, [str(one.grad.dtype) for one in model.parameters() if one.grad is not None]
 
 
 @pytest.mark.parametrize("compressor", ["dense", "int8", SPARSE, "powersgd(4)"])
-def test_parameters_of_several_dtypes(compressor: str) -> None:
+def test_parameters_of_several_dtypes(compressor):
     case = Case(compressor, range(3), ((64, 65), (70, 70), (4099,), (90, 60)))
     (means, dtypes), (others, _) = ranks.run(_train_mixed, case)
     assert dtypes == [str(dtype) for dtype in DTYPES]
@@ -115,7 +113,7 @@ def _dense_gradients(model: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: one.grad.to_dense().numpy().copy() for name, one in model.named_parameters()}
 
 
-def test_sparse_gradients_pass_as_they_are() -> None:
+def test_sparse_gradients_pass_as_they_are():
     (first, expected), (second, _) = ranks.run(_train_sparse)
     assert [hashed(mean) for mean in first] == [hashed(mean) for mean in second]
     for got, true in zip(first, expected, strict=True):

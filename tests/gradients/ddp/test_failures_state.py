@@ -34,7 +34,7 @@ REMEMBERING = [
 
 @pytest.mark.parametrize("compressor", [SPARSE, "sign", "powersgd(2)", "int2"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_nothing_is_lost_when_buckets_are_rebuilt(compressor: str, world: int) -> None:
+def test_nothing_is_lost_when_buckets_are_rebuilt(compressor, world):
     # pytorch#48670, #48867, #49418: residuals of tensors by hash, then by the index of a bucket.
     case = Case(compressor, range(4), keep=(0, 1, 2, 3))
     outcomes = run_alike(case, world)
@@ -44,7 +44,7 @@ def test_nothing_is_lost_when_buckets_are_rebuilt(compressor: str, world: int) -
 
 
 @pytest.mark.parametrize("compressor", REMEMBERING)
-def test_resumed_run_is_the_uninterrupted_one(compressor: str) -> None:
+def test_resumed_run_is_the_uninterrupted_one(compressor):
     # pytorch#75666, #79334, #102721: hook state was not in checkpoints, or permuted when resumed.
     whole = ranks.run(steps, Case(compressor, range(7), keep=(3, 6)))
     check_ranks_equal(whole)
@@ -56,7 +56,7 @@ def test_resumed_run_is_the_uninterrupted_one(compressor: str) -> None:
         assert after.saved[6] == before.saved[6]
 
 
-def test_invariant_holds_through_a_change_of_codec() -> None:
+def test_invariant_holds_through_a_change_of_codec():
     first = Case(SPARSE, range(3), keep=(2,))
     outcomes = ranks.run(steps, first)
     middle = check_invariant(first, outcomes)
@@ -66,17 +66,16 @@ def test_invariant_holds_through_a_change_of_codec() -> None:
         check_invariant(second, ranks.run(steps, second), before=middle)
 
 
-def test_invariant_holds_when_the_compressor_changes_during_training() -> None:
+def test_invariant_holds_when_the_compressor_changes_during_training():
     case = Case("warmup(topk(0.01), steps=3)", range(8), keep=(7,))
     check_invariant(case, run_alike(case))
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (3, 1), (1, 2)])
-def test_invariant_holds_for_the_mean_on_another_number_of_ranks(before: int, after: int) -> None:
+def test_invariant_holds_for_the_mean_on_another_number_of_ranks(before, after):
     first = Case(SPARSE, range(3), keep=(2,), mode="mean")
     exact = check_invariant(
-        replace(first, mode="exact"),
-        ranks.run(steps, replace(first, mode="exact"), world=before),
+        replace(first, mode="exact"), ranks.run(steps, replace(first, mode="exact"), world=before)
     )
     outcomes = ranks.run(steps, first, world=before)
     assert len({outcome.saved[2] for outcome in outcomes}) == 1
@@ -104,7 +103,7 @@ def _restarted(case: Case) -> tuple[list[Outcome], int]:
     return [first, steps(later)], torch.get_num_threads()
 
 
-def test_rank_that_recovers_meets_ranks_that_went_on() -> None:
+def test_rank_that_recovers_meets_ranks_that_went_on():
     # torchft#41, PiPPy#665, pytorch#72843: layouts of old and new ranks differed and hung.
     case = Case(SPARSE, range(4), keep=(3,))
     both = ranks.run(_restarted, case)

@@ -46,7 +46,7 @@ def _uneven(case: Case) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarr
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "powersgd(2)", "int2"])
-def test_uneven_inputs_with_join(compressor: str) -> None:
+def test_uneven_inputs_with_join(compressor):
     # pytorch#60611: a rank that has joined still takes part, with zeros.
     case = Case(compressor, range(5))
     (short, left_short), (long, left_long) = ranks.run(_uneven, case)
@@ -64,7 +64,7 @@ def test_uneven_inputs_with_join(compressor: str) -> None:
 
 @pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("compressor", [SPARSE, "int8"])
-def test_accumulation_in_no_sync(compressor: str, *, view: bool) -> None:
+def test_accumulation_in_no_sync(compressor, *, view):
     # pytorch#43307: results that alias buckets were accumulated into.
     ddp = {"bucket_cap_mb": 0.02, "gradient_as_bucket_view": view}
     case = Case(compressor, range(5), micro=3, ddp=ddp, keep=(4,))
@@ -74,12 +74,12 @@ def test_accumulation_in_no_sync(compressor: str, *, view: bool) -> None:
 STATIC = {"bucket_cap_mb": 0.02, "static_graph": True}
 
 
-def test_static_graph_works_and_is_rebuilt_later() -> None:
+def test_static_graph_works_and_is_rebuilt_later():
     case = Case(SPARSE, range(5), ddp=STATIC, keep=(4,))
     check_invariant(case, run_alike(case))
 
 
-def test_static_graph_with_no_sync_first_is_explained() -> None:
+def test_static_graph_with_no_sync_first_is_explained():
     # pytorch#187732, accelerate#3679: an internal assertion, or silently no mean.
     late = Case(SPARSE, range(2), ddp=STATIC, micro=2)
     for failure in ranks.failed(steps, late).failures.values():
@@ -88,7 +88,7 @@ def test_static_graph_with_no_sync_first_is_explained() -> None:
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "int2", "powersgd(2)"])
-def test_one_infinity_does_not_poison(compressor: str) -> None:
+def test_one_infinity_does_not_poison(compressor):
     # One step of Inf on one rank made the residuals of torch's PowerSGD non-finite for ever.
     case = Case(compressor, range(6), infinite=frozenset({(1, 2)}), keep=(1, 2, 5))
     outcomes = run_alike(case)
@@ -124,7 +124,7 @@ def _scaled(case: Case) -> tuple[list[float], list[str], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "int8", "powersgd(2)"])
-def test_gradient_scaler_skips_on_all_ranks(compressor: str) -> None:
+def test_gradient_scaler_skips_on_all_ranks(compressor):
     # DeepSpeed#753, bagua#485: overflow with compressed gradients never ended.
     bad = Case(compressor, range(6), infinite=frozenset({(0, 2)}))
     outcomes = ranks.run(_scaled, bad)
@@ -137,7 +137,7 @@ def test_gradient_scaler_skips_on_all_ranks(compressor: str) -> None:
 
 
 @pytest.mark.parametrize("compressor", [SPARSE, "powersgd(2)"])
-def test_residuals_do_not_know_of_the_scale(compressor: str) -> None:
+def test_residuals_do_not_know_of_the_scale(compressor):
     case = Case(compressor, range(4), keep=(3,))
     plain = ranks.run(steps, case)
     scaled = ranks.run(_scaled, case)
@@ -147,13 +147,13 @@ def test_residuals_do_not_know_of_the_scale(compressor: str) -> None:
             np.testing.assert_allclose(got, expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_model_is_synchronised() -> None:
+def test_compiled_model_is_synchronised():
     # pytorch#109774: compiled models were not synchronised, without a word.
     case = Case(SPARSE, range(3), ddp={}, keep=(2,), compiled=True)
     check_invariant(case, run_alike(case))
 
 
-def test_dense_is_the_mean() -> None:
+def test_dense_is_the_mean():
     case = Case("dense", range(4), micro=2)
     outcomes = run_alike(case, 3)
     for mean, true in zip(outcomes[0].means, true_means(replace(case), 3), strict=True):
@@ -162,7 +162,7 @@ def test_dense_is_the_mean() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_streams_are_ordered_on_cuda() -> None:
+def test_streams_are_ordered_on_cuda():
     # pytorch#49477, #49374: a future's chain did not wait for the stream; NaN in the residuals.
     case = Case(SPARSE, range(30), ((256, 256),) * 10, device="cuda", keep=(29,))
     outcomes = ranks.run(steps, case, world=1, backend="nccl")

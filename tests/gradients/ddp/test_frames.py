@@ -20,15 +20,13 @@ def _framed(payloads: list[bytes], flags: int = 0, step: int = 3, schema: int = 
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1),
 )
-def test_a_frame_is_read_as_it_was_made(
-    payloads: list[bytes], flags: int, step: int, schema: int
-) -> None:
+def test_a_frame_is_read_as_it_was_made(payloads, flags, step, schema):
     frame = frames.read(_framed(payloads, flags, step, schema), 5)
     assert [payload.tobytes() for payload in frame.payloads] == payloads
     assert (frame.flags, frame.step, frame.schema) == (flags, step, schema)
 
 
-def test_a_head_takes_28_bytes_and_4_for_each_payload() -> None:
+def test_a_head_takes_28_bytes_and_4_for_each_payload():
     assert len(frames.head(0, 0, 0, [])) == 28
     assert len(frames.head(0, 0, 0, [b"abc", b""])) == 36
 
@@ -43,7 +41,7 @@ def test_a_head_takes_28_bytes_and_4_for_each_payload() -> None:
         (lambda data: np.concatenate([data, data[:1]]), "other lengths"),
     ],
 )
-def test_what_is_no_frame_is_refused(change, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_frame_is_refused(change, message):
     with pytest.raises(GradientError, match=message) as caught:
         frames.read(change(_framed([b"abc", b"de"])), 2)
     assert "rank 2" in str(caught.value)
@@ -56,8 +54,8 @@ class _Reader:
         return payload.spec.worker
 
 
-def test_a_payload_is_decoded_as_of_its_sender() -> None:
+def test_a_payload_is_decoded_as_of_its_sender():
     spec = GradientSpec("w", (3,), worker=1)
     data = np.ones(2, np.uint8)
-    assert frames.decode(_Reader(), spec, data, 2) == 2  # type: ignore[arg-type]
-    assert isinstance(frames.decode(_Reader(), spec, data[:0], 2), EmptyGradient)  # type: ignore[arg-type]
+    assert frames.decode(_Reader(), spec, data, 2) == 2
+    assert isinstance(frames.decode(_Reader(), spec, data[:0], 2), EmptyGradient)

@@ -69,7 +69,7 @@ def _damaged() -> dict[str, str]:
     return found
 
 
-def test_damaged_states_are_refused_and_the_good_one_still_loads() -> None:
+def test_damaged_states_are_refused_and_the_good_one_still_loads():
     for found in ranks.run(_damaged, timeout=30):
         for message in found.values():
             assert "\n" not in message
@@ -85,7 +85,7 @@ def _exact_on_one_rank() -> list[Any]:
     return [type(value) for fields in states for value in fields.values()]
 
 
-def test_the_mean_state_where_one_rank_had_no_error() -> None:
+def test_the_mean_state_where_one_rank_had_no_error():
     first, second = ranks.run(_exact_on_one_rank, timeout=20)
     assert first == second
 
@@ -104,7 +104,7 @@ def _unlike(name: str, values: list[Any]) -> None:
         ("packet_loss", [PacketLoss(), None]),
     ],
 )
-def test_settings_that_differ_are_told_at_once(name: str, values: list[Any]) -> None:
+def test_settings_that_differ_are_told_at_once(name, values):
     with pytest.raises(ranks.RanksFailed) as caught:
         ranks.run(_unlike, name, values, timeout=20)
     for failure in caught.value.failures.values():
@@ -124,7 +124,7 @@ def _complex() -> str:
     return str(caught.value)
 
 
-def test_complex_parameters_are_refused_by_name() -> None:
+def test_complex_parameters_are_refused_by_name():
     assert all("'weight' is torch.complex64" in message for message in ranks.run(_complex))
 
 
@@ -144,5 +144,5 @@ def _near_the_largest(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [SPARSE, "sign", "powersgd(2)", "dgc(0.1)", "owners(topk(0.1))"])
-def test_sums_that_overflow_skip_the_step_and_poison_nothing(text: str) -> None:
+def test_sums_that_overflow_skip_the_step_and_poison_nothing(text):
     ranks.run(_near_the_largest, text, timeout=30)

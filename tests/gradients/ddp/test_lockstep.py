@@ -53,7 +53,7 @@ def on_ranks(
     return results, sizes
 
 
-def test_each_phase_of_all_tensors_is_averaged_at_once() -> None:
+def test_each_phase_of_all_tensors_is_averaged_at_once():
     seen: dict[tuple[int, str], list[np.ndarray]] = {}
 
     def work(rank: int, average: Callable[[np.ndarray], np.ndarray]) -> list[Ended] | None:
@@ -78,7 +78,7 @@ def test_each_phase_of_all_tensors_is_averaged_at_once() -> None:
         assert [float(mean[0]) for mean, _, _ in ended] == [46.0, 40.0, 0.0]
 
 
-def test_one_rank_that_is_not_finite_stops_all() -> None:
+def test_one_rank_that_is_not_finite_stops_all():
     def work(rank: int, average: Callable[[np.ndarray], np.ndarray]) -> list[Ended] | None:
         array = np.ones(5, np.float32)
         return in_lockstep([phases(array, array)], average, nonfinite=rank == 2)
@@ -88,7 +88,7 @@ def test_one_rank_that_is_not_finite_stops_all() -> None:
     assert sizes == [6]
 
 
-def test_without_tensors_ranks_still_tell_each_other() -> None:
+def test_without_tensors_ranks_still_tell_each_other():
     results, sizes = on_ranks(2, lambda rank, average: in_lockstep([], average))
     assert results == [[], []]
     assert sizes == [1]

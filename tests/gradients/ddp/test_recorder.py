@@ -37,7 +37,7 @@ def _measured() -> list[tuple[str, float, float]]:
     return found
 
 
-def test_what_sends_everything_has_no_error() -> None:
+def test_what_sends_everything_has_no_error():
     for found in ranks.run(_measured):
         for text, cosine, error in found:
             assert cosine == pytest.approx(1), text
@@ -57,7 +57,7 @@ def _only_compressor(compression: Any) -> dict[str, str]:
     return {"compressor": compression.state_dict()["compressor"]}
 
 
-def test_a_summary_shows_recipes_as_users_write_them() -> None:
+def test_a_summary_shows_recipes_as_users_write_them():
     for sparse, bounded in ranks.run(_summaries):
         assert " topk(0.02, values=affine(8)) " in sparse
         assert " error_bounded(max_rel_l2=0.1) " in bounded

@@ -66,7 +66,7 @@ REBUILT = [
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world: int) -> None:
+def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world):
     results = run(of_texts, TEXTS, ODD, REBUILT, world=world)
     for text in TEXTS:
         of_text = [result[text] for result in results]
@@ -77,7 +77,7 @@ def test_nothing_is_lost_and_ranks_stay_alike_while_buckets_change(world: int) -
         assert bool(means) == (text != "raw")
 
 
-def test_a_rank_sends_no_more_than_two_payloads_whatever_the_ranks() -> None:
+def test_a_rank_sends_no_more_than_two_payloads_whatever_the_ranks():
     texts = ["int8", "qsgd(4)", "owners(topk(0.01, values=affine(8)))", "owners(dgc(0.01))"]
     world = 4
     results = run(of_texts, texts, {"w": (300, 700)}, [None], world=world)
@@ -114,7 +114,7 @@ def with_infinity(text: str) -> tuple[bool, bool, str, str]:
     return refused, went_on, before, after
 
 
-def test_an_infinity_on_one_rank_leaves_all_states_as_they_were() -> None:
+def test_an_infinity_on_one_rank_leaves_all_states_as_they_were():
     for refused, went_on, before, after in run(with_infinity, "feedback(int4)", world=3):
         assert refused
         assert went_on
@@ -137,7 +137,7 @@ def failing(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["raw", "affine(8)"])
-def test_a_failure_is_told_to_all(text: str) -> None:
+def test_a_failure_is_told_to_all(text):
     for failure in failed(failing, text, world=3).failures.values():
         assert failure.kind == "GradientError"
         assert "rank 1 could not compress" in failure.message
@@ -161,7 +161,7 @@ def unused(text: str) -> list[Any]:
     return [sorted(kept), means["here"].any(), means["nowhere"].any()]
 
 
-def test_unused_parameters_keep_their_residuals() -> None:
+def test_unused_parameters_keep_their_residuals():
     first, second = run(unused, "owners(topk(0.05))")
     assert first[1:] == [True, False]
     assert second[1:] == [True, False]
@@ -178,7 +178,7 @@ def lossy(shapes: Shapes, layouts: list[list[list[str]] | None]) -> list[dict[st
     return [several_steps(bench, layouts) for bench in benches]
 
 
-def test_lost_chunks_come_back_where_they_are_acknowledged() -> None:
+def test_lost_chunks_come_back_where_they_are_acknowledged():
     results = run(lossy, {"w": (90, 100), "v": (700,)}, [None], world=3)
     assert [result["digest"] for result in results[0]] == [r["digest"] for r in results[1]]
     assert len({result["digest"] for result in results[0]}) == 2  # of one step, so by loss only
@@ -188,7 +188,7 @@ def test_lost_chunks_come_back_where_they_are_acknowledged() -> None:
         assert untold == without
 
 
-def test_what_owners_compress_with() -> None:
+def test_what_owners_compress_with():
     topk = parse_compressor("topk(0.01)")
     assert compressor_of_means(topk) == topk
     assert compressor_of_means(ReduceScatter(topk)) == topk

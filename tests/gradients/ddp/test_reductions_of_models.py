@@ -37,8 +37,7 @@ def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
 
 def gradients(model: nn.Module) -> dict[str, np.ndarray]:
     return {
-        name: one.grad.double().numpy().reshape(-1).copy()  # type: ignore[union-attr]
-        for name, one in model.named_parameters()
+        name: one.grad.double().numpy().reshape(-1).copy() for name, one in model.named_parameters()
     }
 
 
@@ -109,7 +108,7 @@ def nothing_is_lost() -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_nothing_is_lost_while_buckets_change(world: int) -> None:
+def test_nothing_is_lost_while_buckets_change(world):
     (errors, *others) = run(nothing_is_lost, world=world)
     assert all(other == errors for other in others)
     for text, error in errors:
@@ -141,7 +140,7 @@ def resumed() -> list[str]:
     return texts
 
 
-def test_resuming_is_going_on_bit_for_bit() -> None:
+def test_resuming_is_going_on_bit_for_bit():
     run(resumed, world=2)
 
 
@@ -167,7 +166,7 @@ def loaded_mean(
         return sums.error(compression.state_dict("mean"))
 
 
-def test_nothing_is_lost_when_the_number_of_ranks_changes() -> None:
+def test_nothing_is_lost_when_the_number_of_ranks_changes():
     state, got, due = run(saved_mean, world=3)[0]
     assert any(bool(fields["residual"].any()) for fields in state["means"].values())
     for error in run(loaded_mean, state, got, due, world=2):
@@ -209,7 +208,7 @@ def switched() -> list[float]:
     return errors
 
 
-def test_what_owners_left_out_is_sent_when_others_reduce() -> None:
+def test_what_owners_left_out_is_sent_when_others_reduce():
     for errors in run(switched, world=2):
         assert max(errors) < 1e-5
 
@@ -227,7 +226,7 @@ def lossy() -> list[float]:
     return found
 
 
-def test_chunks_are_lost_where_a_simulator_says_so() -> None:
+def test_chunks_are_lost_where_a_simulator_says_so():
     first, second = run(lossy, world=2)
     assert first == second
     # The mean is over those whose chunk arrived, so even acknowledged loss changes sums.

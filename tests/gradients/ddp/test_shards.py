@@ -18,7 +18,7 @@ from tensorcomp.gradients.ddp.shards import (
 from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 
 
-def test_a_small_case_by_hand() -> None:
+def test_a_small_case_by_hand():
     bounds = partition({"big": 5000, "bias": 10, "norm": 300}, 3)
     # 40 blocks of 128 are 14 + 13 + 13; rank 2 has 5000 - 27 * 128 = 1544, so it owns least.
     assert bounds["big"] == (0, 1792, 3456, 5000)
@@ -37,7 +37,7 @@ def loads(bounds: dict[str, tuple[int, ...]], owner: int) -> int:
     sizes=st.lists(st.one_of(st.integers(0, 9000), st.integers(0, 10**7)), max_size=30),
     world=st.integers(1, 17),
 )
-def test_every_element_has_one_owner_and_loads_are_even(sizes: list[int], world: int) -> None:
+def test_every_element_has_one_owner_and_loads_are_even(sizes, world):
     owned = partition({str(i): size for i, size in enumerate(sizes)}, world)
     for i, size in enumerate(sizes):
         bounds = owned[str(i)]
@@ -52,13 +52,13 @@ def test_every_element_has_one_owner_and_loads_are_even(sizes: list[int], world:
     assert max(found) - min(found) <= 4096 + 2 * ALIGNMENT
 
 
-def test_small_parameters_go_to_all_owners_by_turns() -> None:
+def test_small_parameters_go_to_all_owners_by_turns():
     owned = partition({str(i): 100 for i in range(8)}, 4)
     owners = [owned[str(i)].index(100) - 1 for i in range(8)]
     assert owners == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_no_rank_is_refused() -> None:
+def test_no_rank_is_refused():
     with pytest.raises(GradientError, match="at least 1 rank"):
         partition({"w": 3}, 0)
 
@@ -71,7 +71,7 @@ def joined_group() -> tuple[CodingGroup, tuple[Shard, ...]]:
     return group, shards_of(group, partition(sizes, 2))
 
 
-def test_shards_of_joined_parameters() -> None:
+def test_shards_of_joined_parameters():
     _, (first, second) = joined_group()
     assert first.owner == 0
     assert first.where == slice(0, 5)  # "a"; then rank 1 owns less until it has "b" and "c"
@@ -82,7 +82,7 @@ def test_shards_of_joined_parameters() -> None:
     assert first.mean.spec == GradientSpec(MEAN_OF + "a", (5,), worker=0)
 
 
-def test_what_is_sent_in_shards_is_where_the_shards_are() -> None:
+def test_what_is_sent_in_shards_is_where_the_shards_are():
     _, (first, second) = joined_group()
     values = np.arange(12, dtype=np.float32)
     sparse = SparseGradient(np.array([1, 6]), np.array([10, 20], np.float32))
@@ -98,7 +98,7 @@ def test_what_is_sent_in_shards_is_where_the_shards_are() -> None:
     assert values.tolist() == [0] * 5 + [5, 0, 7, 8, 9, 10, 0]
 
 
-def test_shards_that_lie_apart_are_put_back() -> None:
+def test_shards_that_lie_apart_are_put_back():
     parts = tuple(GradientSpec(name, (2,)) for name in "abc")
     group = CodingGroup(GradientSpec("x", (6,)), Dense(), parts)
     first, second = shards_of(group, {"a": (0, 2, 2), "b": (0, 0, 2), "c": (0, 2, 2)})

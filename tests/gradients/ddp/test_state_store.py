@@ -30,7 +30,7 @@ def _residual(state: State) -> list[float]:
     return [float(value) for value in state.residual]
 
 
-def test_a_step_counts_when_it_is_committed() -> None:
+def test_a_step_counts_when_it_is_committed():
     store, group = StateStore(), _group("a")
     before = store.state(group)
     _stepped(store, group, 1)
@@ -44,7 +44,7 @@ def test_a_step_counts_when_it_is_committed() -> None:
     assert _residual(store.state(group)) == left
 
 
-def test_residuals_follow_names_when_groups_change() -> None:
+def test_residuals_follow_names_when_groups_change():
     store = StateStore()
     ab = _stepped(store, _group("a", "b"), 1)
     c = _stepped(store, _group("c"), 1000)
@@ -57,7 +57,7 @@ def test_residuals_follow_names_when_groups_change() -> None:
     assert sizes == SIZES
 
 
-def test_residuals_outlive_another_compressor() -> None:
+def test_residuals_outlive_another_compressor():
     store = StateStore()
     left = _stepped(store, _group("a"), 1)
     store.commit()
@@ -66,7 +66,7 @@ def test_residuals_outlive_another_compressor() -> None:
     assert _residual(store.state(other)) == left
 
 
-def test_a_saved_state_fits_its_own_compressor_only_unless_asked() -> None:
+def test_a_saved_state_fits_its_own_compressor_only_unless_asked():
     saved = np.array([1.0, 2.0, 3.0])
     values = {"velocity": np.arange(3.0), "inner.residual": saved}
     fresh = _group("a").compressor.init(GradientSpec("a", (3,)))
@@ -79,7 +79,7 @@ def test_a_saved_state_fits_its_own_compressor_only_unless_asked() -> None:
     assert _residual(SavedState(short, strict=False).fit(fresh)) == [0, 0, 0]
 
 
-def test_saved_states_are_taken_up_when_groups_are_there() -> None:
+def test_saved_states_are_taken_up_when_groups_are_there():
     store = StateStore()
     store.replace({"a": SavedState({"residual": np.ones(300)})})
     assert store.used

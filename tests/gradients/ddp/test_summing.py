@@ -30,7 +30,7 @@ def several(steps: int) -> dict[str, Any]:
     return {text: several_steps(bench_of(text), [BUCKETS] * steps) for text in texts}
 
 
-def test_what_is_summed_is_the_mean_and_loses_nothing() -> None:
+def test_what_is_summed_is_the_mean_and_loses_nothing():
     steps, world = 3, 3
     results = run(several, steps, world=world)
     expected = sums_of_means(SHAPES, steps, world)
@@ -65,7 +65,7 @@ def with_nan() -> list[Any]:
     return [refused, same, all(np.isfinite(mean).all() for mean in means.values())]
 
 
-def test_a_nan_on_one_rank_leaves_all_states_as_they_were() -> None:
+def test_a_nan_on_one_rank_leaves_all_states_as_they_were():
     assert run(with_nan, world=2) == [[True, True, True]] * 2
 
 
@@ -94,7 +94,7 @@ def unused() -> list[Any]:
     return found
 
 
-def test_an_unused_parameter_keeps_its_residual_and_stays_in_step() -> None:
+def test_an_unused_parameter_keeps_its_residual_and_stays_in_step():
     first, second = run(unused, world=2)
     for one, other in zip(first, second, strict=True):
         assert one[:2] == [False, True]
