@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_NAMES = {
-    "int": "an integer",
-    "float": "a finite number",
-    "bool": "true or false",
-    "str": "a text",
-}
-
 
 class _Limits(NamedTuple):
     """The values that a field may have."""
@@ -32,21 +25,13 @@ class _Limits(NamedTuple):
         """Return whether a value of the right type is within the limits."""
         if self.choices:
             return value in self.choices
-        if not isinstance(value, (int, float)):
-            return True
-        return self.least <= value <= self.most and value > self.above
+        return isinstance(value, str) or (self.least <= value <= self.most and value > self.above)
 
     def __str__(self) -> str:
-        if self.choices:
-            return f"one of {', '.join(map(str, self.choices))}"
-        found = []
-        if self.above > -math.inf:
-            found.append(f"above {self.above:g}")
-        if self.least > -math.inf:
-            found.append(f"from {self.least:g}")
-        if self.most < math.inf:
-            found.append(f"to {self.most:.7g}")
-        return " ".join(found)
+        above = f" above {self.above:g}" if self.above > -math.inf else ""
+        least = f" from {self.least:g}" if self.least > -math.inf else ""
+        most = f" to {self.most:.7g}" if self.most < math.inf else ""
+        return above + least + most
 
 
 def argument(
@@ -89,9 +74,10 @@ def check_arguments(codec: DataclassInstance) -> None:
         value = getattr(codec, name)
         if value is default or (value is None and "None" in kinds):
             continue
-        if not any(_TYPES[kind](value) for kind in kinds) or not limits.hold(value):
-            wanted = " or ".join(_NAMES[kind] for kind in kinds if kind in _NAMES)
-            wanted = str(limits) if limits.choices else f"{wanted} {limits}".rstrip()
+        if not any(_TYPES[kind][1](value) for kind in kinds) or not limits.hold(value):
+            wanted = " or ".join(_TYPES[kind][0] for kind in kinds if kind != "None") + str(limits)
+            if limits.choices:
+                wanted = f"one of {', '.join(map(str, limits.choices))}"
             raise ValueError(f"expected {name} to be {wanted}, got {value!r}")
 
 
@@ -115,10 +101,10 @@ def _is_number(value: Any) -> bool:
     return abs(value) <= sys.float_info.max and (value != 0 or math.copysign(1, value) > 0)
 
 
-_TYPES: dict[str, Callable[[Any], bool]] = {
-    "int": lambda value: type(value) is int,
-    "float": _is_number,
-    "bool": lambda value: type(value) is bool,
-    "str": lambda value: isinstance(value, str),
-    "None": lambda value: value is None,
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("an integer", lambda value: type(value) is int),
+    "float": ("a finite number", _is_number),
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "None": ("null", lambda value: value is None),
 }

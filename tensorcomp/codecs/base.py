@@ -95,6 +95,9 @@ class Codec(ABC):
     long_chunks : bool
         Whether a tensor's chunks should be as long as the format allows, because each pays for
         something that depends little on its length.
+    needs_feedback : bool
+        Whether gradients need error feedback where it loses something, since much is lost in one
+        direction.
     part_aliases : mapping of str to str
         Other names of parts that a tree's text may use.
     is_transform, is_filter : bool
@@ -113,17 +116,13 @@ class Codec(ABC):
     off_wire: ClassVar[str] = ""
     codes_positions: ClassVar[bool] = False
     long_chunks: ClassVar[bool] = False
+    needs_feedback: ClassVar[bool] = True
     part_aliases: ClassVar[Mapping[str, str]] = {}
     is_transform: ClassVar[bool] = False
     is_filter: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
-
-    @property
-    def needs_feedback(self) -> bool:
-        """Whether gradients need error feedback, since much is lost in one direction."""
-        return not self.lossless
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether a tree of this root may be worth a trial on a tensor.
@@ -208,7 +207,7 @@ class Transform(Codec):
 
 
 class Serializer(Codec):
-    """Turns an array of any dtype into bytes."""
+    """Turns an array of any dtype into bytes; not asked for arrays without elements."""
 
     @abstractmethod
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -43,8 +42,8 @@ def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Piece
     NotRepresentable
         If a lossless transform cannot represent the array; the caller picks another tree.
     """
-    array = readable(array)
-    return _encode(node, array, node.shares_nothing if shared is None else shared)
+    shared = node.shares_nothing if shared is None else shared
+    return _code(node, readable(array), shared, decodes=False)[0]
 
 
 def byte_count(pieces: Pieces) -> int:
@@ -69,7 +68,7 @@ def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> 
         If the root cannot represent the array.
     """
     shared = node.shares_nothing if shared is None else shared
-    return _lose(node, readable(array), shared, codes=False)[1]
+    return _code(node, readable(array), shared, codes=False)[1]
 
 
 def encode_seen(
@@ -92,74 +91,80 @@ def encode_seen(
     NotRepresentable
         If the root cannot represent the array.
     """
-    return _lose(node, readable(array), shared, codes=True, out=out)
+    return _code(node, readable(array), shared, out=out)
 
 
-def _lose(
+def _code(
     node: Node,
     array: np.ndarray,
     shared: Shared,
     *,
-    codes: bool,
+    codes: bool = True,
+    decodes: bool = True,
     out: np.ndarray | None = None,
 ) -> tuple[Pieces, np.ndarray]:
-    """Return the payload, empty unless asked for, and what decoding it would give."""
-    if node.lossless:
-        return _encode(node, array, shared) if codes else [], array
-    codec = cast(Transform, node.codec)
-    own, below = shared
-    parts = codec.encode(array, own)
-    specs = codec.parts(spec_of(array))
-    pieces: Pieces = []
-    for (name, child), child_shared in zip(node.children, below, strict=True):
-        part = readable(parts[name])
+    """Return the payload, if it codes, and what decoding it would give, if it decodes."""
+    decodes = decodes and not node.lossless
+    if not (codes or decodes):
+        return [], array
+    if node.codec.is_transform:
+        parts = cast(Transform, node.codec).encode(array, shared[0])
+        pieces = encode_parts(node, parts, spec_of(array), shared, codes=codes, decodes=decodes)
+    else:
         try:
-            coded, decoded = _lose(child, part, child_shared, codes=codes)
-        except NotRepresentable:  # such a part is stored as it is
-            coded, decoded = raw_payload(part), part
-        parts[name] = readable(decoded)
-        if codes:
-            pieces += framed_part(specs[name], part.size, coded)
-    if byte_count(pieces) > array.nbytes:
-        return raw_payload(array), array
-    if out is None:
-        out = np.empty(array.shape, array.dtype)
-    codec.decode(parts, out, own)
-    return [_CODED, *pieces], out
-
-
-def _encode(node: Node, array: np.ndarray, shared: Shared) -> Pieces:
-    if not node.codec.is_transform:
-        try:
-            pieces = cast(Serializer, node.codec).encode(array, shared[0])
+            pieces = cast(Serializer, node.codec).encode(array, shared[0]) if array.size else []
         except NotRepresentable:
-            return raw_payload(array)
+            return raw_payload(array), array
         for _, child in node.children:
             pieces = [cast(Filter, child.codec).encode(join(pieces))]
-    else:
-        pieces = _encode_parts(node, cast(Transform, node.codec), array, shared)
-    return raw_payload(array) if byte_count(pieces) > array.nbytes else [_CODED, *pieces]
+    if byte_count(pieces) > array.nbytes:
+        return raw_payload(array), array
+    if decodes:
+        out = np.empty(array.shape, array.dtype) if out is None else out
+        cast(Transform, node.codec).decode(parts, out, shared[0])
+        array = out
+    return [_CODED, *pieces], array
+
+
+def encode_parts(
+    node: Node,
+    parts: dict[str, np.ndarray],
+    spec: ArraySpec,
+    shared: Shared,
+    *,
+    codes: bool = True,
+    decodes: bool = False,
+) -> Pieces:
+    """Return the bytes of a transform's parts for an array of this spec, without their mark.
+
+    Parameters
+    ----------
+    node : Node
+    parts : dict of str to numpy.ndarray
+        They become what decoding would give, if it decodes.
+    spec : ArraySpec
+    shared : Shared
+    codes, decodes : bool
+        Whether to return the bytes, and whether to change the parts.
+    """
+    specs = cast(Transform, node.codec).parts(spec)
+    pieces: Pieces = []
+    for (name, child), child_shared in zip(node.children, shared[1], strict=True):
+        part = readable(parts[name])
+        try:
+            coded, known = _code(child, part, child_shared, codes=codes, decodes=decodes)
+        except NotRepresentable:  # such a part is stored as it is
+            coded, known = raw_payload(part), part
+        if decodes:
+            parts[name] = readable(known)
+        if codes:
+            pieces += framed_part(specs[name], part.size, coded)
+    return pieces
 
 
 def raw_payload(array: np.ndarray) -> Pieces:
     """Return a payload that holds a C-contiguous array's own bytes."""
     return [_RAW, array.reshape(-1).view(np.uint8)]
-
-
-def _encode_parts(node: Node, codec: Transform, array: np.ndarray, shared: Shared) -> Pieces:
-    return encode_parts(node, codec.encode(array, shared[0]), spec_of(array), shared)
-
-
-def encode_parts(
-    node: Node, parts: Mapping[str, np.ndarray], spec: ArraySpec, shared: Shared
-) -> Pieces:
-    """Return the bytes of a transform's parts for an array of this spec, without their mark."""
-    specs = cast(Transform, node.codec).parts(spec)
-    pieces: Pieces = []
-    for (name, child), child_shared in zip(node.children, shared[1], strict=True):
-        part = readable(parts[name])
-        pieces += framed_part(specs[name], part.size, encode_part(child, part, child_shared))
-    return pieces
 
 
 def encode_part(node: Node, part: np.ndarray, shared: Shared | None = None) -> Pieces:
@@ -236,36 +241,33 @@ def decode_into(node: Node, payload: np.ndarray, out: np.ndarray, shared: Shared
 
 
 def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+    codec, own = node.codec, shared[0]
     mark = int(data[0]) if data.size else None
     if mark is None or mark > _CODED[0]:
-        raise CodecError(f"{node.codec.id}: its bytes begin with neither of the two marks")
+        raise CodecError(f"{codec.id}: its bytes begin with neither of the two marks")
     body = data[1:]
     if mark == _RAW[0]:
         if body.size != out.nbytes:
-            raise CodecError(f"{node.codec.id}: {body.size} raw bytes for {out.nbytes}")
+            raise CodecError(f"{codec.id}: {body.size} raw bytes for {out.nbytes}")
         out.reshape(-1).view(np.uint8)[:] = body
-    elif not node.codec.is_transform:
+    elif codec.is_transform:
+        parts = {}
+        coded = framed_parts(node, spec_of(out), body)
+        for (name, child), child_shared in zip(node.children, shared[1], strict=True):
+            spec, payload = coded[name]
+            part = np.empty(spec.shape, spec.dtype)
+            _decode(child, payload, part, child_shared)
+            part.flags.writeable = False
+            parts[name] = part
+        cast(Transform, codec).decode(parts, out, own)
+    else:
         for _, child in node.children:
             unfiltered = cast(Filter, child.codec).decode(body, 2 * out.nbytes + _FILTER_SLACK)
             body = np.frombuffer(unfiltered, np.uint8)
-        cast(Serializer, node.codec).decode(body, out, shared[0])
-    else:
-        _decode_parts(node, cast(Transform, node.codec), body, out, shared)
-
-
-def _decode_parts(
-    node: Node, codec: Transform, data: np.ndarray, out: np.ndarray, shared: Shared
-) -> None:
-    own, below = shared
-    parts: dict[str, np.ndarray] = {}
-    coded = framed_parts(node, spec_of(out), data)
-    for (name, child), child_shared in zip(node.children, below, strict=True):
-        spec, payload = coded[name]
-        part = np.empty(spec.shape, spec.dtype)
-        _decode(child, payload, part, child_shared)
-        part.flags.writeable = False
-        parts[name] = part
-    codec.decode(parts, out, own)
+        if out.size:
+            cast(Serializer, codec).decode(body, out, own)
+        elif body.size:
+            raise CodecError(f"{codec.id}: {body.size} bytes for no elements")
 
 
 def framed_parts(
@@ -285,22 +287,17 @@ def framed_parts(
         shape = part.shape
         if -1 in shape:
             size, position = _read_size(data, position, spec.size, name)
-            shape = _completed(shape, size, name)
+            others = -math.prod(shape)
+            open_length = size // others if others else 0
+            if open_length * others != size:
+                raise CodecError(f"part {name!r}: {size} elements do not fill the shape {shape}")
+            shape = tuple(open_length if length == -1 else length for length in shape)
         length, position = _read_size(data, position, data.size - position - 8, name)
         found[name] = ArraySpec(shape, part.dtype), data[position : position + length]
         position += length
     if position != data.size:
         raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
     return found
-
-
-def _completed(shape: tuple[int, ...], size: int, name: str) -> tuple[int, ...]:
-    """Return a shape with its open axis as long as so many elements make it."""
-    others = math.prod(length for length in shape if length != -1)
-    axis, left = divmod(size, others) if others else (0, size)
-    if left:
-        raise CodecError(f"part {name!r}: {size} elements do not fill the shape {shape}")
-    return tuple(axis if length == -1 else length for length in shape)
 
 
 def _read_size(data: np.ndarray, position: int, most: int, name: str) -> tuple[int, int]:

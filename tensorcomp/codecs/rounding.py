@@ -121,11 +121,8 @@ def largest(dtype: np.dtype) -> float:
 def store(values: np.ndarray, out: np.ndarray) -> None:
     """Round values into `out`; what would overflow its type becomes its largest number."""
     limit = largest(out.dtype)
-    if limit < largest(values.dtype) and values.size and not _within(values, limit):
+    fits = limit >= largest(values.dtype) or not values.size
+    if not (fits or -limit <= values.min() <= values.max() <= limit):
         values = np.clip(values, -limit, limit)
     with np.errstate(all="ignore"):
         out[...] = values.astype(out.dtype)
-
-
-def _within(values: np.ndarray, limit: float) -> bool:
-    return bool(-limit <= values.min() and values.max() <= limit)

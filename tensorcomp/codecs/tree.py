@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, cast
@@ -13,10 +12,10 @@ import numpy as np
 from tensorcomp._expressions import changed_fields, format_call
 from tensorcomp.codecs.base import ArraySpec, Codec, Serializer, Transform, spec_of
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.errors import CodecError, PlanError
+from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
+from tensorcomp.errors import PlanError
 
 FILTER = "bytes"  # the name of the only part that a serializer has
-_U64 = struct.Struct("<Q")
 _NO_ELEMENTS = ArraySpec((0,), np.dtype(np.uint8))
 
 Shared: TypeAlias = "tuple[bytes, tuple[Shared, ...]]"
@@ -43,29 +42,23 @@ class Node:
     children: tuple[tuple[str, Node], ...] = ()
 
     def __post_init__(self) -> None:
-        name = self.codec.id
-        is_transform = self.codec.is_transform
-        if self.children and self.codec.is_filter:
-            raise PlanError(f"{name} filters bytes and has no parts; got {self.children[0][0]!r}")
-        for part, child in self.children:
-            is_filter = child.codec.is_filter
-            if is_transform and is_filter:
+        name, names = self.codec.id, [part for part, _ in self.children]
+        filters = {part: node.codec.id for part, node in self.children if node.codec.is_filter}
+        if self.codec.is_transform:
+            for part, found in filters.items():
                 raise PlanError(
-                    f"{name}: part {part!r} is an array, but {child.codec.id!r} filters bytes; "
+                    f"{name}: part {part!r} is an array, but {found!r} filters bytes; "
                     "put a serializer there"
                 )
-            if not is_transform and (part != FILTER or not is_filter):
-                raise PlanError(
-                    f"{name} gives bytes and takes at most one filter, as 'bytes='; "
-                    f"got {part}={child.codec.id}"
-                )
-        names = [part for part, _ in self.children]
-        if is_transform:
             expected = list(cast(Transform, self.codec).parts(_NO_ELEMENTS))
             if names != expected:
                 raise PlanError(f"{name} has the parts {expected}; got {names}")
-        elif len(names) > 1:
-            raise PlanError(f"{name} takes at most one filter; got {len(names)}")
+        elif self.codec.is_filter and names:
+            raise PlanError(f"{name} filters bytes and has no parts; got {names[0]!r}")
+        elif names and not names == list(filters) == [FILTER]:
+            raise PlanError(
+                f"{name} gives bytes and takes at most one filter, as 'bytes='; got {names}"
+            )
 
     def walk(self) -> Iterator[Codec]:
         """Yield every codec of the tree, parents first."""
@@ -120,14 +113,8 @@ def _shares(node: Node, spec: ArraySpec) -> bool:
 def pack_shared(shared: Shared) -> bytes:
     """Write the shared bytes of a tree; nothing at all where no codec shares anything."""
     own, children = shared
-    packed = b"".join(pack_shared(child) for child in children)
-    if not own and not any(packed):
-        return b""
-    return _U64.pack(len(own)) + own + b"".join(_with_length(pack_shared(c)) for c in children)
-
-
-def _with_length(data: bytes) -> bytes:
-    return _U64.pack(len(data)) + data
+    sections = [own, *map(pack_shared, children)]
+    return pack_sections(sections) if any(sections) else b""
 
 
 def _array_children(node: Node) -> list[Node]:
@@ -144,18 +131,6 @@ def unpack_shared(node: Node, data: bytes) -> Shared:
     """
     if not data:
         return node.shares_nothing
-    own, rest = _take(data)
-    shared = []
-    for child in _array_children(node):
-        packed, rest = _take(rest)
-        shared.append(unpack_shared(child, packed))
-    if rest:
-        raise CodecError(f"{len(rest)} bytes too many in what the chunks share")
-    return own, tuple(shared)
-
-
-def _take(data: bytes) -> tuple[bytes, bytes]:
-    if len(data) < 8 or _U64.unpack_from(data)[0] > len(data) - 8:
-        raise CodecError("what the chunks share is cut short")
-    stop = 8 + _U64.unpack_from(data)[0]
-    return data[8:stop], data[stop:]
+    children = _array_children(node)
+    own, *packed = unpack_sections(data, 1 + len(children), "what the chunks share")
+    return own, tuple(map(unpack_shared, children, packed))

@@ -82,30 +82,21 @@ def _values(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
     yield "all equal complex", np.full(64, 1 - 2j)
     yield "all but the last equal", np.append(np.zeros(999, np.float32), np.float32(1))
     yield "zeros of both signs", np.where(random.random(800) < 0.5, 0.0, -0.0).astype(np.float32)
-    for dtype, unsigned in (
-        (np.float16, "u2"),
-        (np.float32, "u4"),
-        (np.float64, "u8"),
-        (_BF16, "u2"),
-    ):
-        width = np.dtype(dtype).itemsize
-        fraction = {2: 10, 4: 23, 8: 52}[width] if dtype is not _BF16 else 7
+    for dtype, fraction in zip((*_FLOATS[:3], _BF16), (10, 23, 52, 7), strict=True):
+        top = 8 * dtype.itemsize - 1
         low = random.integers(0, 1 << fraction, 600, np.uint64)
-        sign = random.integers(0, 2, 600, np.uint64) << np.uint64(8 * width - 1)
-        yield f"subnormal {np.dtype(dtype)}", (low | sign).astype(unsigned).view(dtype)
-        exponents = ((1 << (8 * width - 1)) - 1) & ~((1 << fraction) - 1)
-        payloads = low | sign | np.uint64(exponents)
-        yield f"NaN payloads {np.dtype(dtype)}", payloads.astype(unsigned).view(dtype)
+        words = low | random.integers(0, 2, 600, np.uint64) << np.uint64(top)
+        yield f"subnormal {dtype}", words.astype(f"u{dtype.itemsize}").view(dtype)
+        words |= np.uint64((1 << top) - (1 << fraction))  # all bits of the exponent
+        yield f"NaN payloads {dtype}", words.astype(f"u{dtype.itemsize}").view(dtype)
     mixed = _normal(random, 30, 20)
     mixed[::7, ::3] = np.inf
     mixed[1::7, ::5] = -np.inf
     mixed[2::7] = np.nan
     mixed[3::7, 1::2] = -0.0
     yield "NaN and infinity among weights", mixed
-    yield (
-        "largest and smallest",
-        np.array([np.finfo(np.float64).max, np.finfo(np.float64).tiny, 5e-324, -1e-40] * 9),
-    )
+    limits = np.finfo(np.float64)
+    yield "largest and smallest", np.array([limits.max, limits.tiny, 5e-324, -1e-40] * 9)
 
 
 def _layouts(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
@@ -132,16 +123,12 @@ def _weights(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
     yield "rows and columns scaled", scaled.astype(_BF16)
     yield "rows and columns scaled, codes", np.clip(np.rint(scaled * 20), -128, 127).astype(np.int8)
     long_rows = _normal(random, 3, 4300) * np.exp(random.normal(0, 2, 4300))
+    codes = np.clip(np.rint(long_rows * 9), -128, 127).astype(np.int8)
     yield "long rows, columns scaled", long_rows.astype(_BF16)
-    yield (
-        "long rows, columns scaled, codes",
-        np.clip(np.rint(long_rows * 9), -128, 127).astype("i1"),
-    )
+    yield "long rows, columns scaled, codes", codes
     yield "more than 65,536 weights", _normal(random, 70_001)
-    yield (
-        "half zeros",
-        np.where(random.random((70, 50)) < 0.5, 0, _normal(random, 70, 50)).astype(_BF16),
-    )
+    half = np.where(random.random((70, 50)) < 0.5, 0, _normal(random, 70, 50))
+    yield "half zeros", half.astype(_BF16)
     yield "few values", np.where(random.random(2000) < 0.002, _normal(random, 2000), 0)
 
 
@@ -149,10 +136,8 @@ def _integers(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
     for dtype in (np.uint8, np.int8, np.uint16, np.int16):
         yield f"geometric {np.dtype(dtype)}", (random.geometric(0.3, 2500) % 120).astype(dtype)
     yield "very skewed", (random.random(5000) < 0.001).astype(np.uint8)
-    yield (
-        "one rare symbol of many",
-        np.minimum(random.geometric(0.9, 4000) ** 4, 65_535).astype("<u2"),
-    )
+    rare = np.minimum(random.geometric(0.9, 4000) ** 4, 65_535)
+    yield "one rare symbol of many", rare.astype("<u2")
     yield "two-sided", np.rint(random.laplace(0, 300, 3000)).astype(np.int16)
     yield "wide alphabet", random.integers(0, 1 << 16, 9000).astype(np.uint16)
     yield "every 16-bit value", np.arange(1 << 16, dtype=np.uint16)
@@ -172,12 +157,9 @@ def _integers(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
 def _structured(random: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
     weights = _normal(random, 60, 64)
     yield "fp32 that holds bf16", weights.astype(_BF16).astype(np.float32)
-    yield (
-        "fp32 that holds fp16 in some rows",
-        np.where(
-            np.arange(60)[:, None] % 3 == 0, weights, weights.astype(np.float16).astype(np.float32)
-        ),
-    )
+    halves = weights.astype(np.float16).astype(np.float32)
+    some = np.where(np.arange(60)[:, None] % 3 == 0, weights, halves)
+    yield "fp32 that holds fp16 in some rows", some
     yield "codebook of 16", _normal(random, 16)[random.integers(0, 16, (50, 40))]
     steps = np.abs(weights).max(axis=1, keepdims=True)
     for bits in (4, 8):

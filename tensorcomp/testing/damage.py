@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -25,62 +28,56 @@ _SPARE_MEMORY = 4 << 20
 _MEMORY_FACTOR = 16
 
 
-def _encoded(node: Node, array: np.ndarray) -> tuple[np.ndarray, Shared, bytes] | None:
-    """Return an array as codecs read it, what is shared, and the payload.
+@dataclass(frozen=True)
+class Encoded:
+    """What a decoder is given, and how it is damaged."""
 
-    None for a large array, and for one that the tree has no code for.
-    """
+    node: Node
+    payload: bytes
+    spec: ArraySpec
+    shared: Shared
+    damage: str = ""
+
+
+def damaged_payloads(sound: Encoded) -> Iterator[Encoded]:
+    """Yield damaged payloads."""
+    for damage, payload in damages(sound.payload):
+        yield replace(sound, payload=payload, damage=damage)
+
+
+def damaged_shared(sound: Encoded) -> Iterator[Encoded]:
+    """Yield a sound payload with damaged shared bytes, of those that can be unpacked."""
+    for damage, packed in damages(pack_shared(sound.shared)):
+        unpack = functools.partial(unpack_shared, sound.node, packed)
+        shared = _bounded(unpack, sound.spec.nbytes + len(packed), damage)
+        if shared is not None:
+            yield replace(sound, shared=shared, damage=f"shared bytes {damage}")
+
+
+def other_specs(sound: Encoded) -> Iterator[Encoded]:
+    """Yield a sound payload read as an array of another shape or dtype."""
+    size, (shape, dtype) = sound.spec.size, (sound.spec.shape, sound.spec.dtype)
+    shapes = [(), (0,), (1,), (size + 1,), (size, 1), (1, size), (2, size)]
+    specs = [ArraySpec(other, dtype) for other in shapes]
+    specs += [ArraySpec(shape, np.dtype(kind)) for kind in ("u1", "<i2", "<f4", "<f8")]
+    for spec in specs:
+        yield replace(sound, spec=spec, damage=f"read as {spec.dtype} {spec.shape}")
+
+
+def check_damage(
+    damaged: Callable[[Encoded], Iterator[Encoded]], node: Node, array: np.ndarray
+) -> None:
+    """Require that damage gives a `CodecError` or some array, in bounded memory."""
     array = readable(array)
     if array.nbytes > _LARGEST:
-        return None
+        return
     try:
         shared = fit(node, array)
-        return array, shared, join(encode(node, array, shared))
+        sound = Encoded(node, join(encode(node, array, shared)), spec_of(array), shared)
     except NotRepresentable:
-        return None
-
-
-def check_damaged_payload(node: Node, array: np.ndarray) -> None:
-    """Require that a damaged payload gives a `CodecError` or some array, in bounded memory."""
-    encoded = _encoded(node, array)
-    if encoded is None:
         return
-    array, shared, payload = encoded
-    for what, damaged in damages(payload):
-        expect_error_or_array(node, damaged, spec_of(array), shared, what)
-
-
-def check_damaged_shared(node: Node, array: np.ndarray) -> None:
-    """Require the same of a sound payload with damaged shared bytes."""
-    encoded = _encoded(node, array)
-    if encoded is None:
-        return
-    array, shared, payload = encoded
-    for what, damaged in damages(pack_shared(shared)):
-
-        def attempt(damaged: bytes = damaged) -> Shared | None:
-            try:
-                return unpack_shared(node, damaged)
-            except CodecError:
-                return None
-
-        other = _bounded(attempt, array.nbytes + len(damaged), what)
-        if other is None:
-            continue
-        expect_error_or_array(node, payload, spec_of(array), other, f"shared bytes {what}")
-
-
-def check_other_specs(node: Node, array: np.ndarray) -> None:
-    """Require the same of a sound payload read as an array of another shape or dtype."""
-    encoded = _encoded(node, array)
-    if encoded is None:
-        return
-    array, shared, payload = encoded
-    shapes = [(), (0,), (1,), (array.size + 1,), (array.size, 1), (1, array.size), (2, array.size)]
-    specs = [ArraySpec(shape, array.dtype) for shape in shapes]
-    specs += [ArraySpec(array.shape, np.dtype(kind)) for kind in ("u1", "<i2", "<f4", "<f8")]
-    for spec in specs:
-        expect_error_or_array(node, payload, spec, shared, f"read as {spec.dtype} {spec.shape}")
+    for case in damaged(sound):
+        expect_error_or_array(node, case.payload, case.spec, case.shared, case.damage)
 
 
 def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -95,10 +92,8 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
         yield f"cut to {place}", data[:place]
         for value in (data[place] ^ (1 << int(random.integers(8))), 0xFF * int(random.integers(2))):
             if value != data[place]:
-                yield (
-                    f"with byte {place} = {value}",
-                    data[:place] + bytes([value]) + data[place + 1 :],
-                )
+                changed = data[:place] + bytes([value]) + data[place + 1 :]
+                yield f"with byte {place} = {value}", changed
     yield "with a byte added", data + b"\0"
     yield "doubled", data + data
     for start in (1, 9):  # lengths that claim the impossible
@@ -123,26 +118,25 @@ def expect_error_or_array(
     AssertionError
         If anything else happens.
     """
-
-    def attempt() -> np.ndarray | None:
-        try:
-            return decode(node, payload, spec, shared)
-        except CodecError:
-            return None
-
+    attempt = functools.partial(decode, node, payload, spec, shared)
     found = _bounded(attempt, spec.nbytes + len(payload), what)
     if found is not None:
         assert found.shape == spec.shape, f"{what}: shape {found.shape} instead of {spec.shape}"
         assert found.dtype == spec.dtype, f"{what}: dtype {found.dtype} instead of {spec.dtype}"
 
 
-def _bounded(attempt: Callable[[], Result], nbytes: int, what: str) -> Result:
-    """Return what a call returns; it may allocate no more than a small multiple of `nbytes`."""
+def _bounded(attempt: Callable[[], Result], nbytes: int, what: str) -> Result | None:
+    """Return what a call returns, None for a `CodecError`.
+
+    It may allocate no more than a small multiple of `nbytes`.
+    """
     limit = _MEMORY_FACTOR * nbytes + _SPARE_MEMORY
-    for _ in range(2):  # what compiles a kernel takes memory for that, but only once
+    for _ in range(2):  # a codec's module may be imported meanwhile, but only once
+        result = None
         tracemalloc.start(1)
         try:
-            result = attempt()
+            with contextlib.suppress(CodecError):
+                result = attempt()
             _, peak = tracemalloc.get_traced_memory()
         except Exception as error:
             raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error

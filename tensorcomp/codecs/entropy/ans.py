@@ -6,25 +6,25 @@ import functools
 import operator
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp._zstd_frames import compress
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.entropy import contexts
 from tensorcomp.codecs.entropy.raw_low_bits import join_low, low_bytes, split_low
 from tensorcomp.codecs.entropy.side_info import (
+    LEVEL,
     PADDING,
-    compress,
     split_side,
     stream_starts,
     symbols_of,
     unpack_side_info,
     unpack_symbols,
 )
-from tensorcomp.codecs.entropy.trellis_codes import TRELLIS_CODES
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
@@ -33,7 +33,7 @@ _STREAMS = 4
 NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
 _FRACTION = 20  # costs are counted in units of 2**-20 bit
 _MOST_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
-Levels: TypeAlias = "tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]"
+TRELLIS_STATES = (4, 8, 16, 32)  # of the codes that tell the quantizers of `trellis` apart
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Ans(Serializer):
 
     With `trellis`, elements of 1 and 2 bytes have contexts of their own for each of two quantizers:
     the first half of the contexts is that of quantizer 0. Parities of the elements tell which is
-    meant, by the code of so many states (see `trellis_codes`); a single context is shared.
+    meant, by the code of so many states (see `Trellis`); a single context is shared.
 
     With `bypass`, low bits of signed integers whose mean magnitude is 8 or more are not coded but
     stored as bit planes (see `bitpack`) before the streams; their number, times 256, is
@@ -82,7 +82,7 @@ class Ans(Serializer):
     for_any_array: ClassVar[bool] = True
     contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
     states: int = argument(11, least=9, most=12)
-    trellis: int = argument(0, choices=(0, *TRELLIS_CODES))
+    trellis: int = argument(0, choices=(0, *TRELLIS_STATES))
     bypass: bool = False
 
     def shares(self, spec: ArraySpec) -> bool:
@@ -95,8 +95,6 @@ class Ans(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        if array.size == 0:
-            return []
         low_bits, packed_low = 0, np.empty(0, np.uint8)
         if self.bypass and _is_folded(array):
             low_bits, array, packed_low = split_low(array)
@@ -129,7 +127,7 @@ class Ans(Serializer):
             sizes,
         )
         used, coded = sizes.tolist()
-        packed = compress(side[:used].data)
+        packed = compress(side[:used].data, LEVEL)
         return [struct.pack("<Q", len(packed)), packed, packed_low, streams[:coded], bytes(PADDING)]
 
     def _is_apart(self, dtype: np.dtype, low_bits: int) -> bool:
@@ -141,8 +139,6 @@ class Ans(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            return
         symbols = symbols_of(out)
         side, stream = split_side(data)
         # No side information that was written is larger than the array in wide integers.
@@ -168,6 +164,9 @@ class Ans(Serializer):
         if number % quantizers:
             raise CodecError(f"ans: {number} contexts for two quantizers")
         model = contexts.unpack_model(packed_model, number // quantizers, out, shared)
+        row_levels, column_levels, context_of = model
+        if context_of is not None:
+            context_of = context_of.astype(np.uint16) << self.states
         starts = stream_starts(bits, stream.size)
         stops = [8 * (start + (b + 7) // 8) for start, b in zip(starts, bits, strict=True)]
         heads = np.array([*map(operator.sub, stops, bits), *states])
@@ -181,7 +180,9 @@ class Ans(Serializer):
             number,
             self.states,
             folded,
-            *_levels_of(model, self.states),
+            row_levels,
+            column_levels,
+            context_of,
             self.trellis if quantizers > 1 else 0,
             escape,
             escaped,
@@ -199,13 +200,6 @@ class Ans(Serializer):
 
 def _is_folded(array: np.ndarray) -> bool:
     return array.dtype.kind == "i" and array.itemsize <= 2
-
-
-def _levels_of(model: contexts.ContextModel | None, shift: int) -> Levels:
-    """Return levels of rows and of columns, and context << shift of each sum of two of them."""
-    if model is None:
-        return None, None, None
-    return model.row_levels, model.column_levels, model.context_of.astype(np.uint16) << shift
 
 
 def unpack_escaped(

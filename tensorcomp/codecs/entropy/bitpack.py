@@ -39,8 +39,6 @@ class Bitpack(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the packed planes."""
-        if array.size == 0:
-            return []
         words = as_words(array)
         least = 0
         if array.dtype.kind == "i":
@@ -56,8 +54,6 @@ class Bitpack(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            return
         words = as_words(out)
         rows = as_rows(words)
         packed, planes = split_side(data, 0)

@@ -28,15 +28,7 @@ class Constant(Serializer):
     off_wire: ClassVar[str] = "it codes arrays of equal elements only"
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the bytes of the first element.
-
-        Raises
-        ------
-        NotRepresentable
-            If another element has other bits.
-        """
-        if array.size == 0:
-            return []
+        """Return the bytes of the first element."""
         elements = _elements(array)
         for part in (elements[:_PROBE], elements):
             if (part != elements[0]).any():
@@ -45,12 +37,9 @@ class Constant(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out` with the one element."""
-        if data.size != (out.itemsize if out.size else 0):
-            raise CodecError(
-                f"constant: {data.size} bytes for one of {out.size} elements of {out.itemsize}"
-            )
-        if out.size:
-            _elements(out)[...] = _elements(np.frombuffer(data.tobytes(), out.dtype))
+        if data.size != out.itemsize:
+            raise CodecError(f"constant: expected {out.itemsize} bytes, got {data.size}")
+        _elements(out)[...] = _elements(np.frombuffer(data.tobytes(), out.dtype))
 
 
 def _elements(array: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,8 +30,7 @@ _LONG_ROW = 4096  # columns; a chunk has fewer than 256 such rows
 _U64 = struct.Struct("<Q")
 
 
-@dataclass(frozen=True)
-class ContextModel:
+class ContextModel(NamedTuple):
     """Which context each element of a chunk belongs to.
 
     Parameters
@@ -42,18 +41,16 @@ class ContextModel:
         (C,) uint8 below `LEVELS`.
     context_of : numpy.ndarray
         (`SUMS`,) uint8: the context of each sum of two levels, never falling.
-    own : bool
-        Whether the chunk holds its columns' levels itself, and does not share them.
     """
 
     row_levels: np.ndarray
     column_levels: np.ndarray
     context_of: np.ndarray
-    own: bool
 
-    def joined(self, step: int) -> ContextModel:
-        """Return the model in which each `step` neighbouring contexts are one."""
-        return replace(self, context_of=self.context_of // step)
+
+# A model's fields, as kernels take them: None where all elements have one context.
+KernelModel: TypeAlias = "tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]"
+ONE_CONTEXT: KernelModel = None, None, None
 
 
 def shares_columns(spec: ArraySpec) -> bool:
@@ -89,7 +86,7 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
     native.contexts_find(
         matrix, is_signed(array), width, contexts, row_levels, column_levels, context_of
     )
-    return ContextModel(row_levels, column_levels, context_of, own=not shared)
+    return ContextModel(row_levels, column_levels, context_of)
 
 
 def has_levels(matrix: np.ndarray, shared: bytes) -> bool:
@@ -133,18 +130,10 @@ def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
     return array
 
 
-def pack_model(model: ContextModel | None) -> list[bytes]:
-    """Return the chunk's own part of the model as two sections: contexts of sums, levels."""
-    if model is None:
-        return [b"", b""]
-    columns = model.column_levels.tobytes() if model.own else b""
-    return [model.context_of.tobytes(), model.row_levels.tobytes() + columns]
-
-
 def unpack_model(
     sections: list[bytes], contexts: int, out: np.ndarray, shared: bytes
-) -> ContextModel | None:
-    """Read what `pack_model` wrote for a chunk of the shape of `out`.
+) -> KernelModel:
+    """Read a chunk's contexts of sums and its levels, of rows and then of columns.
 
     Raises
     ------
@@ -152,17 +141,16 @@ def unpack_model(
         If a level or a context is out of range, or their number is not the array's.
     """
     if contexts == 1:
-        return None
+        return ONE_CONTEXT
     if out.itemsize > 2:
         raise CodecError(f"{contexts} contexts, though elements of {out.itemsize} bytes have one")
     rows, columns = as_rows(out).shape
     context_of = np.frombuffer(sections[0], np.uint8)
     if context_of.size != SUMS or context_of.max() >= contexts:
         raise CodecError(f"not every sum of levels has one of {contexts} contexts")
-    own = not shared
     row_levels = _checked_levels(sections[1][:rows], rows, "row")
-    if own:
-        column_levels = _checked_levels(sections[1][rows:], columns, "column")
-    else:
+    if shared:
         column_levels = unpack_columns(shared, columns)[1]
-    return ContextModel(row_levels, column_levels, context_of, own)
+    else:
+        column_levels = _checked_levels(sections[1][rows:], columns, "column")
+    return ContextModel(row_levels, column_levels, context_of)

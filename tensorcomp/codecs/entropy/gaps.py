@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,16 +48,7 @@ class Gaps(Serializer):
     codes_positions: ClassVar[bool] = True
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the coded gaps.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array is neither a mask nor a strictly increasing vector of integers, or has a
-            gap of 2**44 or more.
-        """
-        if array.size == 0:
-            return []
+        """Return the coded gaps."""
         if array.dtype.kind == "b":
             return _encode_mask(array.reshape(-1))
         if array.dtype.kind not in "iu" or array.ndim != 1:
@@ -98,7 +89,7 @@ class Gaps(Serializer):
         CodecError
             If the bytes are damaged.
         """
-        inverted, count, lengths, stream = _read_mask_head(data)
+        inverted, count, lengths, stream = _read_head(data, _COUNT)
         if inverted:
             return None
         if count > size:
@@ -109,30 +100,31 @@ class Gaps(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            return
-        kind = out.dtype.kind
-        if kind not in "biu" or (kind != "b" and out.ndim != 1):
-            raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
-        if kind == "b":
-            inverted, count, lengths, stream = _read_mask_head(data)
-            used = _decode_mask(lengths, stream, inverted, count, out)
+        if out.dtype.kind == "b":
+            inverted, count, lengths, stream = _read_head(data, _COUNT)
+            if count > out.size:
+                raise CodecError(f"gaps: {count} indices of {out.size} elements")
+            out[...] = inverted
+            used = native.gaps_decode_mask(lengths, stream, count, not inverted, out.reshape(-1))
+        elif out.dtype.kind in "iu" and out.ndim == 1:
+            first, lengths, stream = _read_head(data, _U64)
+            used = _decode_integers(lengths, stream, first, out)
         else:
-            plain = data.tobytes()
-            if len(plain) < _U64.size:
-                raise CodecError("gaps: the head is cut short")
-            lengths, stream = _read_lengths(plain[_U64.size :])
-            used = _decode_integers(lengths, stream, _U64.unpack_from(plain)[0], out)
+            raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
         _check_end(used, stream)
 
 
-def _read_mask_head(data: np.ndarray) -> tuple[bool, int, np.ndarray, np.ndarray]:
-    """Return whether the false places of a mask are coded, how many, code lengths, the stream."""
-    plain = data.tobytes()
-    if len(plain) < _COUNT.size:
-        raise CodecError("gaps: the head is cut short")
-    inverted, count = _COUNT.unpack_from(plain)
-    return inverted, count, *_read_lengths(plain[_COUNT.size :])
+def _read_head(data: np.ndarray, head: struct.Struct) -> tuple[Any, ...]:
+    """Return what the head holds, the code lengths of the classes, and the padded stream."""
+    plain = data[head.size :].tobytes()
+    used = plain[0] if plain else _CLASSES + 1
+    start = 1 + (used + 1) // 2
+    if len(plain) < start or used > _CLASSES:
+        raise CodecError("gaps: the head or the table of classes is cut short")
+    nibbles = np.frombuffer(plain[1:start], np.uint8)
+    lengths = np.stack([nibbles & 15, nibbles >> 4], 1).reshape(-1)[:used]
+    stream = np.frombuffer(plain[start:] + _PADDING, np.uint8)
+    return *head.unpack(data[: head.size].tobytes()), lengths, stream
 
 
 def _check_end(used: int, stream: np.ndarray) -> None:
@@ -163,26 +155,6 @@ def _encode(positions: np.ndarray) -> Pieces:
     native.gaps_encode(positions, lengths, out)
     even = lengths[: used + used % 2]
     return [bytes([used]), even[::2] | even[1::2] << 4, out[: -len(_PADDING)]]
-
-
-def _read_lengths(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the code lengths of the classes and the padded stream."""
-    used = data[0] if data else 0
-    start = 1 + (used + 1) // 2
-    if len(data) < start or used > _CLASSES:
-        raise CodecError(f"gaps: {len(data)} bytes with a table of {used} classes")
-    nibbles = np.frombuffer(data[1:start], np.uint8)
-    lengths = np.stack([nibbles & 15, nibbles >> 4], 1).reshape(-1)[:used]
-    return lengths, np.frombuffer(data[start:] + _PADDING, np.uint8)
-
-
-def _decode_mask(
-    lengths: np.ndarray, stream: np.ndarray, inverted: bool, count: int, out: np.ndarray
-) -> int:
-    if count > out.size:
-        raise CodecError(f"gaps: {count} indices of {out.size} elements")
-    out[...] = inverted
-    return native.gaps_decode_mask(lengths, stream, count, 1 - inverted, out.reshape(-1))
 
 
 def _decode_integers(lengths: np.ndarray, stream: np.ndarray, first: int, out: np.ndarray) -> int:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.entropy.contexts import (
+    ONE_CONTEXT,
     SUMS,
-    ContextModel,
+    KernelModel,
     learn_columns,
     learn_model,
-    pack_model,
     shares_columns,
     unpack_model,
 )
 from tensorcomp.codecs.entropy.side_info import (
     PADDING,
     pack_side_info,
-    pack_symbols,
     split_side,
     stream_starts,
-    symbol_bits,
     symbols_of,
     unpack_side_info,
     unpack_symbols,
@@ -79,40 +77,45 @@ class Huffman(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        if array.size == 0:
-            return []
         symbols = symbols_of(array)
-        bits = symbol_bits(symbols)
+        bits = 8 if symbols.itemsize == 1 else max(int(symbols.max()).bit_length(), 1)
         wanted = min(self.contexts, 1 << (16 - bits)) if array.itemsize <= 2 else 1
         model = learn_model(array, wanted, shared)
-        contexts, levels = (wanted, model.row_levels.size) if model else (1, 0)
+        contexts, levels = (wanted, len(model.row_levels)) if model else (1, 0)
         table = np.empty(_MOST_LENGTHS, np.uint8)
         alphabet = np.empty(_MOST_SYMBOLS, np.uint16)
         numbers = np.empty(11, np.int64)
         streams = np.empty(8 * ((symbols.size // 8 + 1) * _LONGEST // 8 + 9), np.uint8)
-        words, rows, columns, context_of = _laid_out(symbols, model)
+        rows = symbols.reshape(max(levels, 1), -1)
+        arguments: KernelModel = model or ONE_CONTEXT
         size = native.huffman_encode(
-            words, rows, columns, context_of, bits, contexts, _LEVEL_BITS * levels,
+            rows, *arguments, bits, contexts, _LEVEL_BITS * levels,
             table, alphabet, numbers, streams,
         )  # fmt: skip
         number, used, longest, *stream_bits = numbers.tolist()
         if number == 0:
             raise NotRepresentable(f"huffman: {used} distinct symbols are too many")
+        present = np.zeros(int(alphabet[used - 1]) + 1, np.uint8)
+        present[alphabet[:used]] = 1
         lengths = table[: number * used].reshape(number, used)
+        contexts_of_sums = levels_of_slices = b""
+        if model and number > 1:  # neighbouring contexts may have become one
+            contexts_of_sums = (model.context_of // (contexts // number)).tobytes()
+            levels_of_columns = b"" if shared else model.column_levels.tobytes()
+            levels_of_slices = model.row_levels.tobytes() + levels_of_columns
         side = pack_side_info(
             [
                 _HEAD.pack(number, longest, *stream_bits),
-                pack_symbols(alphabet[:used]),
+                np.packbits(present, bitorder="little").tobytes(),
                 lengths[0].tobytes() + (lengths[1:] - lengths[:-1]).tobytes(),
-                *pack_model(model.joined(contexts // number) if model and number > 1 else None),
+                contexts_of_sums,
+                levels_of_slices,
             ]
         )
         return [struct.pack("<Q", len(side)), side, streams[:size], bytes(PADDING)]
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            return
         symbols = symbols_of(out)
         side, stream = split_side(data)
         head, present, packed_lengths, *packed_model = unpack_side_info(side, 5, _side_limit(out))
@@ -129,25 +132,12 @@ class Huffman(Serializer):
         model = unpack_model(packed_model, number, out, shared)
         starts = np.array(stream_starts(bits, stream.size))
         positions = 8 * starts
-        words, rows, columns, context_of = _laid_out(symbols, model)
-        wrong = native.huffman_decode(
-            stream, positions, lengths, longest, alphabet, rows, columns, context_of, words
-        )
+        rows = symbols.reshape(1 if model[0] is None else len(model[0]), -1)
+        wrong = native.huffman_decode(stream, positions, lengths, longest, alphabet, *model, rows)
         if wrong:
             raise CodecError("huffman: the code lengths make no prefix code")
         if (positions != 8 * starts + bits).any():
             raise CodecError("huffman: a stream does not end where it should")
-
-
-_Matrix: TypeAlias = tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]
-
-
-def _laid_out(symbols: np.ndarray, model: ContextModel | None) -> _Matrix:
-    """Return symbols as a matrix, levels of its rows and columns, the context of each sum."""
-    if model is None:
-        return symbols.reshape(1, -1), None, None, None
-    shape = model.row_levels.size, model.column_levels.size
-    return symbols.reshape(shape), model.row_levels, model.column_levels, model.context_of
 
 
 def _side_limit(out: np.ndarray) -> int:

@@ -45,13 +45,7 @@ class Palette(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return table and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If there are more than 65,536 patterns.
-        """
+        """Return table and codes."""
         words = as_words(array).reshape(-1)
         codes = np.empty(array.shape, np.dtype("<u2"))
         if words.itemsize <= 2:

@@ -33,15 +33,7 @@ class Runlength(Serializer):
     id: ClassVar[str] = "runlength"
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the runs.
-
-        Raises
-        ------
-        NotRepresentable
-            If there are more runs than half the elements.
-        """
-        if array.size == 0:
-            return []
+        """Return the runs."""
         words = as_words(array).reshape(-1)
         ends = words[1:] != words[:-1]
         runs = int(np.count_nonzero(ends)) + 1
@@ -56,10 +48,6 @@ class Runlength(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            if data.size:
-                raise CodecError(f"runlength: {data.size} bytes for no elements")
-            return
         words = as_words(out).reshape(-1)
         limit = _most_runs(out.size) * words.itemsize + _most_bytes(out.size)
         planes, coded = unpack_side_info(data.tobytes(), 2, limit)

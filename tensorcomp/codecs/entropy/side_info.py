@@ -12,24 +12,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorcomp._zstd_frames import ZstdError, decompress
-from tensorcomp._zstd_frames import compress as compress_frame
+from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import CodecError
 
 _U64 = struct.Struct("<Q")
 PADDING = 8
-_LEVEL = 3
+LEVEL = 3  # of zstd
 
 
 def pack_side_info(sections: Sequence[bytes]) -> bytes:
-    """Return the sections, each behind its uint64 length, compressed by zstd."""
-    return compress(b"".join(_U64.pack(len(section)) + section for section in sections))
+    """Return the sections, packed and compressed by zstd."""
+    return compress(pack_sections(sections), LEVEL)
 
 
-def compress(plain: bytes | memoryview) -> bytes:
-    """Return what is there already as `pack_side_info` lays sections out, compressed."""
-    return compress_frame(plain, _LEVEL)
+def pack_sections(sections: Sequence[bytes]) -> bytes:
+    """Return the sections, each behind its uint64 length."""
+    return b"".join(_U64.pack(len(section)) + section for section in sections)
 
 
 def unpack_side_info(data: bytes, count: int, limit: int) -> list[bytes]:
@@ -44,18 +43,27 @@ def unpack_side_info(data: bytes, count: int, limit: int) -> list[bytes]:
         plain = decompress(data, limit + 8 * count)
     except ZstdError as error:
         raise CodecError(f"side information is damaged: {error}") from error
+    return unpack_sections(plain, count, "side information")
+
+
+def unpack_sections(data: bytes, count: int, what: str) -> list[bytes]:
+    """Read what `pack_sections` wrote; `what` names it in messages.
+
+    Raises
+    ------
+    CodecError
+        If the data are cut short, or hold another number of sections.
+    """
     sections = []
-    position = 0
-    while position < len(plain):
-        if len(plain) - position < 8:
-            raise CodecError("side information is cut short")
-        stop = position + 8 + _U64.unpack_from(plain, position)[0]
-        if stop > len(plain):
-            raise CodecError("side information is cut short")
-        sections.append(plain[position + 8 : stop])
-        position = stop
+    stop = 0
+    while stop < len(data):
+        start = stop + _U64.size
+        stop = start + int.from_bytes(data[stop:start], "little")
+        if stop > len(data):
+            raise CodecError(f"{what} is cut short")
+        sections.append(data[start:stop])
     if len(sections) != count:
-        raise CodecError(f"side information has {len(sections)} sections instead of {count}")
+        raise CodecError(f"{what}: expected {count} sections, got {len(sections)}")
     return sections
 
 
@@ -100,20 +108,8 @@ def symbols_of(array: np.ndarray) -> np.ndarray:
     return as_words(array).reshape(-1) if array.itemsize <= 2 else array.reshape(-1).view(np.uint8)
 
 
-def symbol_bits(symbols: np.ndarray) -> int:
-    """Return the bits that every symbol fits in; 8 for those of one byte."""
-    return 8 if symbols.itemsize == 1 else max(int(symbols.max()).bit_length(), 1)
-
-
-def pack_symbols(symbols: np.ndarray) -> bytes:
-    """Return the ascending symbols as a bit map."""
-    present = np.zeros(int(symbols[-1]) + 1, np.uint8)
-    present[symbols] = 1
-    return np.packbits(present, bitorder="little").tobytes()
-
-
 def unpack_symbols(data: bytes, itemsize: int) -> np.ndarray:
-    """Read what `pack_symbols` wrote for symbols of so many bytes.
+    """Return the ascending symbols, of so many bytes, that a bit map holds.
 
     Raises
     ------

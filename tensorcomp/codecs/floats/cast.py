@@ -55,6 +55,7 @@ class Cast(Transform):
     lossless: ClassVar[bool] = False
     elementwise: ClassVar[bool] = True
     zeros: ClassVar[str] = "kept"
+    needs_feedback: ClassVar[bool] = False  # errors are small, and zero on average
     strategies: ClassVar[tuple[Strategy, ...]] = (
         Strategy("fp16", 'cast("F16")'),
         Strategy("bf16", 'cast("BF16")'),
@@ -63,11 +64,6 @@ class Cast(Transform):
     )
     default_parts: ClassVar[Mapping[str, str]] = {"values": "floats"}
     to: str = argument(choices=TARGETS)
-
-    @property
-    def needs_feedback(self) -> bool:
-        """False: errors are small, and zero on average."""
-        return False
 
     @property
     def _dtype(self) -> np.dtype:
@@ -80,14 +76,7 @@ class Cast(Transform):
         return {"values": ArraySpec(spec.shape, self._dtype)}
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return the rounded values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, none wider than the target, or one beyond its
-            largest number.
-        """
+        """Return the rounded values."""
         values = widened(array, "cast")
         if array.itemsize <= self._dtype.itemsize:
             raise NotRepresentable(f"cast: {array.dtype} is no wider than {self.to}")

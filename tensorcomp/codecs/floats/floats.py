@@ -64,8 +64,6 @@ class Floats(Serializer):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
-        if array.size == 0:
-            return []
         rows = as_long_rows(as_words(array))
         cut = cut_of(array.dtype, self.mantissa_bits)
         width, columns = _shared_columns(shared, rows.shape)
@@ -85,8 +83,6 @@ class Floats(Serializer):
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if out.size == 0:
-            return
         if data.size < SHORTEST:
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))

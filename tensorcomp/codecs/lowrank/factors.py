@@ -6,8 +6,6 @@ build, processor or number of BLAS threads may give factors that differ in their
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tensorcomp.codecs.lowrank.blas import one_thread
@@ -99,20 +97,11 @@ def _left_vectors(matrix: np.ndarray, *, precise: bool) -> np.ndarray:
     Those of the Gram matrix take a fifth of the time. They tell components apart that are weaker
     than the strongest by up to 1e-8: enough for values of single precision.
     """
-    methods: tuple[Callable[[np.ndarray], np.ndarray], ...] = (_by_gram, _by_svd)
-    for method in reversed(methods) if precise else methods:
+    for by_gram in (not precise, precise):
         try:
-            return method(matrix)
+            if by_gram:
+                return np.linalg.eigh(matrix @ matrix.T)[1][:, ::-1]
+            return np.linalg.svd(matrix, full_matrices=False)[0]
         except np.linalg.LinAlgError:  # it did not converge; the other works differently
             continue
     raise NotRepresentable("svd: LAPACK does not converge on this matrix")
-
-
-def _by_gram(matrix: np.ndarray) -> np.ndarray:
-    vectors: np.ndarray = np.linalg.eigh(matrix @ matrix.T)[1]
-    return vectors[:, ::-1]
-
-
-def _by_svd(matrix: np.ndarray) -> np.ndarray:
-    vectors: np.ndarray = np.linalg.svd(matrix, full_matrices=False)[0]
-    return vectors

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.base import ArraySpec, Transform, spec_of
 from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.codecs.lowrank.blas import one_thread
@@ -94,31 +94,20 @@ class Rotate(Transform):
 
     def fit(self, array: np.ndarray) -> bytes:
         """Learn the reflectors."""
-        if not self.shares(ArraySpec(array.shape, array.dtype)):
+        if not self.shares(spec_of(array)):
             return b""
         return pack_side_info([self._learn(array).tobytes()])
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return the rotated rows, and the reflectors if they are not shared.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or is no matrix of at least eight columns.
-        """
+        """Return the rotated rows, and the reflectors if they are not shared."""
         wide = widened(array, "rotate")
-        if array.size and not self.shares(ArraySpec(array.shape, array.dtype)):
+        if array.size and not self.shares(spec_of(array)):
             raise NotRepresentable(f"rotate: {array.shape} is no matrix of {_FEWEST} columns")
         if array.size == 0:
             return {"rotated": wide.copy(), "reflectors": np.empty(0, np.int8)}
         rows = as_rows(wide)
-        own = np.empty(0, np.int8)
-        if shared:
-            reflectors = _unpack(shared, rows.shape[1])
-        else:
-            reflectors = self._learn(array)
-            own = reflectors.reshape(-1)
-        rotated = _turn(rows, reflectors, back=False)
+        own = np.empty(0, np.int8) if shared else self._learn(array).reshape(-1)
+        rotated = _turn(rows, _as_reflectors(own, shared, rows.shape[1]), back=False)
         if not np.isfinite(rotated).all():
             raise NotRepresentable("rotate: the rows are too long to be turned")
         return {"rotated": rotated.reshape(array.shape), "reflectors": own}
@@ -139,14 +128,8 @@ class Rotate(Transform):
         check_float(out.dtype, "rotate")
         if out.size == 0:
             return
-        rotated, packed = as_rows(parts["rotated"]), parts["reflectors"]
-        columns = rotated.shape[1]
-        if shared:
-            reflectors = _unpack(shared, columns)
-        elif packed.size % columns or packed.size > columns * columns:
-            raise CodecError(f"rotate: {packed.size} elements of reflectors of {columns}")
-        else:
-            reflectors = packed.reshape(-1, columns)
+        rotated = as_rows(parts["rotated"])
+        reflectors = _as_reflectors(parts["reflectors"], shared, rotated.shape[1])
         store(_turn(rotated, reflectors, back=True).reshape(out.shape), out)
 
 
@@ -171,11 +154,14 @@ def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
     return vectors[:, ::-1][:, :rank].T
 
 
-def _unpack(shared: bytes, columns: int) -> np.ndarray:
-    (packed,) = unpack_side_info(shared, 1, columns * columns)
-    if len(packed) % columns:
-        raise CodecError(f"rotate: {len(packed)} shared elements of reflectors of {columns}")
-    return np.frombuffer(packed, np.int8).reshape(-1, columns)
+def _as_reflectors(own: np.ndarray, shared: bytes, columns: int) -> np.ndarray:
+    """Return the shared reflectors (r, columns), the chunk's own if nothing is shared."""
+    if shared:
+        own = np.frombuffer(unpack_side_info(shared, 1, columns * columns)[0], np.int8)
+    if own.size % columns or own.size > columns * columns:
+        what = "shared elements" if shared else "elements"
+        raise CodecError(f"rotate: {own.size} {what} of reflectors of {columns}")
+    return own.reshape(-1, columns)
 
 
 def _reflectors(directions: np.ndarray) -> np.ndarray:

@@ -132,13 +132,7 @@ class Svd(Transform):
         return parts
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return the factors, and the residual if there is one.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or its factors would have more elements than it.
-        """
+        """Return the factors, and the residual if there is one."""
         wide = widened(array, "svd")
         matrix = _unfolded(wide, self.unfold)
         rank = None if self.rank is None else _rank_of(self.rank, min(matrix.shape))

@@ -78,7 +78,7 @@ class Affine(Transform):
     symmetric: bool = True
 
     @property
-    def needs_feedback(self) -> bool:
+    def needs_feedback(self) -> bool:  # type: ignore[override]
         """Whether steps are coarse: fewer than four bits."""
         return self.bits < 4
 
@@ -96,14 +96,7 @@ class Affine(Transform):
         return {"scales": scales, "zeros": scales, "codes": codes}
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return scales, zeros if there are any, and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or a group reaches over more than the largest
-            float64.
-        """
+        """Return scales, zeros if there are any, and codes."""
         values = widened(array, "affine")
         groups = Groups.of(array.shape, self.group)
         if self.symmetric:

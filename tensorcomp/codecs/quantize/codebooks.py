@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
+from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.rounding import check_float, store, work_dtype
+from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
@@ -187,23 +192,83 @@ def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.nda
     return codes
 
 
-def look_up(codes: np.ndarray, codebook: np.ndarray, out: np.ndarray, codec: str) -> None:
-    """Set `out` to the numbers of a codebook that codes stand for, rounded to its dtype.
+class CodebookQuantizer(Transform):
+    """Base of quantizers to the nearest of `k` numbers or vectors that the chunks share.
 
-    Raises
-    ------
-    CodecError
-        If a code is beyond the codebook, or a number is not finite.
+    Attributes
+    ----------
+    width : int
+        Elements that a code stands for.
     """
-    check_float(out.dtype, codec)
-    check_codes(codes, codebook.size, codec)
-    if not np.isfinite(codebook).all():
-        raise CodecError(f"{codec}: its codebook holds NaN or infinity")
-    if codes.size == 0:
-        return
-    table = np.empty(codebook.shape, out.dtype)
-    store(codebook, table)
-    native.codebook_look_up(codes.reshape(-1), 0, as_words(table), as_words(out).reshape(-1))
+
+    lossless: ClassVar[bool] = False
+    default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
+    k: int
+    width: int = 1
+
+    @abstractmethod
+    def codes_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the codes of an array."""
+
+    @abstractmethod
+    def learn(self, values: np.ndarray) -> np.ndarray:
+        """Return the codebook, flat."""
+
+    @abstractmethod
+    def nearest(self, values: np.ndarray, codebook: np.ndarray) -> np.ndarray:
+        """Return the codes of values."""
+
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return true: chunks share a codebook."""
+        return True
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Return the codebook."""
+        return self.learn(widened(array, self.id)).tobytes()
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the spec of a codebook of so many numbers as are needed, and that of the codes."""
+        return {
+            "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
+            "codes": ArraySpec(self.codes_shape(spec.shape), code_dtype(self.k)),
+        }
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return codebook and codes."""
+        values = widened(array, self.id)
+        own = np.empty(0, values.dtype) if shared else self.learn(values)
+        codebook = self._unpack(shared, array.dtype) if shared else own
+        codes = self.nearest(values, codebook)
+        return {"codebook": own, "codes": codes.reshape(self.codes_shape(array.shape))}
+
+    def _unpack(self, shared: bytes, dtype: np.dtype) -> np.ndarray:
+        """Return the codebook that chunks share: its numbers, little-endian."""
+        wide = work_dtype(dtype)
+        if len(shared) % wide.itemsize:
+            raise CodecError(f"{self.id}: {len(shared)} shared bytes are no codebook")
+        return np.frombuffer(shared, wide)
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Look each code up."""
+        codes = parts["codes"].reshape(-1)
+        codebook = self._unpack(shared, out.dtype) if shared else parts["codebook"]
+        check_float(out.dtype, self.id)
+        if codebook.size % self.width or codebook.size > self.k * self.width:
+            raise CodecError(f"{self.id}: {codebook.size} numbers are no codebook of {self.k}")
+        if codes.size * self.width != out.size:
+            raise CodecError(f"{self.id}: {self.width} does not divide the rows of {out.shape}")
+        check_codes(codes, codebook.size // self.width, self.id)
+        if not np.isfinite(codebook).all():
+            raise CodecError(f"{self.id}: its codebook holds NaN or infinity")
+        if codes.size == 0:
+            return
+        table = np.empty(codebook.size, out.dtype)
+        store(codebook, table)
+        self.look_up(codes, as_words(table), as_words(out).reshape(-1))
+
+    def look_up(self, codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+        """Set words to those of a table that codes stand for."""
+        native.codebook_look_up(codes, 0, table, out)
 
 
 def check_codes(codes: np.ndarray, size: int, codec: str) -> None:
@@ -216,17 +281,3 @@ def check_codes(codes: np.ndarray, size: int, codec: str) -> None:
     """
     if codes.size and int(codes.max()) >= size:
         raise CodecError(f"{codec}: code {codes.max()} of a codebook of {size}")
-
-
-def unpack_codebook(shared: bytes, dtype: np.dtype, most: int, codec: str) -> np.ndarray:
-    """Return the codebook that chunks share: its numbers, little-endian, at most so many.
-
-    Raises
-    ------
-    CodecError
-        If the bytes are no such codebook.
-    """
-    wide = work_dtype(dtype)
-    if len(shared) % wide.itemsize or len(shared) > most * wide.itemsize:
-        raise CodecError(f"{codec}: {len(shared)} shared bytes are no codebook")
-    return np.frombuffer(shared, wide)

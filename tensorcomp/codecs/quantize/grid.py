@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,18 +20,12 @@ _SHORTEST = 8  # shorter rows cannot pay for scales of their own
 _GROUPS = (128, 64, 32)  # usual lengths of runs within a row
 
 
-class _Format(NamedTuple):
-    """A float format: bits of its fraction, exponent of its smallest normal."""
-
-    mantissa: int
-    lowest: int
-
-
-_FORMATS = {  # by the dtype's name
-    "float64": _Format(52, -1022),
-    "float32": _Format(23, -126),
-    "float16": _Format(10, -14),
-    "bfloat16": _Format(7, -126),
+# Bits of the fraction and exponent of the smallest normal number, by the dtype's name.
+_FORMATS = {
+    "float64": (52, -1022),
+    "float32": (23, -126),
+    "float16": (10, -14),
+    "bfloat16": (7, -126),
 }
 
 
@@ -83,39 +77,30 @@ class IntegerGrid(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return scales and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array is no such grid, or no float.
-        """
-        form = _format_of(array.dtype)
+        """Return scales and codes."""
+        _format_of(array.dtype)
         rows = as_rows(array)
         if rows.size == 0:
             codes = np.empty(array.shape, np.dtype(f"<i{self.bits // 8}"))
             return {"scales": np.empty(0), "codes": codes}
         lengths = _run_lengths(*rows.shape)
-        if self._may_be(rows, lengths[-1], form):  # what its first run refuses, longer ones do too
+        # What the first of the shortest runs refuses, longer ones do too.
+        if self._find(rows.reshape(-1, lengths[-1])[:1, :_PROBE]):
             for length in lengths:
-                if not self._may_be(rows, length, form):
-                    continue
-                found = self._find(_wide(rows.reshape(-1, length)), form)
-                if found is not None:
+                runs = rows.reshape(-1, length)
+                if self._find(runs[:1, :_PROBE]) and (found := self._find(runs)):
                     scales, codes = found
                     return {"scales": scales, "codes": codes.reshape(array.shape)}
         raise NotRepresentable("grid: the values are not integers times a step for each row")
 
-    def _may_be(self, rows: np.ndarray, length: int, form: _Format) -> bool:
-        """Return whether the first elements of the first run have a scale."""
-        return self._find(_wide(rows.reshape(-1, length)[:1, :_PROBE]), form) is not None
-
-    def _find(self, values: np.ndarray, form: _Format) -> tuple[np.ndarray, np.ndarray] | None:
+    def _find(self, runs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the scales and codes of runs (R, C), or None."""
-        limit = float(1 << min(self.bits - 1, form.mantissa + 1))  # above it integers look alike
+        mantissa, lowest = _format_of(runs.dtype)
+        values = runs if runs.itemsize > 2 else runs.astype(np.float32)  # which kernels know
+        limit = float(1 << min(self.bits - 1, mantissa + 1))  # above it integers look alike
         steps = np.empty(values.shape[0])
         wide = np.empty(values.shape, np.int32)
-        if not native.grid_find_steps(values, limit, form.mantissa, form.lowest, steps, wide):
+        if not native.grid_find_steps(values, limit, mantissa, lowest, steps, wide):
             return None
         negative_zeros = (values == 0) & np.signbit(values)
         if negative_zeros.any():  # room for −0.0 at code −1: lower codes move down by one
@@ -126,23 +111,23 @@ class IntegerGrid(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply."""
-        form = _format_of(out.dtype)
+        mantissa, lowest = _format_of(out.dtype)
         scales, codes = parts["scales"], parts["codes"]
         if out.size == 0:
             return
-        if scales.size == 0 or out.size % scales.size:
+        if not scales.size or out.size % scales.size:
             raise CodecError(f"grid: {scales.size} scales do not divide {out.size} elements")
         known = out.dtype.itemsize > 2
         target = out if known else np.empty(out.shape, np.float32)
         runs, to = codes.reshape(scales.size, -1), target.reshape(scales.size, -1)
-        native.grid_restore(runs, scales, form.mantissa, form.lowest, to)
+        native.grid_restore(runs, scales, mantissa, lowest, to)
         if not known:
             with np.errstate(all="ignore"):  # damaged scales may give what no float16 holds
                 out[...] = target.astype(out.dtype)
 
 
 @functools.cache  # NumPy makes up a dtype's name anew each time
-def _format_of(dtype: np.dtype) -> _Format:
+def _format_of(dtype: np.dtype) -> tuple[int, int]:
     form = _FORMATS.get(dtype.name) if dtype.isnative else None
     if form is None:
         raise NotRepresentable(f"grid: {dtype} is not among {', '.join(_FORMATS)}")
@@ -155,8 +140,3 @@ def _run_lengths(rows: int, columns: int) -> list[int]:
         return [rows * columns]
     groups = [g for g in _GROUPS if g < columns and columns % g == 0]
     return [*([rows * columns] if rows > 1 else []), columns, *groups]
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    """Return floats that the kernels know: halves become singles, exactly."""
-    return array if array.itemsize > 2 else array.astype(np.float32)

@@ -8,13 +8,16 @@ more would cost side information and gain nothing.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.rounding import check_float, largest, work_dtype
+from tensorcomp.codecs.rounding import check_float, largest, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
@@ -72,8 +75,10 @@ class Groups:
         native.groups_extremes(self._matrix(values), self.length, least, most)
         return least, most
 
-    def mean_above(self, values: np.ndarray, floors: np.ndarray, codec: str) -> np.ndarray:
+    def mean_above(self, values: np.ndarray, floors: np.ndarray | None, codec: str) -> np.ndarray:
         """Return the mean magnitude of those elements of each group that are above its floor.
+
+        Of all elements without floors.
 
         Raises
         ------
@@ -81,6 +86,8 @@ class Groups:
             If the sum of a group is beyond the largest float64.
         """
         means = np.empty(self.count, values.dtype)
+        if floors is None:
+            floors = np.full(self.count, -1, values.dtype)
         native.groups_mean_above(self._matrix(values), self.length, floors, means)
         if not np.isfinite(means).all():
             raise NotRepresentable(f"{codec}: the sum of a group is beyond the largest float64")
@@ -133,12 +140,45 @@ class Groups:
             out[...] = target.astype(out.dtype)
 
 
-def grouped_parts(
-    spec: ArraySpec, group: int, name: str, dtype: type[np.generic]
-) -> dict[str, ArraySpec]:
-    """Return the specs of a scale for each group, and of codes, a part of this name and dtype."""
-    scales = Groups.of(spec.shape, group).spec(spec.dtype)
-    return {"scales": scales, name: ArraySpec(spec.shape, np.dtype(dtype))}
+class GroupQuantizer(Transform):
+    """Base of quantizers whose values are a code times the scale of a group, their field `group`.
+
+    Attributes
+    ----------
+    codes : str
+        The name of the codes' part.
+    codes_dtype : type
+    """
+
+    lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    codes: ClassVar[str] = "codes"
+    codes_dtype: ClassVar[type[np.generic]] = np.int8
+    group: int
+
+    @abstractmethod
+    def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scales, and the codes in the order of the values."""
+
+    @abstractmethod
+    def multiples(self, codes: np.ndarray) -> np.ndarray:
+        """Return what the scales are multiplied by; raise `CodecError` for a wrong code."""
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the specs of a scale for each group, and of the codes."""
+        scales = Groups.of(spec.shape, self.group).spec(spec.dtype)
+        return {"scales": scales, self.codes: ArraySpec(spec.shape, np.dtype(self.codes_dtype))}
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return scales and codes."""
+        groups = Groups.of(array.shape, self.group)
+        scales, codes = self.quantize(widened(array, self.id), groups)
+        return {"scales": scales, self.codes: codes.reshape(array.shape)}
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Multiply."""
+        multiples = self.multiples(parts[self.codes])
+        Groups.of(out.shape, self.group).restore(multiples, parts["scales"], out, self.id)
 
 
 def short(scales: np.ndarray) -> np.ndarray:

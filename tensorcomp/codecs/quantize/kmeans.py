@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.quantize import codebooks
-from tensorcomp.codecs.rounding import widened, work_dtype
 from tensorcomp.codecs.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Kmeans(Transform):
+class Kmeans(codebooks.CodebookQuantizer):
     """Replace each element by the nearest of k numbers, chosen for the least squared error.
 
     The chunks of a tensor share one codebook, learned from a sample of its rows; a tensor of one
@@ -55,61 +52,22 @@ class Kmeans(Transform):
     """
 
     id: ClassVar[str] = "kmeans"
-    lossless: ClassVar[bool] = False
     elementwise: ClassVar[bool] = True
     off_wire: ClassVar[str] = "it learns a codebook for each tensor; take affine(4)"
-    strategies: ClassVar[tuple[Strategy, ...]] = (
-        *(
-            Strategy(f"k-means, {k} numbers", f"kmeans({k})", family="k-means")
-            for k in (4, 8, 16, 64, 256)
-        ),
+    strategies: ClassVar[tuple[Strategy, ...]] = tuple(
+        Strategy(f"k-means, {k} numbers", f"kmeans({k})", family="k-means")
+        for k in (4, 8, 16, 64, 256)
     )
-    default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
     k: int = argument(16, least=2, most=codebooks.MAX_CODES)
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of a codebook of so many numbers as are needed, and that of the codes."""
-        return {
-            "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
-            "codes": ArraySpec(spec.shape, codebooks.code_dtype(self.k)),
-        }
+    def codes_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the array's shape."""
+        return shape
 
-    def shares(self, spec: ArraySpec) -> bool:
-        """Return true: chunks share a codebook."""
-        return True
+    def learn(self, values: np.ndarray) -> np.ndarray:
+        """Return the numbers of the codebook, ascending."""
+        return codebooks.learn_codebook(values, self.k)
 
-    def fit(self, array: np.ndarray) -> bytes:
-        """Return the codebook.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats.
-        """
-        return codebooks.learn_codebook(widened(array, "kmeans"), self.k).tobytes()
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return codebook and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats.
-        """
-        values = widened(array, "kmeans")
-        own = np.empty(0, values.dtype)
-        if shared:
-            codebook = codebooks.unpack_codebook(shared, array.dtype, self.k, "kmeans")
-        else:
-            codebook = own = codebooks.learn_codebook(values, self.k)
-        return {
-            "codebook": own,
-            "codes": codebooks.nearest(values, codebook, codebooks.code_dtype(self.k)),
-        }
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Look each code up."""
-        codebook = parts["codebook"]
-        if shared:
-            codebook = codebooks.unpack_codebook(shared, out.dtype, self.k, "kmeans")
-        codebooks.look_up(parts["codes"], codebook, out, "kmeans")
+    def nearest(self, values: np.ndarray, codebook: np.ndarray) -> np.ndarray:
+        """Return the codes of the nearest numbers."""
+        return codebooks.nearest(values, codebook, codebooks.code_dtype(self.k))

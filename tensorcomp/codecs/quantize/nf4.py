@@ -9,11 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.quantize.codebooks import check_codes, nearest
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, grouped_parts, short
-from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, GroupQuantizer, Groups, short
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.kernels import native
 
@@ -39,7 +37,7 @@ LEVELS = (
 
 
 @dataclass(frozen=True)
-class Nf4(Transform):
+class Nf4(GroupQuantizer):
     """Round each element to one of 16 quantiles of the normal distribution, times a group's scale.
 
     Parts: ``scales``, one a group, float32 (float64 for float64 arrays) of 11 significant bits: the
@@ -67,41 +65,22 @@ class Nf4(Transform):
     """
 
     id: ClassVar[str] = "nf4"
-    lossless: ClassVar[bool] = False
-    elementwise: ClassVar[bool] = True
     strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("NF4", "nf4"),)
+    needs_feedback: ClassVar[bool] = False  # errors are small, and zero on average
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "bitpack"}
+    codes_dtype: ClassVar[type[np.generic]] = np.uint8
     group: int = argument(64, least=-1, most=MAX_GROUP)
 
-    @property
-    def needs_feedback(self) -> bool:
-        """False: errors are small, and zero on average."""
-        return False
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the specs of a scale for each group and of the codes."""
-        return grouped_parts(spec, self.group, "codes", np.uint8)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return scales and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats.
-        """
-        values = widened(array, "nf4")
-        groups = Groups.of(array.shape, self.group)
+    def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+        """Return scales and the places of levels."""
         scales = short(groups.greatest(values))
         levels = np.array(LEVELS, values.dtype)
-        codes = nearest(groups.normalize(values, scales), levels, np.dtype(np.uint8))
-        return {"scales": scales, "codes": codes.reshape(array.shape)}
+        return scales, nearest(groups.normalize(values, scales), levels, np.dtype(np.uint8))
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Look the levels up, and multiply."""
-        codes = parts["codes"]
-        check_codes(codes, len(LEVELS), "nf4")
+    def multiples(self, codes: np.ndarray) -> np.ndarray:
+        """Return the levels."""
+        check_codes(codes, len(LEVELS), self.id)
         levels = np.empty(codes.shape, np.float32)
         table = as_words(np.array(LEVELS, np.float32))
         native.codebook_look_up(codes.reshape(-1), 0, table, as_words(levels).reshape(-1))
-        Groups.of(out.shape, self.group).restore(levels, parts["scales"], out, "nf4")
+        return levels

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.codecs.quantize import codebooks
 from tensorcomp.codecs.quantize.groups import Groups
-from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.codecs.strategy import Strategy
-from tensorcomp.errors import CodecError, NotRepresentable, PlanError
+from tensorcomp.errors import NotRepresentable, PlanError
 from tensorcomp.kernels import native
 
 _SAMPLE = 1 << 16  # vectors to learn from, or as many for each of the codebook's
@@ -27,7 +23,7 @@ _REFINEMENTS = 8  # Lloyd's iterations on the whole sample; each pass takes long
 
 
 @dataclass(frozen=True)
-class Pq(Transform):
+class Pq(codebooks.CodebookQuantizer):
     """Replace each run of `width` elements of a row by the nearest of k vectors.
 
     The vectors are learned from evenly spaced runs by scikit-learn's MiniBatchKMeans and some
@@ -64,60 +60,17 @@ class Pq(Transform):
     """
 
     id: ClassVar[str] = "pq"
-    lossless: ClassVar[bool] = False
     off_wire: ClassVar[str] = "it learns a codebook for each tensor, in tenths of a second"
     strategies: ClassVar[tuple[Strategy, ...]] = (
         Strategy("vectors of 4, 256 means", "pq(256, 4)", needs="sklearn"),
     )
-    default_parts: ClassVar[Mapping[str, str]] = {"codebook": "raw", "codes": "ans"}
     k: int = argument(256, least=2, most=codebooks.MAX_CODES)
     width: int = argument(4, least=1, most=256)
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of a codebook of so many vectors as are needed, and that of the codes."""
-        rows = Groups.of(spec.shape, -1)
-        codes = (rows.rows, rows.columns // self.width)
-        return {
-            "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
-            "codes": ArraySpec(codes, codebooks.code_dtype(self.k)),
-        }
-
-    def shares(self, spec: ArraySpec) -> bool:
-        """Return true: chunks share a codebook."""
-        return True
-
-    def fit(self, array: np.ndarray) -> bytes:
-        """Return the codebook.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or the width does not divide its rows.
-        PlanError
-            If scikit-learn is not installed.
-        """
-        return self._learn(self._vectors(widened(array, "pq"))).tobytes()
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return codebook and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or the width does not divide its rows.
-        PlanError
-            If there is no shared codebook, and scikit-learn is not installed.
-        """
-        vectors = self._vectors(widened(array, "pq"))
-        own = np.empty(0, vectors.dtype)
-        if shared:
-            codebook = self._unpack(shared, array.dtype)
-        else:
-            codebook = self._learn(vectors)
-            own = codebook.reshape(-1)
-        codes = _nearest(vectors, codebook, codebooks.code_dtype(self.k))
-        spec = self.parts(ArraySpec(array.shape, array.dtype))["codes"]
-        return {"codebook": own, "codes": codes.reshape(spec.shape)}
+    def codes_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return (rows, vectors of a row)."""
+        rows = Groups.of(shape, -1)
+        return rows.rows, rows.columns // self.width
 
     def _vectors(self, values: np.ndarray) -> np.ndarray:
         columns = Groups.of(values.shape, -1).columns
@@ -125,20 +78,19 @@ class Pq(Transform):
             raise NotRepresentable(f"pq: {self.width} does not divide rows of {columns}")
         return values.reshape(-1, self.width)
 
-    def _unpack(self, shared: bytes, dtype: np.dtype) -> np.ndarray:
-        return self._as_vectors(codebooks.unpack_codebook(shared, dtype, self.k * self.width, "pq"))
+    def learn(self, values: np.ndarray) -> np.ndarray:
+        """Return at most k distinct vectors in lexicographic order.
 
-    def _as_vectors(self, codebook: np.ndarray) -> np.ndarray:
-        if codebook.size % self.width or codebook.size > self.k * self.width:
-            raise CodecError(f"pq: {codebook.size} numbers are no {self.k} vectors at most")
-        return codebook.reshape(-1, self.width)
-
-    def _learn(self, vectors: np.ndarray) -> np.ndarray:
-        """Return at most k distinct vectors in lexicographic order."""
+        Raises
+        ------
+        PlanError
+            If scikit-learn is not installed.
+        """
+        vectors = self._vectors(values)
         if len(np.unique(vectors[: self.k + 1], axis=0)) <= self.k:  # usually not
             distinct = np.unique(vectors, axis=0)
             if len(distinct) <= self.k:
-                return distinct
+                return distinct.reshape(-1)
         sample = vectors[:: max(1, len(vectors) // max(_SAMPLE, _SAMPLE_EACH * self.k))]
         exponent = _exponent(sample)
         try:
@@ -159,24 +111,18 @@ class Pq(Transform):
             centers = learner.fit(scaled).cluster_centers_
         for _ in range(_REFINEMENTS):
             centers = _means(scaled, centers)
-        return np.unique(codebooks.times_power(centers.astype(vectors.dtype), exponent), axis=0)
+        scaled_back = codebooks.times_power(centers.astype(vectors.dtype), exponent)
+        return np.unique(scaled_back, axis=0).reshape(-1)
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Look each vector up."""
-        check_float(out.dtype, "pq")
-        codebook = parts["codebook"]
-        codes = parts["codes"].reshape(-1)
-        vectors = self._unpack(shared, out.dtype) if shared else self._as_vectors(codebook)
-        if codes.size * self.width != out.size:
-            raise CodecError(f"pq: {self.width} does not divide the rows of {out.shape}")
-        codebooks.check_codes(codes, len(vectors), "pq")
-        if not np.isfinite(vectors).all():
-            raise CodecError("pq: its codebook holds NaN or infinity")
-        if codes.size == 0:
-            return
-        table = np.empty(vectors.shape, out.dtype)
-        store(vectors, table)
-        np.take(as_words(table), codes, axis=0, out=as_words(out).reshape(-1, self.width))
+    def nearest(self, values: np.ndarray, codebook: np.ndarray) -> np.ndarray:
+        """Return the codes of the nearest vectors."""
+        dtype = codebooks.code_dtype(self.k)
+        return _nearest(self._vectors(values), codebook.reshape(-1, self.width), dtype)
+
+    def look_up(self, codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+        """Set words to the vectors of a table that codes stand for."""
+        vectors, to = (words.reshape(-1, self.width) for words in (table, out))
+        np.take(vectors, codes, axis=0, out=to)
 
 
 def _exponent(values: np.ndarray) -> int:

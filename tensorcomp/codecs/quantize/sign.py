@@ -9,15 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, grouped_parts, short
-from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, GroupQuantizer, Groups, short
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 
 
 @dataclass(frozen=True)
-class Sign(Transform):
+class Sign(GroupQuantizer):
     """Replace each element by plus or minus the mean magnitude of its group; zeros count as plus.
 
     Parts: ``scales``, one a group, float32 (float64 for float64 arrays) of 11 significant bits.
@@ -46,34 +44,19 @@ class Sign(Transform):
     """
 
     id: ClassVar[str] = "sign"
-    lossless: ClassVar[bool] = False
-    elementwise: ClassVar[bool] = True
     strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("sign", "sign"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "signs": "bitpack"}
+    codes: ClassVar[str] = "signs"
+    codes_dtype: ClassVar[type[np.generic]] = np.bool_
     group: int = argument(-1, least=-1, most=MAX_GROUP)
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the specs of a scale for each group and of the signs."""
-        return grouped_parts(spec, self.group, "signs", np.bool_)
+    def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+        """Return scales and signs."""
+        return short(groups.mean_above(values, None, self.id)), values < 0
 
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return scales and signs.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or their sum is beyond the largest float64.
-        """
-        values = widened(array, "sign")
-        groups = Groups.of(array.shape, self.group)
-        below_all = np.full(groups.count, -1, values.dtype)
-        scales = short(groups.mean_above(values, below_all, "sign"))
-        return {"scales": scales, "signs": (values < 0).reshape(array.shape)}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Give each scale its signs."""
-        signs = parts["signs"].view(np.int8)
+    def multiples(self, codes: np.ndarray) -> np.ndarray:
+        """Return -1 where a sign is set, 1 elsewhere."""
+        signs = codes.view(np.int8)
         if signs.size and (signs.max() > 1 or signs.min() < 0):
             raise CodecError("sign: a byte of the signs is neither 0 nor 1")
-        codes = 1 - 2 * signs.reshape(-1)
-        Groups.of(out.shape, self.group).restore(codes, parts["scales"], out, "sign")
+        return 1 - 2 * signs

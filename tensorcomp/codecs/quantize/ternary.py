@@ -9,15 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, grouped_parts, short
-from tensorcomp.codecs.rounding import widened
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, GroupQuantizer, Groups, short
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 
 
 @dataclass(frozen=True)
-class Ternary(Transform):
+class Ternary(GroupQuantizer):
     """Replace small elements by 0 and others by plus or minus their group's mean magnitude.
 
     Small is what is not above `threshold` × the mean magnitude of the group; the scale is the mean
@@ -51,37 +49,21 @@ class Ternary(Transform):
     """
 
     id: ClassVar[str] = "ternary"
-    lossless: ClassVar[bool] = False
-    elementwise: ClassVar[bool] = True
     strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("ternary", "ternary"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "ans"}
     threshold: float = argument(0.7, above=0, most=10**6)
     group: int = argument(-1, least=-1, most=MAX_GROUP)
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the specs of a scale for each group and of the codes."""
-        return grouped_parts(spec, self.group, "codes", np.int8)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return scales and codes.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, or their sum is beyond the largest float64.
-        """
-        values = widened(array, "ternary")
-        groups = Groups.of(array.shape, self.group)
-        means = groups.mean_above(values, np.full(groups.count, -1, values.dtype), "ternary")
+    def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+        """Return scales and codes."""
+        means = groups.mean_above(values, None, self.id)
         with np.errstate(over="ignore"):
             floors = (self.threshold * means.astype(np.float64)).astype(values.dtype)
-        scales = short(groups.mean_above(values, floors, "ternary"))
-        codes = groups.signs_above(values, floors)
-        return {"scales": scales, "codes": codes.reshape(array.shape)}
+        scales = short(groups.mean_above(values, floors, self.id))
+        return scales, groups.signs_above(values, floors)
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Multiply."""
-        codes = parts["codes"]
+    def multiples(self, codes: np.ndarray) -> np.ndarray:
+        """Return the codes."""
         if codes.size and (codes.max() > 1 or codes.min() < -1):
             raise CodecError("ternary: a code is not -1, 0 or 1")
-        Groups.of(out.shape, self.group).restore(codes, parts["scales"], out, "ternary")
+        return codes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,18 +18,89 @@ from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-MOST_CENTROIDS = 8
-_LARGEST = 32767
-_FEWEST = 256  # elements that pay for centroids
-_SAMPLE = 1 << 15  # elements that centroids are learned from, about
+FEWEST = 256  # elements that pay for centroids
+SAMPLE = 1 << 15  # elements that centroids are learned from, about
+ROW = 64  # codes that kernels may write at once
 _SAMPLED_RUN = 64  # neighbours that are sampled together
 _SINGLE_OVERFLOWS = (2 - 2.0**-24) * 2.0**127  # what float32 rounds to infinity, and above
 _CODES = np.dtype("<i2")
-_CENTROIDS = ArraySpec((-1,), np.dtype(np.int8))
+
+
+class StepQuantizer(Transform):
+    """Base of quantizers to points at multiples of a step, whose values centroids correct.
+
+    Attributes
+    ----------
+    points : int
+        Points in a step.
+    max_steps, max_centroids : int
+    """
+
+    lossless: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    points: ClassVar[int] = 1
+    max_steps: ClassVar[int]
+    max_centroids: ClassVar[int]
+    step: float
+
+    @abstractmethod
+    def quantize(
+        self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray, centroids: np.ndarray
+    ) -> int:
+        """Set codes and centroids; return how many of these there are, -1 for wrong values.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            (n,) float32 or float64.
+        dtype : numpy.dtype
+            The array's.
+        codes : numpy.ndarray
+            int16, n rounded up to a multiple of `ROW`.
+        centroids : numpy.ndarray
+            (`max_centroids`,) int8.
+        """
+
+    @abstractmethod
+    def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
+        """Set `out` to those of a table, of the points from the lowest on, that codes stand for."""
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the spec of the codes, and that of as many centroids as differ from 0."""
+        return {
+            "codes": ArraySpec(spec.shape, _CODES),
+            "centroids": ArraySpec((-1,), np.dtype(np.int8)),
+        }
+
+    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
+        """Return codes and centroids."""
+        values = as_reals(array, self.id)
+        codes = np.empty(-(-array.size // ROW) * ROW, _CODES)
+        centroids = np.empty(self.max_centroids, np.int8)
+        found = self.quantize(values, array.dtype, codes, centroids)
+        if found < 0:
+            require_finite(array, self.id)
+            raise NotRepresentable(
+                f"{self.id}: an element has more than {self.max_steps:,} steps of {self.step:g}"
+            )
+        return {"codes": codes[: array.size].reshape(array.shape), "centroids": centroids[:found]}
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Look the value of each code up."""
+        codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
+        check_float(out.dtype, self.id)
+        if centroids.size > self.max_centroids:
+            raise CodecError(f"{self.id}: {centroids.size} centroids, at most {self.max_centroids}")
+        if codes.size == 0:
+            return
+        lowest = self.points * (int(codes.min()) - 1) + 1
+        table = np.empty(self.points * int(codes.max()) + 1 - lowest, out.dtype)
+        fill_values(lowest, self.points, self.step, centroids, table)
+        self.look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
 
 
 @dataclass(frozen=True)
-class Uniform(Transform):
+class Uniform(StepQuantizer):
     """Round every element to a multiple of one step, and decode it to the mean of its cell.
 
     At equal error no other scalar quantizer with an entropy coder behind it needs noticeably fewer
@@ -65,8 +137,6 @@ class Uniform(Transform):
     """
 
     id: ClassVar[str] = "uniform"
-    lossless: ClassVar[bool] = False
-    elementwise: ClassVar[bool] = True
     zeros: ClassVar[str] = "kept"
     strategies: ClassVar[tuple[Strategy, ...]] = (
         *at_rates("uniform", "uniform($step)"),
@@ -76,69 +146,39 @@ class Uniform(Transform):
         "codes": "ans(contexts=16, states=12, bypass=true)",
         "centroids": "raw",
     }
+    max_steps: ClassVar[int] = 32767
+    max_centroids: ClassVar[int] = 8
     step: float = argument(above=0)
     bounded: bool = False
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of the codes, and that of as many centroids as differ from 0."""
-        return coded_parts(spec)
-
-    def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return codes and centroids.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds no finite floats, too large ones, or bounded ones of a dtype too
-            coarse for the step.
-        """
-        values = as_reals(array, "uniform")
-        codes, centroids = np.empty(array.shape, _CODES), np.empty(MOST_CENTROIDS, np.int8)
+    def quantize(
+        self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray, centroids: np.ndarray
+    ) -> int:
+        """Set codes and centroids; return how many of these there are, -1 for wrong values."""
         inverse = inverse_of(self.step, values.dtype, "uniform")
-        learns = array.size >= _FEWEST and not self.bounded
-        stride = _SAMPLED_RUN * max(values.size // _SAMPLE, 1) if learns else 0
-        flat = codes.reshape(-1)
-        found = native.uniform_encode(values, inverse, stride, flat, centroids)
-        if found < 0:
-            require_finite(array, "uniform")
-            raise NotRepresentable(
-                f"uniform: an element has more than {_LARGEST} steps of {self.step:g}"
-            )
-        if self.bounded:
-            self._confine(values, array.dtype, flat)
-        return {"codes": codes, "centroids": centroids[:found]}
+        learns = values.size >= FEWEST and not self.bounded
+        stride = _SAMPLED_RUN * max(values.size // SAMPLE, 1) if learns else 0
+        codes = codes[: values.size]
+        found = native.uniform_encode(values, inverse, stride, codes, centroids)
+        if self.bounded and found >= 0 and codes.size:
+            self._confine(values, dtype, codes)
+        return found
 
     def _confine(self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray) -> None:
         """Mend the codes whose value, once it is rounded to the dtype, lies beyond the bound."""
-        if codes.size == 0:
-            return
         lowest = int(codes.min()) - 1
         table = np.empty(int(codes.max()) + 2 - lowest, dtype)
         fill_values(lowest, 1, self.step, np.empty(0, np.int8), table)
         wide = table.astype(np.float64)
         inside = native.uniform_confine(values, lowest, wide, self.step / 2, codes)
-        if not inside or codes.min() < -_LARGEST:
+        if not inside or codes.min() < -self.max_steps:
             raise NotRepresentable(
                 f"uniform: {dtype} is too coarse for errors within {self.step / 2:g}"
             )
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Look the value of each code up."""
-        codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
-        check_float(out.dtype, "uniform")
-        if centroids.size > MOST_CENTROIDS:
-            raise CodecError(f"uniform: {centroids.size} centroids, at most {MOST_CENTROIDS}")
-        if codes.size == 0:
-            return
-        lowest = int(codes.min())
-        table = np.empty(int(codes.max()) + 1 - lowest, out.dtype)
-        fill_values(lowest, 1, self.step, centroids, table)
-        native.codebook_look_up(codes, lowest, as_words(table), as_words(out).reshape(-1))
-
-
-def coded_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
-    """Return the spec of a quantizer's codes, and that of its centroids."""
-    return {"codes": ArraySpec(spec.shape, _CODES), "centroids": _CENTROIDS}
+    def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
+        """Set `out` to those of a table that codes stand for."""
+        native.codebook_look_up(codes, lowest, table, out)
 
 
 def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:

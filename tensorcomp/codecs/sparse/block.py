@@ -10,16 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse import selection
-from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.codecs.base import ArraySpec, Codec
+from tensorcomp.codecs.sparse.masks import kept_values
+from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
+from tensorcomp.errors import CodecError
 
 _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Block(Transform):
+class Block(StructuredPruning):
     """Set exactly that part of the blocks of a matrix to zero whose L2 norm is lowest.
 
     The matrix is the first axis × all others, cut into blocks of height × width; those at its lower
@@ -59,8 +59,6 @@ class Block(Transform):
     """
 
     id: ClassVar[str] = "block"
-    lossless: ClassVar[bool] = False
-    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {
         "mask": "gaps",
         "origin": "raw",
@@ -74,28 +72,17 @@ class Block(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        selection.check_hexadecimal(self.keep, "keep")
         if self.offset >= self.height:
             raise ValueError(f"expected an offset below the height, got {self.offset}")
 
-    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
-        """Return whether most elements are next to nothing."""
-        return selection.has_small_elements(sample)
-
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps those of its blocks that the tensor keeps.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats, or has less than two axes.
-        """
-        mask = self._mask(array, bounds)
+        """Return for each chunk the codec that keeps those of its blocks that the tensor keeps."""
+        mask = self.kept_blocks(array, bounds)
         codecs: list[Codec] = []
         for start, stop in bounds:
             first, offset = divmod(self.offset + start, self.height)
             own = mask[first : first + self._down(stop - start, offset)]
-            codecs.append(replace(self, keep=selection.to_hexadecimal(own), offset=offset))
+            codecs.append(replace(self, keep=to_hexadecimal(own), offset=offset))
         return codecs
 
     def _down(self, rows: int, offset: int) -> int:
@@ -105,17 +92,10 @@ class Block(Transform):
     def _across(self, shape: tuple[int, ...]) -> int:
         return -(-math.prod(shape[1:]) // self.width)
 
-    def _mask(self, array: np.ndarray, bounds: selection.Bounds) -> np.ndarray:
-        """Return the mask of an array's blocks; it is looked at in runs of rows."""
-        if array.ndim < 2:
-            raise NotRepresentable(f"block: the shape {array.shape} is no matrix")
-        shape = self._down(array.shape[0], self.offset), self._across(array.shape)
-        if self.keep:
-            widened(array, self.id)
-            return selection.from_hexadecimal(self.keep, shape, self.id)
-        size = self.height, self.width
-        squares = selection.block_squares(array, self.id, size, shape, bounds, self.offset)
-        return selection.mark_strongest(squares, self.sparsity)
+    def blocks(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return rows and columns of a block, and how many blocks there are down and across."""
+        count = self._down(shape[0], self.offset), self._across(shape)
+        return (self.height, self.width), count
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the blocks' mask, their origin and the values."""
@@ -126,33 +106,20 @@ class Block(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask, origin and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats, or has less than two axes.
-        """
-        mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = selection.kept_values(array, self._spread(mask, array.shape, self.offset))
-        return {
+        """Return mask, origin and values."""
+        mask = self.kept_blocks(array)
+        parts = {
             "mask": mask if mask.size else mask[:0],
             "origin": np.array(self.offset, np.uint32),
-            "values": values,
         }
+        return {**parts, "values": kept_values(array, self.spread(parts, array.shape))}
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        if out.ndim < 2:
-            raise CodecError(f"block: the shape {out.shape} is no matrix")
-        mask, offset = selection.sound_mask(parts["mask"], self.id), int(parts["origin"])
-        if out.size and (offset >= self.height or len(mask) != self._down(len(out), offset)):
-            raise CodecError(f"block: {len(mask)} blocks down from row {offset}, for {out.shape}")
-        selection.restore(self._spread(mask, out.shape, offset), parts["values"], out, self.id)
-
-    def _spread(self, mask: np.ndarray, shape: tuple[int, ...], offset: int) -> np.ndarray:
-        """Return the mask of an array's elements from that of its blocks."""
+    def spread(self, parts: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        """Return the mask of an array's elements from that of its blocks and their origin."""
         if 0 in shape:
             return np.empty(shape, np.bool_)
+        mask, offset = parts["mask"], int(parts["origin"])
+        if offset >= self.height or len(mask) != self._down(shape[0], offset):
+            raise CodecError(f"block: {len(mask)} blocks down from row {offset}, for {shape}")
         columns = mask[:, np.arange(math.prod(shape[1:])) // self.width]
         return columns[(np.arange(shape[0]) + offset) // self.height].reshape(shape)

@@ -22,14 +22,6 @@ class Channel(PrunedSlices):
     Error: the norm of the channels that are set to zero. Kept channels are exact unless their
     subtree loses something.
 
-    Parameters
-    ----------
-    sparsity : float
-        From 0 to 1.
-    keep : str
-        A mask of the channels to keep, in place of a sparsity: hexadecimal digits, two for each
-        eight channels, the first one in the highest bit.
-
     Notes
     -----
     Cost: O(n), 3 ns an element to encode, 1 ns to decode, without the coder of the values. For

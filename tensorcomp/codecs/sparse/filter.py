@@ -21,14 +21,6 @@ class FilterRows(PrunedSlices):
     Error: the norm of the rows that are set to zero. Kept rows are exact unless their subtree loses
     something.
 
-    Parameters
-    ----------
-    sparsity : float
-        From 0 to 1.
-    keep : str
-        A mask of the rows to keep, in place of a sparsity: hexadecimal digits, two for each eight
-        rows, the first one in the highest bit.
-
     Notes
     -----
     Cost: O(n), 2 ns an element to encode, 1 ns to decode, without the coder of the values. For

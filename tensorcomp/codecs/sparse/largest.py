@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.base import Codec
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.sparse import selection
+from tensorcomp.codecs.sparse.masks import Pruning, kept_values
 
 
-class Largest(Transform):
+class Largest(Pruning):
     """Base of codecs that keep the elements of greatest magnitude, a number of them that is exact.
 
     Of a tensor in chunks the elements are chosen among all elements of the tensor.
@@ -26,9 +27,6 @@ class Largest(Transform):
     """
 
     first: ClassVar[bool]
-    lossless: ClassVar[bool] = False
-    zeros: ClassVar[str] = "passed on"
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
 
     @abstractmethod
     def kept(self, size: int) -> int:
@@ -38,47 +36,23 @@ class Largest(Transform):
     def keeping(self, kept: int, size: int) -> Codec:
         """Return the codec that keeps so many of `size` elements."""
 
-    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
-        """Return whether most elements are next to nothing."""
-        return selection.has_small_elements(sample)
-
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps as many of its elements as are its share.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats.
-        """
+        """Return for each chunk the codec that keeps as many of its elements as are its share."""
         words = selection.whole_tensor(array, bounds, self.id)
         pieces = selection.row_pieces(array, bounds)
         kept = selection.kept_in_pieces(words, self.kept(words.size), pieces, first=self.first)
         sizes = (stop - start for start, stop in pieces)
         return [self.keeping(k, size) for k, size in zip(kept, sizes, strict=True)]
 
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec, and that of the values."""
-        return selection.masked_parts(spec)
-
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
+        """Return mask and values."""
         widened(array, self.id)
         words = as_words(array).reshape(-1)
         keep = self.kept(words.size)
         positions = selection.few_largest(words, keep) if self.first else None
         if positions is None:
             mask = selection.mark_largest(words, keep, first=self.first).reshape(array.shape)
-            return {"mask": mask, "values": selection.kept_values(array, mask)}
+            return {"mask": mask, "values": kept_values(array, mask)}
         mask = np.zeros(array.shape, np.bool_)
         mask.reshape(-1)[positions] = True
         return {"mask": mask, "values": array.reshape(-1)[positions]}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        selection.restore(parts["mask"], parts["values"], out, self.id)

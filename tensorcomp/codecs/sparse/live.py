@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.sparse.selection import kept_values, put_back, sound_mask, spread
+from tensorcomp.codecs.sparse.masks import kept_values, restore, sound_mask, spread
 from tensorcomp.errors import CodecError, NotRepresentable
 
 
@@ -59,13 +59,7 @@ class NonzeroSlices(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and kept slices.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array has less than two axes.
-        """
+        """Return mask and kept slices."""
         if array.ndim < 2:
             raise NotRepresentable(f"live: the shape {array.shape} has no rows and columns")
         if not array.size:
@@ -86,4 +80,4 @@ class NonzeroSlices(Transform):
             raise CodecError(f"live: the shape {out.shape} has no rows and columns")
         if out.size:
             mask = sound_mask(parts["mask"], self.id)
-            put_back(spread(mask, self.axis, out.shape), parts["values"], out, self.id)
+            restore(self, spread(mask, self.axis, out.shape), parts["values"], out)

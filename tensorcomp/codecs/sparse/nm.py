@@ -10,17 +10,17 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
+from tensorcomp.codecs.base import ArraySpec, spec_of
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import has_small_elements, kept_values, restore
+from tensorcomp.codecs.sparse.masks import Pruning, kept_values, restore
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
-class NM(Transform):
+class NM(Pruning):
     """Keep the `keep` largest of each group of neighbours in a row, and set the others to zero.
 
     A row is the array without its first axis, flat; a vector is one row. The last group of a row
@@ -54,8 +54,6 @@ class NM(Transform):
     """
 
     id: ClassVar[str] = "nm"
-    lossless: ClassVar[bool] = False
-    zeros: ClassVar[str] = "passed on"
     strategies: ClassVar[tuple[Strategy, ...]] = (
         Strategy("2 of 4 zeros", "nm(2, 4, values=uniform($step))", 6),
     )
@@ -67,10 +65,6 @@ class NM(Transform):
         super().__post_init__()
         if self.keep > self.group:
             raise ValueError(f"expected keep to be at most {self.group}, got {self.keep}")
-
-    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
-        """Return whether most elements are next to nothing."""
-        return has_small_elements(sample)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the groups' masks and of the values."""
@@ -88,36 +82,26 @@ class NM(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return masks and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
+        """Return masks and values."""
         widened(array, self.id)
-        specs = self.parts(ArraySpec(array.shape, array.dtype))
+        return self.split(array, 8 * array.itemsize - 1)
+
+    def split(self, array: np.ndarray, bits: int) -> dict[str, np.ndarray]:
+        """Return masks of the elements whose low bits are largest, and those elements."""
+        specs = self.parts(spec_of(array))
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))
-        bits = 8 * words.itemsize - 1
         native.selection_group_masks(words, bits, self.keep, self.group, masks)
-        values = kept_values(array, self.spread(masks, array.shape, self.id))
+        values = kept_values(array, self._spread(masks, array.shape))
         return {"mask": masks, "values": values.reshape(specs["values"].shape)}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the masks say."""
-        mask = self.spread(parts["mask"], out.shape, self.id)
-        restore(mask, parts["values"], out, self.id)
+        restore(self, self._spread(parts["mask"], out.shape), parts["values"], out)
 
-    def spread(self, masks: np.ndarray, shape: tuple[int, ...], codec: str) -> np.ndarray:
-        """Return the mask of an array's elements from those of its groups.
-
-        Raises
-        ------
-        CodecError
-            If a group does not keep as many elements as it should; `codec` is the id to name.
-        """
+    def _spread(self, masks: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the mask of an array's elements from those of its groups."""
         mask = np.empty(shape, np.bool_)
         if not native.selection_spread_masks(masks, self.keep, self.group, as_rows(mask)):
-            raise CodecError(f"{codec}: a group does not keep {self.keep} of {self.group}")
+            raise CodecError(f"{self.id}: a group does not keep {self.keep} of {self.group}")
         return mask

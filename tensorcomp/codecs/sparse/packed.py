@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.bit_views import as_rows, as_words
+from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.sparse.nm import NM
-from tensorcomp.codecs.sparse.selection import kept_values, put_back
+from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import NotRepresentable
-from tensorcomp.kernels import native
 
 
 @dataclass(frozen=True)
-class NMPacked(Transform):
+class NMPacked(NM):
     """Store `keep` elements of each group of neighbours in a row; all others are zero bits.
 
     A row is the array without its first axis, flat; a vector is one row. The last group of a row
@@ -46,39 +43,18 @@ class NMPacked(Transform):
     """
 
     id: ClassVar[str] = "packed"
+    lossless: ClassVar[bool] = True
     for_zeros: ClassVar[bool] = True
     may_refuse: ClassVar[bool] = False
-    zeros: ClassVar[str] = "passed on"
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "ans", "values": "floats"}
-    keep: int = 2
-    group: int = 4
+    strategies: ClassVar[tuple[Strategy, ...]] = ()
 
-    def __post_init__(self) -> None:
-        NM(self.keep, self.group)  # which knows its limits
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the specs of the groups' masks and of the values."""
-        return NM(self.keep, self.group).parts(spec)
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return true: it loses nothing."""
+        return True
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return masks and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If a group has more than `keep` elements that are not zero.
-        """
-        specs = self.parts(ArraySpec(array.shape, array.dtype))
-        masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
-        words = as_rows(as_words(array))
-        bits = 8 * words.itemsize
-        native.selection_group_masks(words, bits, self.keep, self.group, masks)
-        values = kept_values(array, NM(self.keep, self.group).spread(masks, array.shape, self.id))
-        if np.count_nonzero(as_words(values)) != np.count_nonzero(words):
+        """Return masks and values."""
+        parts = self.split(array, 8 * array.itemsize)
+        if np.count_nonzero(as_words(parts["values"])) != np.count_nonzero(as_words(array)):
             raise NotRepresentable(f"packed: a group has more than {self.keep} of {self.group}")
-        return {"mask": masks, "values": values.reshape(specs["values"].shape)}
-
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the masks say."""
-        mask = NM(self.keep, self.group).spread(parts["mask"], out.shape, self.id)
-        put_back(mask, parts["values"], out, self.id)
+        return parts

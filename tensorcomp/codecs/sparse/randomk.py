@@ -11,14 +11,8 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec, Transform
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    check_keep,
-    kept_count,
-    kept_values,
-    restore,
-    row_pieces,
-    whole_tensor,
-)
+from tensorcomp.codecs.sparse.masks import kept_values, restore
+from tensorcomp.codecs.sparse.selection import check_keep, kept_count, row_pieces, whole_tensor
 from tensorcomp.kernels import native
 
 _WORD = 1 << 64
@@ -83,13 +77,7 @@ class RandomK(Transform):
         return state
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps the elements drawn from the whole tensor.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats.
-        """
+        """Return for each chunk the codec that keeps the elements drawn from the whole tensor."""
         size = whole_tensor(array, bounds, self.id).size
         some = kept_count(self.keep, size) > 0
         limit = int(self._draw(size)[2])
@@ -109,13 +97,7 @@ class RandomK(Transform):
         }
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return state and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
+        """Return state and values."""
         widened(array, self.id)
         state = self._draw(array.size)
         keep = kept_count(self.keep, array.size)
@@ -125,7 +107,7 @@ class RandomK(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the numbers drawn are low enough."""
         mask = _mask(parts["state"], out.shape, parts["values"].size)
-        restore(mask, parts["values"], out, self.id)
+        restore(self, mask, parts["values"], out)
 
 
 def _mask(state: np.ndarray, shape: tuple[int, ...], keep: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the codecs that prune share: exact selection, masks, and the elements that are kept.
+"""Select as many elements as asked for, exactly.
 
 Elements are selected by their index: as many as asked for, in the order of integer keys, equal ones
 in the order of their index. A threshold on floats would keep too many or too few where some are
@@ -8,22 +8,17 @@ equal.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.bit_views import as_words, readable
-from tensorcomp.codecs.rounding import as_matrix, check_float, widened
-from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.codecs.rounding import widened
 from tensorcomp.kernels import native
 
 Bounds = Sequence[tuple[int, int]]
 _FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
 _SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
-_SMALL = 0.05  # of the root mean square: an element below it is next to nothing
-_SPARSE = 0.5  # share of such elements from which masks may pay
 _BLOCK = 64  # room that a kernel needs behind what it writes
 
 
@@ -46,13 +41,6 @@ def check_keep(keep: object) -> None:
 def kept_count(keep: int | float, size: int) -> int:
     """Return how many of `size` elements are kept."""
     return min(keep, size) if isinstance(keep, int) else round(keep * size)
-
-
-def has_small_elements(sample: np.ndarray) -> bool:
-    """Return whether most elements are next to nothing, so that a mask may pay."""
-    matrix = as_matrix(sample)
-    scale = np.sqrt(np.mean(matrix**2))
-    return bool(np.mean(np.abs(matrix) < _SMALL * scale) >= _SPARSE)
 
 
 def row_pieces(array: np.ndarray, bounds: Bounds) -> list[tuple[int, int]]:
@@ -175,157 +163,3 @@ def kept_in_pieces(words: np.ndarray, keep: int, pieces: Bounds, *, first: bool)
         ties -= taken
         kept.append(above + taken)
     return kept if first else kept[::-1]
-
-
-def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the elements of an array where a mask of its shape is true, in row-major order."""
-    words = as_words(array).reshape(-1)
-    # The kernel writes before it counts.
-    values = np.empty(int(np.count_nonzero(mask)) + 1, words.dtype)
-    native.selection_take(words, mask.reshape(-1), values)
-    return values[:-1].view(array.dtype)
-
-
-def restore(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -> None:
-    """Fill `out` with the values where a mask of its shape is true, with 0.0 elsewhere.
-
-    Raises
-    ------
-    CodecError
-        If there are more or less values than places, or the dtype has no 0.0.
-    """
-    check_float(out.dtype, codec)
-    put_back(mask, values, out, codec)
-
-
-def put_back(mask: np.ndarray, values: np.ndarray, out: np.ndarray, codec: str) -> None:
-    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere.
-
-    Raises
-    ------
-    CodecError
-        If there are more or less values than places.
-    """
-    places = sound_mask(mask, codec).reshape(-1)
-    count = int(np.count_nonzero(places))
-    if count != values.size:
-        raise CodecError(f"{codec}: {values.size} values for {count} places")
-    words = as_words(out).reshape(-1)
-    if count:
-        native.selection_scatter(as_words(values).reshape(-1), places, words)
-    else:
-        words[:] = 0
-
-
-def sound_mask(mask: np.ndarray, codec: str) -> np.ndarray:
-    """Return a mask, C-contiguous and read-only.
-
-    Raises
-    ------
-    CodecError
-        If a byte of it is neither 0 nor 1.
-    """
-    mask = readable(mask)
-    if mask.size and mask.view(np.uint8).max() > 1:
-        raise CodecError(f"{codec}: a byte of the mask is neither 0 nor 1")
-    return mask
-
-
-def block_squares(
-    array: np.ndarray,
-    codec: str,
-    block: tuple[int, int],
-    count: tuple[int, int],
-    bounds: Bounds,
-    offset: int = 0,
-) -> np.ndarray:
-    """Return the sums of squares, float64, of the blocks of a matrix: the first axis × all others.
-
-    Added up row by row, so that the sums do not depend on how the rows are cut into runs.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-    codec : str
-        The id of the codec that asks, for messages.
-    block : tuple of int
-        Rows and columns of a block; those at the lower and right edges may be smaller.
-    count : tuple of int
-        Blocks down and across.
-    bounds : sequence of tuple of int
-        Runs of rows, which are widened one at a time.
-    offset : int
-        Rows of the first blocks that lie above the array.
-
-    Raises
-    ------
-    NotRepresentable
-        If the array holds anything but finite floats, or their squares overflow.
-    """
-    sums = np.zeros(count)
-    array = readable(array)
-    for start, stop in bounds:
-        rows = widened(array[start:stop], codec)
-        if rows.size:
-            rows = rows.reshape(stop - start, -1)
-            native.selection_add_squares(rows, start + offset, *block, sums)
-    if not np.isfinite(sums).all():
-        raise NotRepresentable(f"{codec}: the squares of the elements overflow")
-    return sums
-
-
-def mark_strongest(sums: np.ndarray, sparsity: float) -> np.ndarray:
-    """Return a mask of the sums but that part of them, rounded, which are lowest.
-
-    Of equal sums those of lower index are dropped.
-    """
-    flat = sums.reshape(-1)
-    flat.flags.writeable = False
-    keep = flat.size - round(sparsity * flat.size)
-    return mark_largest(as_words(flat), keep, first=False).reshape(sums.shape)
-
-
-def check_hexadecimal(text: object, name: str) -> None:
-    """Require what `to_hexadecimal` gives.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
-    """
-    if not isinstance(text, str) or not re.fullmatch("([0-9a-f]{2})*", text):
-        raise ValueError(f"expected {name} to be pairs of the digits 0-9a-f, got {text!r}")
-
-
-def to_hexadecimal(mask: np.ndarray) -> str:
-    """Return a mask as hexadecimal digits, the first element in the highest bit."""
-    return np.packbits(mask.reshape(-1)).tobytes().hex()
-
-
-def from_hexadecimal(text: str, shape: tuple[int, ...], codec: str) -> np.ndarray:
-    """Return the mask of a shape that a text holds.
-
-    Raises
-    ------
-    NotRepresentable
-        If it holds another number of elements.
-    """
-    size = math.prod(shape)
-    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))
-    if bits.size != -(-size // 8) * 8 or bits[size:].any():
-        raise NotRepresentable(f"{codec}: {len(text)} digits are no mask of the shape {shape}")
-    return bits[:size].astype(np.bool_).reshape(shape)
-
-
-def spread(mask: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the mask of an array's elements from that of its slices along an axis."""
-    along = mask.reshape(-1, *[1] * (len(shape) - 1 - axis))
-    return np.ascontiguousarray(np.broadcast_to(along, shape))
-
-
-def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
-    """Return the spec of a mask of all elements, and that of as many values as it keeps."""
-    return {
-        "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
-        "values": ArraySpec((-1,), spec.dtype),
-    }

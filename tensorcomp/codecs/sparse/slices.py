@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Codec, Transform
-from tensorcomp.codecs.rounding import as_matrix, widened
-from tensorcomp.codecs.sparse import selection
-from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.codecs.base import ArraySpec, Codec
+from tensorcomp.codecs.rounding import as_matrix
+from tensorcomp.codecs.sparse.masks import kept_values, spread
+from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
 
 _FEWEST = 8  # slices among which some may be dead
 _DEAD = 1e-4  # of the mean energy: a slice below it is next to nothing
@@ -21,19 +21,22 @@ _FEW = 0.02  # share of such slices from which dropping them may pay
 
 
 @dataclass(frozen=True)
-class PrunedSlices(Transform):
-    """Base of codecs that set the slices of lowest norm along their `axis` to zero."""
+class PrunedSlices(StructuredPruning):
+    """Base of codecs that set the slices of lowest norm along their `axis` to zero.
+
+    Parameters
+    ----------
+    sparsity : float
+        From 0 to 1.
+    keep : str
+        A mask of the slices to keep, in place of a sparsity: hexadecimal digits, two for each eight
+        slices, the first one in the highest bit.
+    """
 
     axis: ClassVar[int]
-    lossless: ClassVar[bool] = False
-    zeros: ClassVar[str] = "passed on"
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "bitpack", "values": "floats"}
     sparsity: float = argument(0.5, least=0, most=1)
     keep: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        selection.check_hexadecimal(self.keep, "keep")
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether some rows (columns of the matrix) are next to nothing."""
@@ -41,33 +44,17 @@ class PrunedSlices(Transform):
         return bool(energy.size >= _FEWEST and np.mean(energy < _DEAD * energy.mean()) >= _FEW)
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps those slices that the tensor keeps.
-
-        Raises
-        ------
-        NotRepresentable
-            If the tensor holds anything but finite floats, or has less than two axes.
-        """
-        mask = self._mask(array, bounds)
+        """Return for each chunk the codec that keeps those slices that the tensor keeps."""
+        mask = self.kept_blocks(array, bounds)
         if self.axis:
-            return [replace(self, keep=selection.to_hexadecimal(mask))] * len(bounds)
-        return [
-            replace(self, keep=selection.to_hexadecimal(mask[start:stop])) for start, stop in bounds
-        ]
+            return [replace(self, keep=to_hexadecimal(mask))] * len(bounds)
+        return [replace(self, keep=to_hexadecimal(mask[start:stop])) for start, stop in bounds]
 
-    def _mask(self, array: np.ndarray, bounds: selection.Bounds) -> np.ndarray:
-        """Return the mask of an array's slices; it is looked at in runs of rows."""
-        if array.ndim < 2:
-            raise NotRepresentable(f"{self.id}: expected two axes or more, got {array.shape}")
-        count = array.shape[self.axis]
-        if self.keep:
-            widened(array, self.id)
-            return selection.from_hexadecimal(self.keep, (count,), self.id)
-        block, blocks = (1, math.prod(array.shape[1:])), (count, 1)
+    def blocks(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return rows and columns of a slice, and how many slices there are down and across."""
         if self.axis:
-            block, blocks = (array.shape[0], math.prod(array.shape[2:])), (1, count)
-        squares = selection.block_squares(array, self.id, block, blocks, bounds)
-        return selection.mark_strongest(squares.reshape(-1), self.sparsity)
+            return (shape[0], math.prod(shape[2:])), (1, shape[1])
+        return (1, math.prod(shape[1:])), (shape[0], 1)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the mask's spec, and that of the kept slices."""
@@ -83,24 +70,13 @@ class PrunedSlices(Transform):
         return int(self.keep, 16).bit_count() if self.keep else count - round(self.sparsity * count)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats, or has less than two axes.
-        """
-        mask = self._mask(array, [(0, len(array))] if array.ndim else [])
-        values = selection.kept_values(array, selection.spread(mask, self.axis, array.shape))
+        """Return mask and values."""
+        mask = self.kept_blocks(array).reshape(-1)
+        values = kept_values(array, spread(mask, self.axis, array.shape))
         shape = list(array.shape)
         shape[self.axis] = int(np.count_nonzero(mask)) if values.size or self.axis else 0
         return {"mask": mask, "values": values.reshape(shape)}
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        if out.ndim < 2:
-            raise CodecError(f"{self.id}: expected two axes or more, got {out.shape}")
-        mask = selection.sound_mask(parts["mask"], self.id)
-        selection.restore(
-            selection.spread(mask, self.axis, out.shape), parts["values"], out, self.id
-        )
+    def spread(self, parts: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        """Return the mask of an array's elements from that of its slices."""
+        return spread(parts["mask"], self.axis, shape)

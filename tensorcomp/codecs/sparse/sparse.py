@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.sparse.selection import kept_values, masked_parts, put_back
+from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore
 
 
 @dataclass(frozen=True)
@@ -43,4 +43,4 @@ class Sparse(Transform):
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""
-        put_back(parts["mask"], parts["values"], out, self.id)
+        restore(self, parts["mask"], parts["values"], out)

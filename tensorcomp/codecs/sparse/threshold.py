@@ -9,20 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.selection import (
-    has_small_elements,
-    kept_values,
-    masked_parts,
-    positions_above,
-    restore,
-)
+from tensorcomp.codecs.sparse.masks import Pruning, kept_values
+from tensorcomp.codecs.sparse.selection import positions_above
 
 
 @dataclass(frozen=True)
-class Threshold(Transform):
+class Threshold(Pruning):
     """Keep the elements whose magnitude is at least `value`, and set all others to zero.
 
     Parts: ``mask``, bool, of the array's shape, true where elements are kept; ``values``, those
@@ -49,8 +43,6 @@ class Threshold(Transform):
     """
 
     id: ClassVar[str] = "threshold"
-    lossless: ClassVar[bool] = False
-    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
     part_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     value: float = argument(least=0)
 
@@ -59,24 +51,10 @@ class Threshold(Transform):
         """Left out by the mask, if anything is."""
         return "apart" if self.value > 0 else "passed on"
 
-    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
-        """Return whether most elements are next to nothing."""
-        return has_small_elements(sample)
-
-    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec, and that of the values."""
-        return masked_parts(spec)
-
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return mask and values.
-
-        Raises
-        ------
-        NotRepresentable
-            If the array holds anything but finite floats.
-        """
+        """Return mask and values."""
         wide = widened(array, self.id)
-        mask = (np.abs(wide) >= least_number(self.value, wide.dtype)).reshape(array.shape)
+        mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}
 
     def positions(self, array: np.ndarray) -> np.ndarray:
@@ -87,15 +65,11 @@ class Threshold(Transform):
         array : numpy.ndarray
             float32 or float64, finite.
         """
-        least = as_words(np.array([least_number(self.value, array.dtype)]))[0]
+        least = as_words(np.array([_least(self.value, array.dtype)]))[0]
         return positions_above(as_words(array).reshape(-1), int(least))
 
-    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
-        """Put the values where the mask says."""
-        restore(parts["mask"], parts["values"], out, self.id)
 
-
-def least_number(value: float, dtype: np.dtype) -> np.floating:
+def _least(value: float, dtype: np.dtype) -> np.floating:
     """Return the least number of a dtype that is not below `value`."""
     with np.errstate(over="ignore"):
         nearest: np.floating = dtype.type(value)

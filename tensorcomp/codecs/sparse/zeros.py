@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.sparse.selection import sound_mask
+from tensorcomp.codecs.sparse.masks import sound_mask
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 

@@ -1,0 +1,98 @@
+"""Masks of the elements that are kept, and what the codecs that prune share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from tensorcomp.codecs.base import ArraySpec, Codec, Transform
+from tensorcomp.codecs.bit_views import as_words, readable
+from tensorcomp.codecs.rounding import as_matrix, check_float
+from tensorcomp.errors import CodecError
+from tensorcomp.kernels import native
+
+_SMALL = 0.05  # of the root mean square: an element below it is next to nothing
+_SPARSE = 0.5  # share of such elements from which masks may pay
+
+
+class Pruning(Transform):
+    """Base of codecs that set elements to zero; by default by a mask of the array's shape."""
+
+    lossless: ClassVar[bool] = False
+    zeros: ClassVar[str] = "passed on"
+    default_parts: ClassVar[Mapping[str, str]] = {"mask": "gaps", "values": "floats"}
+
+    def is_promising(self, sample: np.ndarray, rows: int) -> bool:
+        """Return whether most elements are next to nothing, so that a mask may pay."""
+        matrix = as_matrix(sample)
+        scale = np.sqrt(np.mean(matrix**2))
+        return bool(np.mean(np.abs(matrix) < _SMALL * scale) >= _SPARSE)
+
+    def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
+        """Return the spec of a mask of all elements, and that of as many values as it keeps."""
+        return masked_parts(spec)
+
+    def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
+        """Put the values where the mask says."""
+        restore(self, parts["mask"], parts["values"], out)
+
+
+def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
+    """Return the spec of a mask of all elements, and that of as many values as it keeps."""
+    return {
+        "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
+        "values": ArraySpec((-1,), spec.dtype),
+    }
+
+
+def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the elements of an array where a mask of its shape is true, in row-major order."""
+    words = as_words(array).reshape(-1)
+    # The kernel writes before it counts.
+    values = np.empty(int(np.count_nonzero(mask)) + 1, words.dtype)
+    native.selection_take(words, mask.reshape(-1), values)
+    return values[:-1].view(array.dtype)
+
+
+def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
+    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere.
+
+    Raises
+    ------
+    CodecError
+        If there are more or less values than places, or the codec is lossy and the dtype has no
+        0.0.
+    """
+    if not codec.lossless:
+        check_float(out.dtype, codec.id)
+    places = sound_mask(mask, codec.id).reshape(-1)
+    count = int(np.count_nonzero(places))
+    if count != values.size:
+        raise CodecError(f"{codec.id}: {values.size} values for {count} places")
+    words = as_words(out).reshape(-1)
+    if count:
+        native.selection_scatter(as_words(values).reshape(-1), places, words)
+    else:
+        words[:] = 0
+
+
+def sound_mask(mask: np.ndarray, codec: str) -> np.ndarray:
+    """Return a mask, C-contiguous and read-only.
+
+    Raises
+    ------
+    CodecError
+        If a byte of it is neither 0 nor 1.
+    """
+    mask = readable(mask)
+    if mask.size and mask.view(np.uint8).max() > 1:
+        raise CodecError(f"{codec}: a byte of the mask is neither 0 nor 1")
+    return mask
+
+
+def spread(mask: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the mask of an array's elements from that of its slices along an axis."""
+    along = mask.reshape(-1, *[1] * (len(shape) - 1 - axis))
+    return np.ascontiguousarray(np.broadcast_to(along, shape))
