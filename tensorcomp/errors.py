@@ -12,6 +12,16 @@ from typing import Self
 
 from tensorcomp._formatting import shown
 
+# Exceptions by which conversions of untrusted input show that it is malformed.
+PARSING_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 
 class TensorcompError(Exception):
     """Base class of every error that tensorcomp raises on purpose.

@@ -12,15 +12,10 @@ import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp._threads import available_threads
-from tensorcomp.container.decoding import Job, decode_all
+from tensorcomp.container.decoding import Job, decode_all, decode_jobs
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.tensor_blob import (
-    ChunkedTensor,
-    decode_jobs,
-    decode_rows,
-    decode_tensor,
-)
+from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows, decode_tensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.memory_pages import empty_in_large_pages

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.open import detect_format
-from tensorcomp.checkpoints.shards import Index, check_shards, numbered_shards, read_index
+from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import file_size, reading, writing
 
@@ -21,25 +20,7 @@ TORCH_SUFFIXES = (".bin", ".pt", ".pth")
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
 
 
-class CheckpointFolder(NamedTuple):
-    """The files of a folder and its sub-folders, as paths relative to it.
-
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    weights : tuple of Path
-        Checkpoint files, each to be opened by `open_checkpoint`.
-    others : tuple of Path
-        Every other file, indexes included, to be carried over unchanged.
-    """
-
-    path: Path
-    weights: tuple[Path, ...]
-    others: tuple[Path, ...]
-
-
-def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
+def scan_folder(path: str | os.PathLike[str]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Find the checkpoint files of a folder; check shards against indexes.
 
     Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and those
@@ -50,6 +31,12 @@ def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
     ----------
     path : str or path-like
         The folder.
+
+    Returns
+    -------
+    weights, others : tuple of Path
+        Checkpoint files, each to be opened by `open_checkpoint`, and all other files, to be carried
+        over unchanged: paths relative to the folder.
 
     Raises
     ------
@@ -70,8 +57,7 @@ def scan_folder(path: str | os.PathLike[str]) -> CheckpointFolder:
         weights.update(folder / name for name in _folder_weights(root / folder, names))
     if not weights:
         raise CheckpointError("holds no .safetensors, .bin, .pt or .pth checkpoint", path=root)
-    return CheckpointFolder(
-        root,
+    return (
         tuple(Path(file) for file in files if file in weights),
         tuple(Path(file) for file in files if file not in weights),
     )
@@ -133,18 +119,13 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
     for index in indexes:
         check_shards(index, present)
         weights |= index.shards
-    _check_unindexed(folder, weights, indexes)
+    indexed = {shard for index in indexes for shard in index.shards}
+    for model in numbered_shards(folder, sorted(weights - indexed)):
+        check_shards(model, weights)
     for name in names:
         if name.endswith(TORCH_SUFFIXES) and name not in weights and _loads(folder / name):
             weights.add(name)
     return weights
-
-
-def _check_unindexed(folder: Path, weights: set[str], indexes: list[Index]) -> None:
-    """Check numbered shards that no index names."""
-    indexed = set().union(*(index.shards for index in indexes))
-    for model in numbered_shards(folder, sorted(weights - indexed)):
-        check_shards(model, weights)
 
 
 def _loads(path: Path) -> bool:

@@ -39,8 +39,7 @@ _MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"BZh", "a bzip2 archive; unpack it first"),
     (b"7z\xbc\xaf'\x1c", "a 7-Zip archive; unpack it first"),
     (b"Rar!", "a RAR archive; unpack it first"),
-)
-_TEXTS: tuple[tuple[bytes, str], ...] = (
+    # Texts, in lower case and without what may stand before them.
     (b"<!doctype html", "an HTML page, not a checkpoint; download it again, signed in if needed"),
     (b"<html", "an HTML page, not a checkpoint; download it again, signed in if needed"),
     (b"<?xml", "an XML text, perhaps a server's error message; download it again"),
@@ -127,15 +126,12 @@ def _zip_kind(path: Path) -> Kind:
 
 
 def _other(head: bytes) -> str | None:
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for magic, meaning in _MAGICS:
-        if head.startswith(magic):
+        if head.startswith(magic) or text.startswith(magic):
             return meaning
     if head[257:262] == b"ustar":
         return "a tar archive; unpack it first"
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    for beginning, meaning in _TEXTS:
-        if text.startswith(beginning):
-            return meaning
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
         return (
             "a plain Python pickle, which can run any code when loaded; "
@@ -159,7 +155,7 @@ _RESTORERS = {
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Open a checkpoint file; its format is told from its content.
+    """Open a checkpoint file; its content decides on the format.
 
     Parameters
     ----------

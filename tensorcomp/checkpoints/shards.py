@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensorcomp._formatting import listed, shown
-from tensorcomp.checkpoints.safetensors.header import read_header
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.files import file_size, reading
 
@@ -142,11 +142,7 @@ def _check_names(index: Index, present: Collection[str]) -> None:
 def _check_tensors(index: Index) -> None:
     holders: dict[str, str] = {}
     for shard in sorted(index.shards):
-        path = index.folder / shard
-        size = file_size(path)
-        with reading(path), path.open("rb") as file:
-            header = read_header(file, size, str(path))
-        for name in header.entries:
+        for name in SafetensorsFile(index.folder / shard).header.entries:
             other = holders.setdefault(name, shard)
             if other != shard:
                 raise CheckpointError(

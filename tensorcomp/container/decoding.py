@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Event
+from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
@@ -16,10 +14,23 @@ from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import FormatError
 from tensorcomp.io.memory_pages import populate
 
-_LARGE = 1 << 18  # bytes of a chunk that takes longer than Python takes to hand it over
-_AHEAD = 8  # large chunks that have memory before they are decoded
+_LARGE = 1 << 18  # bytes of a chunk for which fresh memory is provided at once
 
 Job: TypeAlias = tuple[ChunkedTensor, int, np.ndarray]  # a chunk, and what it is decoded into
+
+
+def decode_jobs(tensor: ChunkedTensor, out: np.ndarray) -> list[Job]:
+    """Return the decoding of a tensor as independent jobs for threads.
+
+    Parameters
+    ----------
+    tensor : ChunkedTensor
+    out : numpy.ndarray
+        Of the grid's shape and dtype.
+    """
+    if tensor.grid.count == 1:
+        return [(tensor, 0, out)]
+    return [(tensor, index, out[start:stop]) for index, start, stop in tensor.grid.chunks()]
 
 
 def decode_all(jobs: Sequence[Job], threads: int) -> None:
@@ -41,7 +52,7 @@ def decode_all(jobs: Sequence[Job], threads: int) -> None:
         _decode_in_order(jobs)
         return
     try:
-        _Sharing(jobs).run(threads)
+        _decode_on_threads(jobs, threads)
     except FormatError:
         _decode_in_order(jobs)
         raise
@@ -52,76 +63,29 @@ def _decode_in_order(jobs: Sequence[Job]) -> None:
         tensor.decode_chunk(index, out)
 
 
-class _Sharing:
-    """Queues of chunks for threads: one starts with small, others with large ones.
+def _decode_on_threads(jobs: Sequence[Job], threads: int) -> None:
+    """Decode all chunks, one thread from the smallest on, the others from the largest.
 
-    Two threads at small chunks would wait for each other: half of their time is Python's. The one
-    at the small chunks also provides the memory of the large ones, somewhat ahead of the others:
-    where several threads touch fresh pages, that can take longer than decoding does.
+    Two threads at small chunks would wait for each other: half of their time is Python's. Fresh
+    pages are touched by one thread at a time: by several, that can take longer than decoding.
     """
+    waiting = deque(sorted(jobs, key=lambda job: job[2].nbytes))
+    touching = Lock()
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        by_size = sorted(jobs, key=lambda job: job[2].nbytes)
-        self._small = deque(job for job in by_size if job[2].nbytes < _LARGE)
-        self._large = by_size[len(self._small) :][::-1]
-        self._populated: SimpleQueue[Job | None] = SimpleQueue()  # None: no more will come
-        self._stopped = Event()
-
-    def run(self, threads: int) -> None:
-        """Decode all chunks; raise the first exception, after which no other chunk is begun."""
-        works = [self._begin_with_small] + [self._begin_with_large] * (threads - 1)
-        with Workers(threads) as workers:
-            workers.map_all(self._attempt, works)
-
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def work(take: Callable[[], Job]) -> None:
         try:
-            work()
+            while True:
+                try:
+                    tensor, index, out = take()
+                except IndexError:
+                    return
+                if out.nbytes >= _LARGE:
+                    with touching:
+                        populate(out)
+                tensor.decode_chunk(index, out)
         except BaseException:
-            self._stopped.set()
+            waiting.clear()  # so that no other chunk is begun
             raise
 
-    def _begin_with_small(self) -> None:
-        try:
-            self._populate()
-        finally:
-            self._populated.put(None)
-        self._drain(self._small.popleft)
-        self._drain(self._take_populated)
-
-    def _begin_with_large(self) -> None:
-        self._drain(self._take_populated)
-        self._drain(self._small.pop)
-
-    def _populate(self) -> None:
-        for job in self._large:
-            while self._populated.qsize() >= _AHEAD:
-                with suppress(Empty):  # another thread may have taken the last one
-                    job_ahead = self._populated.get_nowait()
-                    assert job_ahead is not None  # which comes when this has ended
-                    self._decode(job_ahead)
-            if self._stopped.is_set():
-                return
-            populate(job[2])
-            self._populated.put(job)
-
-    def _take_populated(self) -> Job:
-        """Return the next large chunk; raise IndexError once there will be no other."""
-        job = self._populated.get()
-        if job is None:
-            self._populated.put(None)  # for the next thread
-            raise IndexError
-        return job
-
-    def _drain(self, take: Callable[[], Job]) -> None:
-        """Decode what is taken until nothing is left."""
-        while True:
-            try:
-                job = take()
-            except IndexError:
-                return
-            self._decode(job)
-
-    def _decode(self, job: Job) -> None:
-        if not self._stopped.is_set():
-            tensor, index, out = job
-            tensor.decode_chunk(index, out)
+    with Workers(threads) as workers:
+        workers.map_all(work, [waiting.popleft, *[waiting.pop] * (threads - 1)])

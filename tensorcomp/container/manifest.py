@@ -59,7 +59,7 @@ from tensorcomp.container.records import (
     text_of,
 )
 from tensorcomp.dtypes import dtype_bits
-from tensorcomp.errors import FormatError
+from tensorcomp.errors import PARSING_ERRORS, FormatError
 
 FORMAT_VERSION = 6
 METADATA_KEY = "tensorcomp"
@@ -188,15 +188,7 @@ def manifest_from_text(text: str, where: str) -> Manifest:
     except FormatError as error:
         error.at(path=where)
         raise
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        AttributeError,
-        RecursionError,
-        ZstdError,
-    ) as error:
+    except (*PARSING_ERRORS, ZstdError) as error:
         raise FormatError(
             f"its manifest is damaged ({type(error).__name__}: {error})", path=where
         ) from error

@@ -113,8 +113,8 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
             return Model(path, shards, others, is_folder=True)
         if compressed:
             raise CheckpointError(f"{path}: holds no *{COMPRESSED} file")
-    folder = scan_folder(path)
-    return Model(path, folder.weights, folder.others, is_folder=True)
+    weights, others = scan_folder(path)
+    return Model(path, weights, others, is_folder=True)
 
 
 class PlainTensor(NamedTuple):
@@ -226,7 +226,9 @@ def refuse_itself(source: Path, target: Path) -> None:
         If it is.
     """
     if target.exists() and source.exists() and target.samefile(source):
-        raise CheckpointError("the output would replace the input; give another by -o", path=source)
+        raise CheckpointError(
+            "the output would replace the input; give another by out=…", path=source
+        )
 
 
 @contextlib.contextmanager
@@ -250,9 +252,9 @@ def output_folder(
     """
     inner, outer = model.path.resolve(), target.resolve()
     if outer.is_relative_to(inner):
-        raise CheckpointError("lies in the input folder; give another by -o", path=target)
+        raise CheckpointError("lies in the input folder; give another by out=…", path=target)
     if inner.is_relative_to(outer):
-        raise CheckpointError("holds the input folder; give another by -o", path=target)
+        raise CheckpointError("holds the input folder; give another by out=…", path=target)
     names = {PurePath(name) for name in (*model.others, *written.values())}
     with atomic_folder(target, names, force=force) as partial:
         copy_others(model.path, model.others, partial)

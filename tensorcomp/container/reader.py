@@ -16,19 +16,13 @@ from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.tensor_blob import (
-    BundleMember,
-    TensorBlob,
-    iter_chunks,
-    raise_located,
-)
-from tensorcomp.errors import FormatError, PlanError, TensorcompError
+from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, raise_located
+from tensorcomp.errors import FormatError, TensorcompError
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -121,7 +115,7 @@ class CompressedFile(Checkpoint):
         if (claimed := sum(stored)) > limit:
             raise FormatError(
                 f"{self.nbytes:,} bytes that claim to be {claimed:,} once decoded, more than the "
-                f"limit of {limit:,}; if you trust the file, set max_bytes (--max-bytes)",
+                f"limit of {limit:,}; if you trust the file, set max_bytes=…",
                 path=self.where,
             )
 
@@ -204,16 +198,10 @@ class CompressedFile(Checkpoint):
         used = record.tree, record.fallback
         coder = self._coders.get(used)
         if coder is None:
-            coder = self._coders[used] = ChunkCoder.alone(self._trees(record))
+            texts = [self.manifest.trees[index].tree for index in used if index is not None]
+            coder = self._coders[used] = ChunkCoder.alone(tuple(map(parse_tree, texts)))
         shared = blob.shared()
         return ChunkCoder.unpack(coder.trees, shared) if shared else coder
-
-    def _trees(self, record: TensorRecord) -> tuple[Node, ...]:
-        used = [record.tree] if record.fallback is None else [record.tree, record.fallback]
-        try:
-            return tuple(parse_tree(self.manifest.trees[index].tree) for index in used)
-        except PlanError as error:
-            raise FormatError(error.message, path=self.where, tensor=record.name) from error
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes chunk by chunk, flat uint8, and check their digest at the end.
@@ -225,8 +213,8 @@ class CompressedFile(Checkpoint):
         """
         tensor = self.open_tensor(name)
         digest = xxhash.xxh3_128()
-        for chunk in iter_chunks(tensor):
-            data = chunk.reshape(-1).view(np.uint8)
+        for index in range(tensor.grid.count):
+            data = tensor.decode_chunk(index).reshape(-1).view(np.uint8)
             digest.update(data)
             yield data
         tensor.check_digest(digest.hexdigest())

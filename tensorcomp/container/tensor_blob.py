@@ -5,7 +5,7 @@ Files, slices, comparisons, benchmarks and gradients all go through the loops of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -17,7 +17,13 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder, blob_index
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
-from tensorcomp.errors import CodecError, FormatError, TensorcompError, VerificationError
+from tensorcomp.errors import (
+    CodecError,
+    FormatError,
+    PlanError,
+    TensorcompError,
+    VerificationError,
+)
 
 
 class ChunkedTensor(Protocol):
@@ -26,11 +32,9 @@ class ChunkedTensor(Protocol):
     @property
     def grid(self) -> ChunkGrid:
         """How it is cut into chunks."""
-        ...
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return a chunk, decoded into `out` if given."""
-        ...
 
 
 def decode_tensor(tensor: ChunkedTensor, out: np.ndarray | None = None) -> np.ndarray:
@@ -83,33 +87,6 @@ def decode_rows(
         else:
             rows[...] = tensor.decode_chunk(index)[start - first : stop - first]
     return out
-
-
-def iter_chunks(tensor: ChunkedTensor) -> Iterator[np.ndarray]:
-    """Decode a tensor's chunks one after the other, each into memory of its own."""
-    for index, _, _ in tensor.grid.chunks():
-        yield tensor.decode_chunk(index)
-
-
-def decode_jobs(
-    tensor: ChunkedTensor, out: np.ndarray
-) -> list[tuple[ChunkedTensor, int, np.ndarray]]:
-    """Return the decoding of a tensor as independent jobs for threads.
-
-    Parameters
-    ----------
-    tensor : ChunkedTensor
-    out : numpy.ndarray
-        Of the grid's shape and dtype.
-
-    Returns
-    -------
-    list of (ChunkedTensor, int, numpy.ndarray)
-        A tensor, the number of a chunk, and the part of `out` that it fills.
-    """
-    if tensor.grid.count == 1:
-        return [(tensor, 0, out)]
-    return [(tensor, index, out[start:stop]) for index, start, stop in tensor.grid.chunks()]
 
 
 class EncodedTensor(NamedTuple):
@@ -332,6 +309,6 @@ def raise_located(
     error: TensorcompError, where: str, name: str, chunk: int | None = None
 ) -> NoReturn:
     """Raise an error with the file, tensor and chunk where it was found."""
-    if isinstance(error, CodecError):
+    if isinstance(error, (CodecError, PlanError)):
         raise FormatError(error.message, path=where, tensor=name, chunk=chunk) from error
     raise error.at(path=where)

@@ -27,19 +27,15 @@ class Output(Protocol):
 
     def write(self, data: Any, /) -> int:
         """Write bytes at the position; return how many."""
-        ...
 
     def seek(self, position: int, /) -> int:
         """Move to a position, maybe behind the end."""
-        ...
 
     def read(self, size: int, /) -> bytes:
         """Return at most so many bytes."""
-        ...
 
     def truncate(self, size: int, /) -> int:
         """Cut the file after so many bytes."""
-        ...
 
 
 class SizeOnly:

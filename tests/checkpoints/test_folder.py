@@ -34,29 +34,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_shards_index_and_other_files(folder, tmp_path):
-    found = scan_folder(folder)
-    assert found.weights == (Path(FIRST), Path(SECOND))
-    assert found.others == (Path("config.json"), Path(INDEX), Path("sub/deeper/tokenizer.json"))
-    for weights in found.weights:
-        with open_checkpoint(folder / weights) as checkpoint:
+    weights, others = scan_folder(folder)
+    assert weights == (Path(FIRST), Path(SECOND))
+    assert others == (Path("config.json"), Path(INDEX), Path("sub/deeper/tokenizer.json"))
+    for file in weights:
+        with open_checkpoint(folder / file) as checkpoint:
             assert checkpoint.tensors
-    copy_others(found.path, found.others, tmp_path / "out")
-    for file in found.others:
+    copy_others(folder, others, tmp_path / "out")
+    for file in others:
         assert (tmp_path / "out" / file).read_bytes() == (folder / file).read_bytes()
 
 
 def test_folders_without_an_index(tmp_path):
     save_file({"a": np.ones(3)}, tmp_path / "model.safetensors")
-    assert scan_folder(tmp_path).weights == (Path("model.safetensors"),)
+    assert scan_folder(tmp_path)[0] == (Path("model.safetensors"),)
     save_file({"a": np.ones(3)}, tmp_path / "adapter.safetensors")
     (tmp_path / "unet").mkdir()
     save_file({"a": np.ones(3)}, tmp_path / "unet" / "x.safetensors")
-    assert len(scan_folder(str(tmp_path)).weights) == 3
+    assert len(scan_folder(str(tmp_path))[0]) == 3
 
 
 def test_whole_model_in_another_layout_beside_the_shards(folder):
     save_file({"layers.0": np.ones(3)}, folder / "consolidated.safetensors")
-    assert len(scan_folder(folder).weights) == 3
+    assert len(scan_folder(folder)[0]) == 3
 
 
 def test_torch_shards_and_training_state(tmp_path):
@@ -66,12 +66,12 @@ def test_torch_shards_and_training_state(tmp_path):
     torch.save({"args": print}, tmp_path / "training_args.bin")
     torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
     (tmp_path / "words.bin").write_bytes(b"words")
-    found = scan_folder(tmp_path)
-    assert [str(file) for file in found.weights] == [
+    weights, others = scan_folder(tmp_path)
+    assert [str(file) for file in weights] == [
         "optimizer.pt",
         "pytorch_model-00001-of-00001.bin",
     ]
-    assert len(found.others) == 4
+    assert len(others) == 4
 
 
 def test_links_of_a_download_cache(tmp_path):
@@ -82,9 +82,9 @@ def test_links_of_a_download_cache(tmp_path):
     (blobs / "4567").write_text("{}")
     (snapshot / "model.safetensors").symlink_to("../../blobs/0123")
     (snapshot / "config.json").symlink_to("../../blobs/4567")
-    found = scan_folder(snapshot)
-    assert found.weights == (Path("model.safetensors"),)
-    copy_others(found.path, found.others, tmp_path / "out")
+    weights, others = scan_folder(snapshot)
+    assert weights == (Path("model.safetensors"),)
+    copy_others(snapshot, others, tmp_path / "out")
     assert not (tmp_path / "out" / "config.json").is_symlink()
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to("../../blobs/absent")
@@ -97,7 +97,7 @@ def test_linked_folders_are_followed_but_not_in_circles(folder, tmp_path):
     outside.mkdir()
     (outside / "extra.txt").touch()
     (folder / "linked").symlink_to(outside)
-    assert Path("linked/extra.txt") in scan_folder(folder).others
+    assert Path("linked/extra.txt") in scan_folder(folder)[1]
     (outside / "back").symlink_to(folder)
     with pytest.raises(CheckpointError, match="a link to a folder that holds it"):
         scan_folder(folder)
@@ -108,7 +108,7 @@ def test_copies_never_follow_a_link_out_of_the_output(folder, tmp_path):
     victim.write_text("precious")
     out.mkdir()
     (out / "config.json").symlink_to(victim)
-    copy_others(folder, scan_folder(folder).others, out)
+    copy_others(folder, scan_folder(folder)[1], out)
     assert victim.read_text() == "precious"
     assert (out / "config.json").read_text() == "{}"
 
@@ -118,16 +118,16 @@ def test_version_control_and_download_state_are_left_out(folder):
         (folder / name).mkdir()
         save_file({"a": np.ones(3)}, folder / name / "x.safetensors")
     (folder / ".gitattributes").touch()
-    found = scan_folder(folder)
-    assert found.weights == (Path(FIRST), Path(SECOND))
-    assert Path(".gitattributes") in found.others
-    assert len(found.others) == 4
+    weights, others = scan_folder(folder)
+    assert weights == (Path(FIRST), Path(SECOND))
+    assert Path(".gitattributes") in others
+    assert len(others) == 4
 
 
 def test_index_without_total_size_or_with_metadata(folder):
     index = json.loads((folder / INDEX).read_text())
     (folder / INDEX).write_text(json.dumps(index | {"metadata": {"total_size": "wrong"}}))
-    assert len(scan_folder(folder).weights) == 2
+    assert len(scan_folder(folder)[0]) == 2
 
 
 def put(name: str, **tensors: int) -> Callable[[Path], None]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.dtypes import dtype_name, numpy_dtype
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import PARSING_ERRORS, CheckpointError
 
 _MAGIC = b"\x93NUMPY"
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
@@ -104,17 +104,7 @@ def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # spellings that NumPy deprecates are in old files
             dtype = np.lib.format.descr_to_dtype(descr)
-    except (
-        AttributeError,
-        IndexError,
-        KeyError,
-        MemoryError,  # how the parser reports deep nesting
-        OverflowError,
-        RecursionError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (*PARSING_ERRORS, MemoryError, SyntaxError) as error:
         raise CheckpointError(f"its .npy header is damaged: {error!r}") from error
     if dtype.hasobject:
         raise CheckpointError(

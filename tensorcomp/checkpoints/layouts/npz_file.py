@@ -26,13 +26,14 @@ from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, open_zip
 from tensorcomp.checkpoints.packing import pack_template, unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
-from tensorcomp.errors import CheckpointError, FormatError, located
+from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError, located
 from tensorcomp.io.files import file_size, reading, writing
 
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip archive, as np.savez writes
 _BLOCK_BYTES = 1 << 20
+_UNPACKING_ERRORS = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,7 @@ class NpzFile(Checkpoint):
                 self._archive.open(entry) as file,
             ):
                 yield file
-        except (
-            EOFError,
-            NotImplementedError,
-            RuntimeError,  # an encrypted member
-            ValueError,
-            lzma.LZMAError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
+        except (*PARSING_ERRORS, *_UNPACKING_ERRORS) as error:
             raise self._fault(entry, f"cannot be unpacked: {error}; get it again") from error
 
     def _fault(self, entry: zipfile.ZipInfo, message: str) -> CheckpointError:
@@ -193,7 +186,7 @@ def restore_npz(template: SourceTemplate, source: Checkpoint, out_path: Path) ->
         for node in members:
             try:
                 info, entry, raw = infos[node["name"]], _entry(node), _raw_header(node)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except PARSING_ERRORS as error:
                 raise FormatError(f"the template of the .npz is damaged: {error!r}") from error
             if entry.compress_type not in _METHODS or entry.filename in archive.NameToInfo:
                 raise FormatError("the template of the .npz has an impossible member")

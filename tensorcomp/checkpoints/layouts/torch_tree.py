@@ -110,10 +110,8 @@ class TreeEncoder:
             return {"tuple": self._encode_items(value, path)}
         if kind is set:
             return {"set": self._encode_items(self._sorted(value), path)}
-        if kind is dict:
-            return {"dict": self._encode_pairs(value, path)}
-        if kind is Counter:
-            return {"counter": self._encode_pairs(value, path)}
+        if kind is dict or kind is Counter:
+            return {kind.__name__.lower(): self._encode_pairs(value, path)}
         if kind is OrderedDict:
             node = {"odict": self._encode_pairs(value, path)}
             return self._with_attributes(node, vars(value), path)
@@ -126,12 +124,8 @@ class TreeEncoder:
             return self._encode_tensor(value, path)
         if type(value) is torch.Size:
             return {"size": list(value)}
-        if isinstance(value, torch.device):
-            return {"device": str(value)}
-        if isinstance(value, torch.dtype):
-            return {"dtype": str(value).removeprefix("torch.")}
-        if isinstance(value, torch.layout):
-            return {"layout": str(value).removeprefix("torch.")}
+        if isinstance(value, (torch.device, torch.dtype, torch.layout)):
+            return {type(value).__name__: str(value).removeprefix("torch.")}
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise CheckpointError(
             f"{_at(path)} is a {kind}, which cannot be stored; "

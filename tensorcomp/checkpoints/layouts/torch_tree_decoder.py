@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp.checkpoints.layouts.torch_tree import is_numbered
-from tensorcomp.errors import FormatError
+from tensorcomp.errors import PARSING_ERRORS, FormatError
 
 if TYPE_CHECKING:
     import torch
@@ -40,18 +39,7 @@ class TreeDecoder:
         """
         try:
             return self._decode(node)
-        except (
-            AttributeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            RecursionError,
-            RuntimeError,  # torch's own refusals
-            TypeError,
-            ValueError,
-            binascii.Error,
-            struct.error,
-        ) as error:
+        except (*PARSING_ERRORS, struct.error) as error:
             raise FormatError(f"the template of the torch file is damaged: {error!r}") from error
 
     def _decode(self, node: Any) -> Any:
@@ -75,16 +63,14 @@ class TreeDecoder:
             return self._decode_tensor(node)
         if tag in ("tuple", "set"):
             return {"tuple": tuple, "set": set}[tag]([self._decode(item) for item in content])
-        if tag in ("dict", "odict", "counter"):
-            pairs = self._decode_pairs(content)
-            if tag == "dict":
-                return pairs
-            if tag == "counter":
-                return Counter(pairs)
-            ordered = OrderedDict(pairs)
+        if tag in ("dict", "counter"):
+            return {"dict": dict, "counter": Counter}[tag](self._decode_pairs(content))
+        if tag == "odict":
+            ordered = OrderedDict(self._decode_pairs(content))
             vars(ordered).update(self._decode_pairs(node.get("attributes", [])))
             return ordered
-        return _decode_scalar(tag, content)
+        scalar = _SCALARS.get(tag)
+        return scalar(content) if scalar else _torch_object(tag, content)
 
     def _decode_tensor(self, node: dict[str, Any]) -> torch.Tensor:
         import torch
@@ -102,32 +88,31 @@ class TreeDecoder:
         return {self._decode(key): self._decode(value) for key, value in pairs}
 
 
-def _decode_scalar(tag: str, content: Any) -> Any:
-    if tag == "int":
-        return int(content, 16)
-    if tag == "float":
-        return struct.unpack(">d", bytes.fromhex(content))[0]
-    if tag == "complex":
-        real, imaginary = (_decode_float(part) for part in content)
-        return complex(real, imaginary)
-    if tag == "str":
-        return bytes.fromhex(content).decode("utf-8", "surrogatepass")
-    if tag == "bytes":
-        return base64.b64decode(content, validate=True)
-    if tag == "bytearray":
-        return bytearray(base64.b64decode(content, validate=True))
+def _float(node: Any) -> float:
+    """Return a float: a number, or the bits of one that is not finite."""
+    if isinstance(node, dict):
+        node = struct.unpack(">d", bytes.fromhex(node["float"]))[0]
+    return float(node)
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "int": lambda text: int(text, 16),
+    "float": lambda text: _float({"float": text}),
+    "complex": lambda parts: complex(*map(_float, parts)),
+    "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
+}
+
+
+def _torch_object(tag: str, content: Any) -> Any:
     import torch
 
     if tag == "size":
         return torch.Size(content)
     if tag == "device":
         return torch.device(content)
-    if tag in ("dtype", "layout"):
-        value = getattr(torch, content)
-        if isinstance(value, {"dtype": torch.dtype, "layout": torch.layout}[tag]):
-            return value
+    value = getattr(torch, content)
+    if tag in ("dtype", "layout") and isinstance(value, getattr(torch, tag)):
+        return value
     raise ValueError(f"unknown tag {tag!r}")
-
-
-def _decode_float(node: Any) -> float:
-    return _decode_scalar("float", node["float"]) if isinstance(node, dict) else float(node)
