@@ -55,7 +55,7 @@ from tensorcomp.container.records import (
     TensorRecord,
     natural,
     record_from_json,
-    records_to_text,
+    record_to_json,
     text_of,
 )
 from tensorcomp.dtypes import dtype_bits
@@ -151,26 +151,23 @@ def manifest_to_text(manifest: Manifest) -> str:
 def _plain(manifest: Manifest) -> bytes:
     """Return the JSON of a manifest."""
     template = manifest.template
-    members = {
-        "chunk_elements": str(manifest.chunk_elements),
-        "trees": json_text([{"tree": tree.tree, "why": tree.why} for tree in manifest.trees]),
-        "tensors": records_to_text(manifest.tensors),
-        "bundles": records_to_text(manifest.bundles),
-        "aliases": json_text(dict(manifest.aliases)),
-        "source": json_text(
-            {
-                "kind": template.kind,
-                "nbytes": manifest.source_bytes,
-                "structure": dict(template.structure),
-                "attachments": {
-                    name: base64.b64encode(data).decode("ascii")
-                    for name, data in template.attachments.items()
-                },
-            }
-        ),
+    value = {
+        "chunk_elements": manifest.chunk_elements,
+        "trees": [tree._asdict() for tree in manifest.trees],
+        "tensors": {name: record_to_json(one) for name, one in manifest.tensors.items()},
+        "bundles": {name: record_to_json(one) for name, one in manifest.bundles.items()},
+        "aliases": dict(manifest.aliases),
+        "source": {
+            "kind": template.kind,
+            "nbytes": manifest.source_bytes,
+            "structure": dict(template.structure),
+            "attachments": {
+                name: base64.b64encode(data).decode("ascii")
+                for name, data in template.attachments.items()
+            },
+        },
     }
-    joined = ",".join(f'"{name}":{text}' for name, text in members.items())
-    return f"{{{joined}}}".encode()
+    return json_text(value).encode()
 
 
 def manifest_from_text(text: str, where: str) -> Manifest:

@@ -90,15 +90,7 @@ def decode_rows(
 
 
 class EncodedTensor(NamedTuple):
-    """A tensor encoded in memory.
-
-    Parameters
-    ----------
-    shared : bytes
-        What its chunks share.
-    payloads : sequence of bytes
-        One a chunk.
-    """
+    """Data shared by the chunks of a tensor, and the payload of each."""
 
     shared: bytes
     payloads: Sequence[bytes]
@@ -112,17 +104,7 @@ class EncodedTensor(NamedTuple):
 def encode_tensor(
     array: np.ndarray, coder: ChunkCoder, grid: ChunkGrid, roots: Sequence[Node] = ()
 ) -> EncodedTensor:
-    """Encode a tensor in memory.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of the grid's shape and dtype.
-    coder : ChunkCoder
-    grid : ChunkGrid
-    roots : sequence of Node, optional
-        The tree that encodes each chunk, in place of the coder's first.
-    """
+    """Encode a tensor in memory; each chunk by its root, if given, not the coder's first tree."""
     payloads = [
         join(coder.encode(array[start:stop], roots[index] if roots else None))
         for index, start, stop in grid.chunks()
@@ -143,22 +125,7 @@ def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, .
 
 
 class TensorBlob:
-    """Blob opened for decoding, of a file or in memory.
-
-    Parameters
-    ----------
-    grid : ChunkGrid
-    blob : Blob
-    coder : ChunkCoder
-    record : TensorRecord, optional
-    where : str
-        The file.
-
-    Attributes
-    ----------
-    grid, record
-        As given.
-    """
+    """Blob opened for decoding: of a file, `where`, if it has a record, else in memory."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.safetensors.header import build_header
+from tensorcomp.checkpoints.safetensors.header import PREFIX_BYTES, build_header
 from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.blob import blob_index
@@ -61,13 +61,7 @@ class SizeOnly:
 class Payload(NamedTuple):
     """Payload of a chunk in pieces, with its checksum.
 
-    Parameters
-    ----------
-    pieces : sequence of bytes-like
-    checksum : int
-        XXH3-64 of all pieces.
-    nbytes : int
-        Of all pieces.
+    The checksum is the XXH3-64 of all pieces.
     """
 
     pieces: Sequence[np.ndarray | bytes | memoryview]
@@ -88,7 +82,9 @@ class Payload(NamedTuple):
 
 
 @dataclass
-class _OpenBlob:
+class _Blob:
+    """Blob being written."""
+
     name: str
     begin: int
     shared: bytes
@@ -118,12 +114,11 @@ class CompressedWriter:
         self._position = self._start
         file.truncate(0)
         file.seek(self._start)
-        self._open: _OpenBlob | None = None
-        self._last: _OpenBlob | None = None
+        self._blob: _Blob | None = None
 
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
-        self._open = self._last = _OpenBlob(name, self._position, shared, chunks)
+        self._blob = _Blob(name, self._position, shared, chunks)
         if shared:
             self._write(shared)
 
@@ -135,8 +130,8 @@ class CompressedWriter:
         ValueError
             If no blob is open.
         """
-        blob = self._open
-        if blob is None:
+        blob = self._blob
+        if blob is None or len(blob.entries) == blob.chunks:
             raise ValueError("there is no blob to write a chunk to")
         pieces, size = list(payload.pieces), payload.nbytes
         blob.entries.append((size, payload.checksum))
@@ -151,15 +146,14 @@ class CompressedWriter:
             return 0
         size = self._position - blob.begin
         self._blobs[blob.name] = size
-        self._open = None
         return size
 
     def rewind(self) -> None:
-        """Discard the open blob, or the last one."""
-        assert self._last is not None
-        self._position = self._last.begin
-        self._blobs.pop(self._last.name, None)
-        self._open = None
+        """Discard the last blob, whole or not."""
+        assert self._blob is not None
+        self._position = self._blob.begin
+        self._blobs.pop(self._blob.name, None)
+        self._blob = None
         self._file.seek(self._position)
         self._file.truncate(self._position)
 
@@ -170,21 +164,18 @@ class CompressedWriter:
     def finish(self, manifest: Manifest) -> int:
         """Write the header and return the file's bytes."""
         header = _header(manifest, self._blobs)
-        if len(header) > self._start:
-            _move(self._file, self._start, self._position, len(header) - self._start)
-            self._position += len(header) - self._start
-            self._start = len(header)
-        padding = self._start - len(header)
-        length = self._start - 8
-        end = self._position
+        start, end = max(self._start, len(header)), self._position
+        if start > self._start:
+            _move(self._file, self._start, end, start - self._start)
         self._file.seek(0)
-        self._write(length.to_bytes(8, "little") + header[8:] + b" " * padding)
-        return end
+        length = (start - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "little")
+        _write_all(self._file, length + header[PREFIX_BYTES:].ljust(start - PREFIX_BYTES))
+        return end + start - self._start
 
 
 def header_bytes(draft: Manifest) -> int:
     """Return the bytes to reserve for a header, from a draft of the manifest."""
-    blobs = _largest_blobs(draft)
+    blobs = {name: record.nbytes + 64 for name, record in draft.blobs.items()}
     drafted = len(_header(draft, blobs))
     if sum(blobs.values()) < _MOVED_AT_ONCE:
         return drafted
@@ -194,10 +185,6 @@ def header_bytes(draft: Manifest) -> int:
 def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:
     infos = [TensorInfo(name, "U8", (size,), size) for name, size in blobs.items()]
     return build_header(infos, {METADATA_KEY: manifest_to_text(manifest)})
-
-
-def _largest_blobs(draft: Manifest) -> dict[str, int]:
-    return {name: record.nbytes + 64 for name, record in draft.blobs.items()}
 
 
 def _move(file: Output, begin: int, end: int, by: int) -> None:

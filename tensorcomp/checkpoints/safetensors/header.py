@@ -28,7 +28,6 @@ MAX_HEADER_BYTES = 100_000_000  # the library's own limit
 METADATA_KEY = "__metadata__"
 
 _ALIGNMENT = 8
-quoted = json.encoder.encode_basestring  # writes a JSON string, not escaped beyond need
 _INT64_MAX = 2**63 - 1
 
 
