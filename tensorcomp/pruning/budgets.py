@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,9 +13,9 @@ from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.weights import ModelWeights
-from tensorcomp.selection.adaptive import select_within_error, select_within_size
+from tensorcomp.selection.adaptive import AdaptiveSelection
 from tensorcomp.selection.checks import pruned
-from tensorcomp.selection.granularity import Element, Granularity
+from tensorcomp.selection.granularity import Granularity
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Selection
@@ -35,7 +35,7 @@ def prune_to_error(
     score: str | Score = "magnitude",
     statistics: Statistics | None = None,
     where: Any = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     threads: int | None = None,
 ) -> PruningResult:
@@ -73,10 +73,8 @@ def prune_to_error(
     """
     found = _Found.among(tensors, where)
     scores = StreamingScores(found.weights, parse_score(score), statistics)
-    selection = select_within_error(
-        scores, max_rel_l2, granularity=granularity, floor=floor, threads=threads
-    )
-    return found.result(selection, score)
+    adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
+    return found.result(adaptive.within_error(max_rel_l2), scores.score)
 
 
 def prune_to_size(
@@ -86,7 +84,7 @@ def prune_to_size(
     score: str | Score = "magnitude",
     statistics: Statistics | None = None,
     where: Any = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     effort: str | None = None,
     threads: int | None = None,
@@ -105,7 +103,7 @@ def prune_to_size(
     Returns
     -------
     PruningResult
-        All tensors lose as much as one common rel-L2 takes from each; see `select_within_size`.
+        All tensors lose as much as one common rel-L2 takes from each.
 
     Raises
     ------
@@ -114,23 +112,22 @@ def prune_to_size(
     """
     found = _Found.among(tensors, where)
     scores = StreamingScores(found.weights, parse_score(score), statistics)
+    adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
 
     def file_size(selection: Selection) -> int:
         return len(save(found.pruned(selection), effort=effort, threads=threads))
 
-    selection = select_within_size(
-        scores, max_bytes, file_size, granularity=granularity, floor=floor, threads=threads
-    )
-    return found.result(selection, score)
+    return found.result(adaptive.within_size(max_bytes, file_size), scores.score)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The tensors to prune, equal ones once, and the name of each among them."""
+    """The tensors to prune, equal ones once, and which of them each name has."""
 
     tensors: Mapping[str, Any]
     weights: Mapping[str, np.ndarray]
     keys: Mapping[str, str]
+    reported: Sequence[str]
 
     @classmethod
     def among(cls, tensors: Tensors, where: Any) -> _Found:
@@ -141,33 +138,28 @@ class _Found:
             )
             copies = duplicates(chosen)
             weights = ChosenWeights([item for item in chosen if item.key not in copies])
-            return cls(tensors, weights, {**{name: name for name in weights}, **copies})
+            keys = {item.key: copies.get(item.key, item.key) for item in chosen}
+            return cls(tensors, weights, keys, sorted(keys))
         from tensorcomp.pruning.targets import prunable_parameters, unwrapped
 
         inner = unwrapped(tensors)
         parameters = prunable_parameters(inner, where)
         names = {id(parameter): name for name, parameter in parameters.items()}
-        keys = {
-            name: names[id(parameter)]
-            for name, parameter in inner.named_parameters(remove_duplicate=False)
-            if id(parameter) in names
-        }
-        return cls(inner.state_dict(), ModelWeights(parameters), keys)
+        every = inner.named_parameters(remove_duplicate=False)
+        keys = {name: names[id(weight)] for name, weight in every if id(weight) in names}
+        return cls(inner.state_dict(), ModelWeights(parameters), keys, list(parameters))
 
     def pruned(self, selection: Selection) -> dict[str, Any]:
         """Return all tensors, pruned."""
-        masked = {
-            name: pruned(self.weights[name], selection.mask(name)) for name in selection.names
-        }
+        left = {name: pruned(self.weights[name], selection.mask(name)) for name in selection.names}
         return {
-            name: masked[self.keys[name]] if name in self.keys else tensor
+            name: left[self.keys[name]] if name in self.keys else tensor
             for name, tensor in self.tensors.items()
         }
 
-    def result(self, selection: Selection, score: str | Score) -> PruningResult:
+    def result(self, selection: Selection, score: Score) -> PruningResult:
         """Return the masks: one per tied weight, one per tensor of a mapping."""
-        result = PruningResult.of(selection, str(parse_score(score)))
-        if isinstance(self.weights, ModelWeights):
-            return result
-        masks = {name: result.masks[self.keys[name]] for name in sorted(self.keys)}
-        return replace(result, masks=masks)
+        result = PruningResult.of(selection, str(score))
+        return replace(
+            result, masks={name: result.masks[self.keys[name]] for name in self.reported}
+        )

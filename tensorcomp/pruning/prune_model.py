@@ -17,7 +17,8 @@ from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.signal_flow import synaptic_flow
 from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
-from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
+from tensorcomp.selection.checks import require_count
+from tensorcomp.selection.granularity import Granularity, parse_granularity
 from tensorcomp.selection.schedules import exponential
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
@@ -41,7 +42,7 @@ def prune(
     train_mode: bool | None = None,
     where: Where | None = None,
     scope: Scope | None = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     ceiling: float = 1.0,
     previous: PruningResult | None = None,
@@ -149,9 +150,7 @@ def _parts(
     masks: Mapping[str, np.ndarray] | None,
 ) -> Iterable[float | Mapping[str, float] | None]:
     """Return the sparsity of each round."""
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise PruningError(f"rounds is an integer of at least 1; got {rounds!r}")
-    if rounds == 1 or sparsity is None:
+    if require_count("rounds", rounds) == 1 or sparsity is None:
         return [sparsity]
     if isinstance(sparsity, Mapping):
         raise PruningError(

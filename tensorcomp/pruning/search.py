@@ -17,10 +17,10 @@ from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import Where, prunable_parameters, unwrapped
 from tensorcomp.pruning.weights import ModelWeights
-from tensorcomp.selection.adaptive import PrunableTensor, prunable_tensors
+from tensorcomp.selection.adaptive import AdaptiveSelection, narrow
 from tensorcomp.selection.checks import require_count
-from tensorcomp.selection.error_curve import bisect, most_within
-from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
+from tensorcomp.selection.error_curve import most_within
+from tensorcomp.selection.granularity import Granularity
 from tensorcomp.selection.schedules import check_schedule
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
@@ -39,7 +39,7 @@ def prune_to_loss(
     score: str | Score = "magnitude",
     statistics: Statistics | None = None,
     where: Where = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     sensitivity: str = "loss",
     grid: Sequence[float] = DEFAULT_GRID,
@@ -95,19 +95,19 @@ def prune_to_loss(
     require_count("evaluations", evaluations)
     if isinstance(max_loss, bool) or not isinstance(max_loss, Real):
         raise PruningError(f"the largest loss to accept is a number; got {max_loss!r}")
-    parsed, unit = parse_score(score), parse_granularity(granularity)
+    parsed = parse_score(score)
     with preserve_state(model):
         weights = dict(ModelWeights(prunable_parameters(model, where)))
         scores = StreamingScores(weights, parsed, statistics)
-        tensors = {each.name: each for each in prunable_tensors(scores, unit, floor, 1.0)}
+        adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
 
-        def masks(units: Mapping[str, int]) -> dict[str, np.ndarray]:
-            return {name: tensors[name].select(n, threads).mask(name) for name, n in units.items()}
+        def result(counts: Mapping[str, int]) -> PruningResult:
+            return PruningResult.of(adaptive.select(counts), str(parsed))
 
-        def loss(units: Mapping[str, int]) -> float:
-            return _masked_loss(model, evaluate, masks(units))
+        def loss(counts: Mapping[str, int]) -> float:
+            return _masked_loss(model, evaluate, result(counts).masks)
 
-        before = loss({})
+        before = _masked_loss(model, evaluate, {})
         if before == math.inf:
             raise PruningError("the unpruned model's loss is NaN or infinite: no limit can be kept")
         if not before <= max_loss:
@@ -116,14 +116,16 @@ def prune_to_loss(
                 "raise the limit"
             )
         curves = {}
-        for name, tensor in tensors.items():
+        for name, most in adaptive.most.items():
             if sensitivity == "loss":
-                amounts = _grid_units(tensor, check_schedule(grid))
+                total = adaptive.units(name)
+                points = {min(round(part * total), most) for part in check_schedule(grid)}
+                amounts = np.array(sorted(points | {0, most}))
                 rises = [loss({name: int(count)}) - before for count in amounts[1:]]
                 curves[name] = np.maximum.accumulate([0.0, *rises]), amounts
             else:
-                amounts, errors = tensor.curve().points()
-                few = amounts <= tensor.most
+                amounts, errors = adaptive.curve(name).points()
+                few = amounts <= most
                 curves[name] = errors[few], amounts[few]
         measured = np.unique(np.concatenate([rises for rises, _ in curves.values()]))
         levels = measured[np.isfinite(measured)]
@@ -143,14 +145,8 @@ def prune_to_loss(
 
         best = levels.size - 1.0
         if not fits(best):
-            best = bisect(fits, -1.0, best, middle=middle, evaluations=evaluations)
-        return PruningResult(masks(at(best)), str(parsed), unit)
-
-
-def _grid_units(tensor: PrunableTensor, grid: Sequence[float]) -> np.ndarray:
-    """Return the units of the sparsities of a grid, with none and the most."""
-    units = {min(round(part * tensor.units), tensor.most) for part in grid}
-    return np.array(sorted(units | {0, tensor.most}))
+            best = narrow(fits, -1.0, best, middle, evaluations)
+        return result(at(best))
 
 
 def _masked_loss(

@@ -7,17 +7,16 @@ Needs no torch, so that stored checkpoints are pruned by it too; a validation lo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import measure
-from tensorcomp.selection.checks import pruned, require_fraction
-from tensorcomp.selection.error_curve import ErrorCurve, bisect, most_units, most_within
-from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
+from tensorcomp.selection.checks import pruned, require_count, require_fraction
+from tensorcomp.selection.error_curve import ErrorCurve, most_within
+from tensorcomp.selection.granularity import NM, Granularity, parse_granularity
 from tensorcomp.selection.groups import limits_of
 from tensorcomp.selection.select import USUAL_FLOOR, Selection, select
 from tensorcomp.selection.streaming_scores import StreamingScores
@@ -27,214 +26,180 @@ _EVALUATIONS = 16
 _CLOSE = 0.995  # of a size: enough of it is used
 
 
-@dataclass(frozen=True)
-class PrunableTensor:
-    """How much of a tensor may be pruned, in its units, and how it is selected.
-
-    Parameters
-    ----------
-    scores : StreamingScores
-        Of this tensor alone.
-    name : str
-    unit : Granularity
-    floor, ceiling : float
-        The least and the greatest density.
-    weights : int
-        How many a unit has.
-    least, most : int
-        The fewest and the most units that may be pruned.
-    """
-
-    scores: StreamingScores
-    name: str
-    unit: Granularity
-    floor: float
-    ceiling: float
-    weights: int
-    least: int
-    most: int
-
-    @property
-    def units(self) -> int:
-        """How many there are."""
-        return self.scores.sizes[self.name] // self.weights
-
-    def curve(self) -> ErrorCurve:
-        """Return the error by how many units are pruned."""
-        return ErrorCurve.of(self.scores, self.name, self.unit)
-
-    def select(self, units: int, threads: int | None) -> Selection:
-        """Select as many of the lowest units."""
-        return select(
-            self.scores,
-            units * self.weights / max(self.scores.sizes[self.name], 1),
-            scope="tensor",
-            granularity=self.unit,
-            floor=self.floor,
-            ceiling=self.ceiling,
-            threads=threads,
-        )
-
-    def keeps(self, max_rel_l2: float, units: int, threads: int | None) -> bool:
-        """Return whether pruning so many units keeps an error, as `compare` measures."""
-        weights = np.ascontiguousarray(self.scores.weights[self.name])
-        mask = self.select(units, threads).mask(self.name)
-        return measure(weights, pruned(weights, mask)).rel_l2 <= max_rel_l2
-
-
-def prunable_tensors(
-    scores: StreamingScores, granularity: str | Granularity, floor: float, ceiling: float
-) -> list[PrunableTensor]:
-    """Return how much of each tensor may be pruned under limits of its density.
-
-    Raises
-    ------
-    PruningError
-        If the granularity is a pattern, or does not suit a tensor, or there is no tensor.
-    """
-    unit = parse_granularity(granularity)
-    if isinstance(unit, NM):
-        raise PruningError(f"{unit} has one sparsity only; there is nothing to adapt")
-    if not scores.names:
-        raise PruningError("there is no tensor to prune")
-    found = []
-    for name in scores.names:
-        limits = limits_of(scores, name, unit, floor, ceiling)
-        weights = math.prod(unit.tile(scores.shapes[name], name))
-        least, most = -(-limits.least // weights), limits.most // weights
-        single = scores.only(name)
-        found.append(PrunableTensor(single, name, unit, floor, ceiling, weights, least, most))
-    return found
-
-
-def _together(tensors: Mapping[str, Selection], unit: Granularity) -> Selection:
-    """Return one selection of tensors that were selected one by one."""
-    return Selection(
-        unit,
-        {name: selection.sizes[name] for name, selection in tensors.items()},
-        {name: selection.pruned[name] for name, selection in tensors.items()},
-        lambda name: tensors[name].mask(name),
-    )
-
-
-def select_within_error(
-    scores: StreamingScores,
-    max_rel_l2: float,
-    *,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
-    floor: float = USUAL_FLOOR,
-    ceiling: float = 1.0,
-    threads: int | None = None,
-) -> Selection:
-    """Select as much of each tensor as an error allows.
-
-    In each tensor the lowest weights by (score, flat index) are pruned, as many as keep
-    ‖x − x̂‖₂ / ‖x‖₂ within the limit, measured as `compare` measures it: one more would break it.
-    By magnitude that is the most of any choice.
-
-    Parameters
-    ----------
-    scores : StreamingScores
-        With the weights that the error is of.
-    max_rel_l2 : float
-        From 0, where only zeros are pruned, to 1.
-    granularity, floor, ceiling, threads : optional
-        As for `select`; not `NM`.
-
-    Raises
-    ------
-    PruningError
-        If the limit is no such number, `ceiling` or earlier masks want more pruned than it allows,
-        or a tensor holds NaN or infinity.
-
-    Notes
-    -----
-    Sorts each tensor: 0.1 µs and 8 bytes a weight by magnitude, 0.4 µs and 24 bytes otherwise.
-    """
-    limit = require_fraction("a rel-L2 to keep", max_rel_l2)
-    selections = {}
-    for tensor in prunable_tensors(scores, granularity, floor, ceiling):
-        curve, name = tensor.curve(), tensor.name
-        # The curve adds squares up in another order than who measures the result: near the limit,
-        # what is measured decides.
-        low, high = (
-            min(curve.within(limit * (1 + part)), tensor.most) for part in (-_ROUNDING, _ROUNDING)
-        )
-        units = most_units(partial(tensor.keeps, limit, threads=threads), low, high)
-        if units < tensor.least:
-            raise PruningError(
-                f"tensor {name!r}: the ceiling of its density, or earlier masks, want more pruned "
-                f"than a rel-L2 of {limit} allows"
-            )
-        selections[name] = tensor.select(units, threads)
-    return _together(selections, parse_granularity(granularity))
-
-
-def select_within_size(
-    scores: StreamingScores,
-    max_bytes: int,
-    file_size: Callable[[Selection], int],
-    *,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
-    floor: float = USUAL_FLOOR,
-    ceiling: float = 1.0,
-    threads: int | None = None,
-) -> Selection:
-    """Select as little of all tensors as makes a file small enough.
-
-    One rel-L2 is common to all tensors: the largest sparsity within it is that of each. It is
-    searched for by writing files.
+class AdaptiveSelection:
+    """Select from each tensor as many of its lowest units as a budget allows.
 
     Parameters
     ----------
     scores : StreamingScores
         With the weights that errors are of.
-    max_bytes : int
-    file_size : callable
-        Returns the bytes of the file that holds the pruned tensors; called some 5 to 20 times.
     granularity, floor, ceiling, threads : optional
         As for `select`; not `NM`.
 
-    Returns
-    -------
-    Selection
-        Of at most `max_bytes`, and of 99.5 % of it or more where the sizes allow it.
+    Attributes
+    ----------
+    least, most : dict of str to int
+        The fewest and the most units of each tensor that may be pruned.
 
     Raises
     ------
     PruningError
-        If the size is no positive integer, cannot be reached within the floor, or a tensor holds
-        NaN or infinity.
+        If the granularity is a pattern, or does not suit a tensor.
+
+    Notes
+    -----
+    Sorts each tensor: 0.1 µs and 8 bytes a weight by magnitude, 0.4 µs and 24 bytes otherwise.
     """
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
-        raise PruningError(f"a size to reach is a number of bytes of at least 1; got {max_bytes!r}")
-    tensors = prunable_tensors(scores, granularity, floor, ceiling)
-    points = {tensor.name: tensor.curve().points() for tensor in tensors}
-    tried: dict[float, tuple[int, Selection]] = {}
 
-    def fits(rel_l2: float) -> bool:
-        selections = {}
-        for tensor in tensors:
-            units, errors = points[tensor.name]
-            count = max(int(most_within(rel_l2, errors, units)), tensor.least)
-            selections[tensor.name] = tensor.select(min(count, tensor.most), threads)
-        selection = _together(selections, parse_granularity(granularity))
-        tried[rel_l2] = file_size(selection), selection
-        return tried[rel_l2][0] <= max_bytes
+    def __init__(
+        self,
+        scores: StreamingScores,
+        granularity: str | Granularity = "element",
+        floor: float = USUAL_FLOOR,
+        ceiling: float = 1.0,
+        threads: int | None = None,
+    ) -> None:
+        self.scores = scores
+        self.unit = parse_granularity(granularity)
+        if isinstance(self.unit, NM):
+            raise PruningError(f"{self.unit} has one sparsity only; there is nothing to adapt")
+        self._floor, self._ceiling = floor, ceiling
+        self._threads = threads
+        self._weights: dict[str, int] = {}  # of one unit
+        self.least: dict[str, int] = {}
+        self.most: dict[str, int] = {}
+        for name in scores.names:
+            limits = limits_of(scores, name, self.unit, floor, ceiling)
+            weights = math.prod(self.unit.tile(scores.shapes[name], name))
+            self._weights[name] = weights
+            self.least[name], self.most[name] = -(-limits.least // weights), limits.most // weights
 
-    if fits(0.0):
-        return tried[0.0][1]
-    if not fits(1.0):
-        raise PruningError(
-            f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor {floor} "
-            f"allows, the file takes {tried[1.0][0]:,}; lower the floor or raise the size"
+    def units(self, name: str) -> int:
+        """Return how many units a tensor has."""
+        return self.scores.sizes[name] // self._weights[name]
+
+    def curve(self, name: str) -> ErrorCurve:
+        """Return the error of a tensor by how many of its units are pruned."""
+        return ErrorCurve.of(self.scores.only([name]), name, self.unit)
+
+    def select(self, counts: Mapping[str, int]) -> Selection:
+        """Select as many of the lowest units of some tensors."""
+        sizes = self.scores.sizes
+        return select(
+            self.scores.only(counts),
+            {name: n * self._weights[name] / max(sizes[name], 1) for name, n in counts.items()},
+            scope="tensor",
+            granularity=self.unit,
+            floor=self._floor,
+            ceiling=self._ceiling,
+            threads=self._threads,
         )
 
-    def middle(good: float, bad: float) -> float | None:
-        smallest, largest = tried[good][0], tried[bad][0]
-        if smallest >= _CLOSE * max_bytes:
-            return None
-        share = (largest - max_bytes) / (largest - smallest)
-        return bad + (good - bad) * min(max(share, 0.1), 0.9)
+    def within_error(self, max_rel_l2: float) -> Selection:
+        """Select as much of each tensor as an error, from 0 to 1, allows.
 
-    return tried[bisect(fits, 1.0, 0.0, middle=middle, evaluations=_EVALUATIONS)][1]
+        In each tensor the lowest weights by (score, flat index) are pruned, as many as keep
+        ‖x − x̂‖₂ / ‖x‖₂ within the limit, measured as `compare` measures it: one more would break
+        it. By magnitude that is the most of any choice.
+
+        Raises
+        ------
+        PruningError
+            If the limit is no such number, `ceiling` or earlier masks want more pruned than it
+            allows, or a tensor holds NaN or infinity.
+        """
+        limit = require_fraction("a rel-L2 to keep", max_rel_l2)
+        counts = {name: self._most_within(limit, name) for name in self.scores.names}
+        for name, count in counts.items():
+            if count < self.least[name]:
+                raise PruningError(
+                    f"tensor {name!r}: the ceiling of its density, or earlier masks, want more "
+                    f"pruned than a rel-L2 of {limit} allows"
+                )
+        return self.select(counts)
+
+    def _most_within(self, limit: float, name: str) -> int:
+        """Return how many units of a tensor keep an error."""
+        curve, most = self.curve(name), self.most[name]
+        weights = np.ascontiguousarray(self.scores.weights[name])
+
+        def breaks_limit(count: int) -> bool:
+            mask = self.select({name: count}).mask(name)
+            return measure(weights, pruned(weights, mask)).rel_l2 > limit
+
+        # The curve adds squares up in another order: near the limit, measurements decide.
+        low, high = (min(curve.within(limit * (1 + e)), most) for e in (-_ROUNDING, _ROUNDING))
+        return low + bisect_left(range(low + 1, high + 1), True, key=breaks_limit)
+
+    def within_size(self, max_bytes: int, file_size: Callable[[Selection], int]) -> Selection:
+        """Select as little of all tensors as makes a file small enough.
+
+        One rel-L2 is common to all tensors: the largest sparsity within it is that of each. It is
+        searched for by writing files.
+
+        Parameters
+        ----------
+        max_bytes : int
+        file_size : callable
+            Returns the bytes of the file that holds the pruned tensors; called 5 to 20 times.
+
+        Returns
+        -------
+        Selection
+            Of at most `max_bytes`, and of 99.5 % of it or more where the sizes allow it.
+
+        Raises
+        ------
+        PruningError
+            If the size is no positive integer, cannot be reached within the floor, or a tensor
+            holds NaN or infinity.
+        """
+        require_count("a size to reach in bytes", max_bytes)
+        points = {name: self.curve(name).points() for name in self.scores.names}
+        tried: dict[float, tuple[int, Selection]] = {}
+
+        def fits(rel_l2: float) -> bool:
+            counts = {}
+            for name, (amounts, errors) in points.items():
+                count = max(int(most_within(rel_l2, errors, amounts)), self.least[name])
+                counts[name] = min(count, self.most[name])
+            selection = self.select(counts)
+            tried[rel_l2] = file_size(selection), selection
+            return tried[rel_l2][0] <= max_bytes
+
+        if fits(0.0):
+            return tried[0.0][1]
+        if not fits(1.0):
+            raise PruningError(
+                f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor "
+                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; lower the "
+                "floor or raise the size"
+            )
+
+        def middle(good: float, bad: float) -> float | None:
+            smallest, largest = tried[good][0], tried[bad][0]
+            if smallest >= _CLOSE * max_bytes:
+                return None
+            share = (largest - max_bytes) / (largest - smallest)
+            return bad + (good - bad) * min(max(share, 0.1), 0.9)
+
+        return tried[narrow(fits, 1.0, 0.0, middle, _EVALUATIONS)][1]
+
+
+def narrow(
+    fits: Callable[[float], bool],
+    good: float,
+    bad: float,
+    middle: Callable[[float, float], float | None],
+    evaluations: int,
+) -> float:
+    """Find the value nearest to `bad` that fits, by bisection from `good`.
+
+    `middle` returns which value to try next between the two nearest, None to stop.
+    """
+    for _ in range(evaluations):
+        value = middle(good, bad)
+        if value is None:
+            break
+        good, bad = (value, bad) if fits(value) else (good, value)
+    return good

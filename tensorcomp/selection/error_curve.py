@@ -1,9 +1,9 @@
-"""Compute the error of a tensor by how much of it is pruned; bisect."""
+"""Compute the error of a tensor by how much of it is pruned."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class ErrorCurve:
         Of each unit, in the order in which they are pruned: its weight, or, `squared`, the sum of
         the squares of its weights.
     squared : bool
-        What the values are.
+        Which of the two the values are.
     """
 
     def __init__(self, values: np.ndarray, *, squared: bool = False) -> None:
@@ -39,13 +39,7 @@ class ErrorCurve:
 
     @classmethod
     def of(cls, scores: StreamingScores, name: str, unit: Granularity) -> ErrorCurve:
-        """Return the curve of a tensor, its units in the order of (score, index).
-
-        Raises
-        ------
-        PruningError
-            If the squares of its weights have no finite sum.
-        """
+        """Return the curve of a tensor, its units in the order of (score, index)."""
         whole = scores[name]
         flat = widened(scores.weights[name]).reshape(-1)
         if not isinstance(unit, Element):
@@ -71,7 +65,7 @@ class ErrorCurve:
 
     def within(self, max_rel_l2: float) -> int:
         """Return the largest number of units whose rel-L2 is at most that."""
-        return most_units(lambda units: self.error(units) <= max_rel_l2, 0, self._values.size)
+        return bisect_right(range(self._values.size + 1), max_rel_l2, key=self.error) - 1
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
         """Return numbers of units, rising from 0 to all, and their errors."""
@@ -84,56 +78,10 @@ class ErrorCurve:
         return values if self._squared else np.square(values)
 
 
-def bisect(
-    fits: Callable[[float], bool],
-    good: float,
-    bad: float,
-    *,
-    middle: Callable[[float, float], float | None],
-    evaluations: int | None = None,
-) -> float:
-    """Find the value nearest to `bad` that fits, by bisection from `good`.
-
-    Parameters
-    ----------
-    fits : callable
-        Whether a value keeps a limit; called on values between the two.
-    good, bad : float
-        One that does, and one that does not.
-    middle : callable
-        Given the two nearest values, returns which to try next, None if there is none.
-    evaluations : int, optional
-        The most calls of `fits`.
-    """
-    while evaluations != 0 and (value := middle(good, bad)) is not None:
-        evaluations = None if evaluations is None else evaluations - 1
-        if fits(value):
-            good = value
-        else:
-            bad = value
-    return good
-
-
-def most_units(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return the largest number up to `most` that fits, `least` if no other does."""
-
-    def middle(good: float, bad: float) -> float | None:
-        return (good + bad) // 2 if bad - good > 1 else None
-
-    return int(bisect(lambda units: fits(int(units)), least, most + 1, middle=middle))
-
-
 def most_within(tolerance: float, errors: np.ndarray, amounts: np.ndarray) -> float:
     """Interpolate the most that may be pruned at a tolerance.
 
-    Parameters
-    ----------
-    tolerance : float
-        At least 0.
-    errors : numpy.ndarray
-        Never falling, the first one 0.
-    amounts : numpy.ndarray
-        What is pruned at those errors, rising.
+    Errors never fall and begin with 0; amounts, those pruned at these errors, rise.
     """
     last = int(np.searchsorted(errors, tolerance, side="right")) - 1
     if last + 1 == len(errors) or not math.isfinite(errors[last + 1]):

@@ -78,7 +78,7 @@ def select(
     sparsity: float | Mapping[str, float] | None = None,
     *,
     scope: Scope | None = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     ceiling: float = 1.0,
     previous: Mapping[str, np.ndarray] | None = None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
         statistics: Statistics | None = None,
         previous: Mapping[str, np.ndarray] | None = None,
         *,
-        names: Sequence[str] | None = None,
+        names: Collection[str] | None = None,
     ) -> None:
         self.weights = weights
         self.score = score
@@ -78,10 +78,12 @@ class StreamingScores(Mapping[str, np.ndarray]):
             self.weights, self.score, self.statistics, previous, names=self.names
         )
 
-    def only(self, name: str) -> StreamingScores:
-        """Return the scores of one tensor."""
-        previous = {key: mask for key, mask in self.previous.items() if key == name}
-        return StreamingScores(self.weights, self.score, self.statistics, previous, names=(name,))
+    def only(self, names: Collection[str]) -> StreamingScores:
+        """Return the scores of some of the tensors."""
+        previous = {name: mask for name, mask in self.previous.items() if name in names}
+        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=names)
+        part._kept = self._kept
+        return part
 
     def _checked(self, statistics: Statistics, name: str) -> np.ndarray:
         assert self.score.statistic is not None
@@ -150,11 +152,9 @@ class StreamingScores(Mapping[str, np.ndarray]):
 
     def _whole(self, name: str) -> np.ndarray:
         """Return the scores of a tensor that is scored whole; they are kept."""
-        scores = self._kept.get(name)
-        if scores is None:
-            scores = self._run(name, self.weights[name].reshape(-1), 0).astype(self.dtype)
-            self._kept[name] = scores
-        return scores
+        if name not in self._kept:
+            self._kept[name] = self._run(name, self.weights[name].reshape(-1), 0)
+        return self._kept[name].astype(self.dtype, copy=False)
 
     def _run_length(self, name: str) -> int:
         if not self.score.elementwise:

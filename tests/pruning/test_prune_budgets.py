@@ -14,7 +14,7 @@ from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.pruning.budgets import prune_to_error, prune_to_size
 from tensorcomp.pruning.search import prune_to_loss
-from tensorcomp.selection.adaptive import select_within_size
+from tensorcomp.selection.adaptive import AdaptiveSelection
 from tensorcomp.selection.scores.weights_alone import Magnitude
 from tensorcomp.selection.streaming_scores import StreamingScores
 
@@ -101,7 +101,7 @@ def test_size_that_needs_nothing_or_cannot_be_reached():
         return int(sizes[-1])
 
     scores = StreamingScores({"w": tensors["layers.1.linear.weight"]}, Magnitude())
-    selection = select_within_size(scores, 500, file_size, floor=0)
+    selection = AdaptiveSelection(scores, floor=0).within_size(500, file_size)
     assert 0.995 * 500 <= int(1000 - 900 * selection.sparsity) <= 500
     assert len(sizes) <= 18
 
@@ -268,8 +268,11 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
         (lambda m: prune_to_error(m, 0.1, granularity="nm(2, 4)"), "nothing to adapt"),
         (lambda m: prune_to_error(m, 0.1, score="snip"), "needs the statistic 'snip'"),
         (lambda m: prune_to_error({"linear.bias": np.ones(4)}, 0.1), "no matrix or kernel"),
-        (lambda m: prune_to_size(m, 0), "a number of bytes of at least 1; got 0"),
-        (lambda m: prune_to_size(m, 1e4), "a number of bytes of at least 1; got 10000.0"),
+        (
+            lambda m: prune_to_size(m, 0),
+            "size to reach in bytes is an integer of at least 1; got 0",
+        ),
+        (lambda m: prune_to_size(m, 1e4), "in bytes is an integer of at least 1; got 10000.0"),
         (lambda m: prune_to_loss(m, lambda _: 1, 0.5), "loss is 1, not at most 0.5"),
         (lambda m: prune_to_loss(m, lambda _: math.nan, 0.5), "loss is NaN or infinite"),
         (lambda m: prune_to_loss(m, lambda _: None, 0.5), "must return the loss as a number; got"),

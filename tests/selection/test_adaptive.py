@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.selection.adaptive import select_within_error
+from tensorcomp.selection.adaptive import AdaptiveSelection
 from tensorcomp.selection.error_curve import ErrorCurve, most_within
 from tensorcomp.selection.scores.measured import Grasp, Taylor
 from tensorcomp.selection.scores.weights_alone import Magnitude, Random
@@ -57,7 +57,7 @@ def test_error_is_the_largest_that_keeps_the_limit(weights, limit, k, kind):
     # Limits that some choice meets exactly are the hard ones.
     exact = rel_l2(weights, lowest(scores["w"], min(k, weights.size)))
     for bound in (limit, min(exact, 1.0)):
-        selection = select_within_error(scores, bound, floor=0)
+        selection = AdaptiveSelection(scores, floor=0).within_error(bound)
         assert rel_l2(weights, selection.mask("w")) <= bound
         assert selection.pruned["w"] == most_by_trying(weights, scores["w"], bound)
         assert np.array_equal(selection.mask("w"), lowest(scores["w"], selection.pruned["w"]))
@@ -72,7 +72,7 @@ def test_error_whose_last_digits_decide():
         exact = rel_l2(weights, lowest(scores["w"], k))
         for bound in (exact, np.nextafter(exact, 0), np.nextafter(exact, 1)):
             if 0 <= bound <= 1:
-                selection = select_within_error(scores, float(bound), floor=0)
+                selection = AdaptiveSelection(scores, floor=0).within_error(float(bound))
                 assert selection.pruned["w"] == most_by_trying(weights, scores["w"], bound)
 
 
@@ -82,7 +82,7 @@ def test_error_of_other_dtypes_and_long_tensors(dtype):
     weights = random.standard_normal((130, 300)).astype(dtype)
     scores = StreamingScores({"w": weights}, Magnitude())
     for bound in (0.01, 0.1, 0.3):
-        k = select_within_error(scores, bound).pruned["w"]
+        k = AdaptiveSelection(scores).within_error(bound).pruned["w"]
         assert rel_l2(weights, lowest(scores["w"], k)) <= bound
         assert rel_l2(weights, lowest(scores["w"], k + 1)) > bound
 
@@ -92,22 +92,24 @@ def test_error_after_earlier_pruning():
     earlier = {"w": np.array([[False, True, True, True, True]])}
     scores = StreamingScores({"w": weights}, Magnitude(), None, earlier)
     # What is pruned already counts as an error of 4 / sqrt(30) = 0.730; with the one 0.753.
-    selection = select_within_error(scores, 0.74)
+    selection = AdaptiveSelection(scores).within_error(0.74)
     assert selection.mask("w").tolist() == [[False, True, False, True, True]]
     with pytest.raises(PruningError, match="earlier masks, want more pruned"):
-        select_within_error(scores, 0.5)
+        AdaptiveSelection(scores).within_error(0.5)
     filters = np.array([[4.0], [1], [2], [3]])
     earlier = {"w": np.array([[False], [True], [True], [True]])}
     scores = StreamingScores({"w": filters}, Magnitude(), None, earlier)
-    selection = select_within_error(scores, 0.76, granularity="filter")
+    selection = AdaptiveSelection(scores, granularity="filter").within_error(0.76)
     assert selection.mask("w").tolist() == [[False], [False], [True], [True]]
     # What was pruned goes first, even before scores below 0.
     below = Statistics({"grasp": {"w": np.array([[1.0], [-5], [1], [1]])}})
     scores = StreamingScores({"w": filters}, Grasp(), below, earlier)
     with pytest.raises(PruningError, match="earlier masks, want more pruned"):
-        select_within_error(scores, 0.2, granularity="filter")
+        AdaptiveSelection(scores, granularity="filter").within_error(0.2)
     with pytest.raises(PruningError, match="the ceiling of its density"):
-        select_within_error(StreamingScores({"w": weights}, Magnitude()), 0.1, ceiling=0.3)
+        AdaptiveSelection(StreamingScores({"w": weights}, Magnitude()), ceiling=0.3).within_error(
+            0.1
+        )
 
 
 def test_curves():

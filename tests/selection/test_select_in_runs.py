@@ -7,7 +7,7 @@ import pytest
 
 from tensorcomp.errors import PruningError
 from tensorcomp.selection import streaming_scores as scored
-from tensorcomp.selection.adaptive import pruned
+from tensorcomp.selection.checks import pruned
 from tensorcomp.selection.granularity import NM
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.select import select

@@ -29,7 +29,7 @@ from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.checks import require_count
-from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
+from tensorcomp.selection.granularity import NM, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
@@ -102,7 +102,7 @@ def find_ticket(
     rewind: int = 0,
     score: str | Score = "magnitude",
     scope: Scope | None = None,
-    granularity: str | Granularity = Element(),  # noqa: B008 - a frozen value
+    granularity: str | Granularity = "element",
     floor: float = USUAL_FLOOR,
     where: Where = None,
     seed: int = 0,

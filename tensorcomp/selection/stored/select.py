@@ -10,7 +10,7 @@ from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.selection.adaptive import select_within_error, select_within_size
+from tensorcomp.selection.adaptive import AdaptiveSelection
 from tensorcomp.selection.request import Pruning
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
@@ -134,8 +134,9 @@ def _select(
             f"an error or a size gives each tensor a sparsity of its own: the scope is tensor, not "
             f"{pruning.scope}"
         )
+    adaptive = AdaptiveSelection(scores, **limits)
     if pruning.max_rel_l2 is not None:
-        return select_within_error(scores, pruning.max_rel_l2, **limits)
+        return adaptive.within_error(pruning.max_rel_l2)
     if file_size is None or pruning.target_size is None:
         raise PruningError("a target size needs files to be written; give a sparsity here")
-    return select_within_size(scores, pruning.target_size, file_size, **limits)
+    return adaptive.within_size(pruning.target_size, file_size)
