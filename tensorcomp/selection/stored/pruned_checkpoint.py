@@ -87,11 +87,11 @@ class PrunedCheckpoint(Checkpoint):
 
     def planned(self) -> dict[str, PruningRecord]:
         """Return the records of the selected tensors without their cost."""
+        return {name: self._record(key, 0.0) for name, key in self._keys.items()}
+
+    def _record(self, key: str, rel_l2: float) -> PruningRecord:
         unit = str(self._selection.granularity)
-        return {
-            name: PruningRecord(self._score, unit, self._selection.pruned[key], 0.0)
-            for name, key in self._keys.items()
-        }
+        return PruningRecord(self._score, unit, self._selection.pruned[key], rel_l2)
 
     def is_selected(self, name: str) -> bool:
         """Return whether a tensor is pruned, even if it happens to lose nothing."""
@@ -103,7 +103,7 @@ class PrunedCheckpoint(Checkpoint):
         Raises
         ------
         PruningError
-            If it holds NaN or infinity.
+            If it holds NaN or infinity, or its squares overflow.
         """
         key = self._keys.get(name)
         if key is None:
@@ -114,20 +114,14 @@ class PrunedCheckpoint(Checkpoint):
         weights = original.view(dtype)
         left = pruned(weights, self._selection.mask(key).reshape(-1))
         cost = measure(weights, left)
-        _require_finite(name, cost)
-        unit, count = str(self._selection.granularity), self._selection.pruned[key]
-        record = PruningRecord(self._score, unit, count, cost.rel_l2)
+        if cost.equal_nonfinite or cost.unequal_nonfinite:
+            raise PruningError(
+                f"tensor {shown(name)} holds NaN or infinity; leave it out by 'where', or mend it"
+            )
+        if cost.x_max and not _LEAST < cost.x_squared < _MOST:
+            raise PruningError(
+                f"tensor {shown(name)}: the squares of its weights leave the range of float64; "
+                "leave it out by 'where'"
+            )
+        record = self._record(key, cost.rel_l2)
         return PrunedTensor(left.view(np.uint8), original, record, cost)
-
-
-def _require_finite(name: str, cost: ErrorSums) -> None:
-    if cost.equal_nonfinite or cost.unequal_nonfinite:
-        raise PruningError(
-            f"tensor {shown(name)} holds NaN or infinity; leave it out by 'where' "
-            "(--prune-where), or mend it"
-        )
-    if cost.x_max and not _LEAST < cost.x_squared < _MOST:
-        raise PruningError(
-            f"tensor {shown(name)}: the squares of its weights leave the range of float64; leave "
-            "it out by 'where' (--prune-where)"
-        )

@@ -70,8 +70,27 @@ def pruned_sources(
             for source, names in zip(sources, own, strict=True)
         ]
 
-    size = None if file_size is None else lambda selection: file_size(pruned(selection))
-    return pruned(_select(scores, pruning, size, threads))
+    limits: dict[str, Any] = {
+        "granularity": pruning.granularity,
+        "floor": pruning.floor,
+        "ceiling": pruning.ceiling,
+        "threads": threads,
+    }
+    if pruning.max_rel_l2 is None and pruning.target_size is None:
+        return pruned(select(scores, pruning.sparsity, scope=pruning.scope, **limits))
+    if pruning.scope not in (None, "tensor"):
+        raise PruningError(
+            f"an error or a size gives each tensor a sparsity of its own: the scope is tensor, not "
+            f"{pruning.scope}"
+        )
+    adaptive = AdaptiveSelection(scores, **limits)
+    if pruning.max_rel_l2 is not None:
+        return pruned(adaptive.within_error(pruning.max_rel_l2))
+    if file_size is None or pruning.target_size is None:
+        raise PruningError("a target size needs files to be written; give a sparsity here")
+    return pruned(
+        adaptive.within_size(pruning.target_size, lambda selection: file_size(pruned(selection)))
+    )
 
 
 def _with_statistics(
@@ -113,30 +132,3 @@ def _measured_apart(
     if score.statistic is None or statistics is None:
         return frozenset()
     return frozenset(statistics.arrays.get(score.statistic, ()))
-
-
-def _select(
-    scores: StreamingScores,
-    pruning: Pruning,
-    file_size: Callable[[Selection], int] | None,
-    threads: int | None,
-) -> Selection:
-    limits: dict[str, Any] = {
-        "granularity": pruning.granularity,
-        "floor": pruning.floor,
-        "ceiling": pruning.ceiling,
-        "threads": threads,
-    }
-    if pruning.max_rel_l2 is None and pruning.target_size is None:
-        return select(scores, pruning.sparsity, scope=pruning.scope, **limits)
-    if pruning.scope not in (None, "tensor"):
-        raise PruningError(
-            f"an error or a size gives each tensor a sparsity of its own: the scope is tensor, not "
-            f"{pruning.scope}"
-        )
-    adaptive = AdaptiveSelection(scores, **limits)
-    if pruning.max_rel_l2 is not None:
-        return adaptive.within_error(pruning.max_rel_l2)
-    if file_size is None or pruning.target_size is None:
-        raise PruningError("a target size needs files to be written; give a sparsity here")
-    return adaptive.within_size(pruning.target_size, file_size)
