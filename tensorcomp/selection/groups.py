@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from tensorcomp._threads import Workers
+from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
 from tensorcomp.selection.granularity import NM, Granularity
-from tensorcomp.selection.kth_smallest import as_words, kth_smallest, not_a_number
+from tensorcomp.selection.kth_smallest import kth_smallest, not_a_number
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 _FIRST, _FREE, _LAST = 0, 1, 2  # when a unit is pruned: before all others, by its score, never
@@ -21,7 +23,10 @@ _FIRST, _FREE, _LAST = 0, 1, 2  # when a unit is pruned: before all others, by i
 
 @dataclass(frozen=True)
 class Kept:
-    """How many weights a tensor loses, and what makes its mask, bool."""
+    """How many weights a tensor loses, and what makes its mask, bool.
+
+    What was pruned earlier is dropped from the mask as well.
+    """
 
     pruned: int
     mask: Callable[[], np.ndarray]
@@ -83,10 +88,7 @@ def select_elements(
             active.remove(name)
             k -= held
 
-    def kept(name: str) -> Kept:
-        return Kept(cuts[name].count, lambda: cuts[name].mask(scores, name))
-
-    return {name: kept(name) for name in names}
+    return {name: Kept(cuts[name].count, partial(cuts[name].mask, scores, name)) for name in names}
 
 
 def select_units(
@@ -111,18 +113,11 @@ def select_units(
     keep[order[: firm + int(np.argmin(choices))]] = False
     ends = np.cumsum([part[0].size for part in parts])
 
-    def kept(name: str, own: np.ndarray, weights: np.ndarray) -> Kept:
-        def mask() -> np.ndarray:
-            whole = unit.spread(own, scores.shapes[name])
-            earlier = scores.previous.get(name)
-            return whole if earlier is None else whole & earlier
-
-        return Kept(scores.dropped(name) + int(weights[~own].sum()), mask)
-
-    return {
-        name: kept(name, own, part[1])
-        for name, own, part in zip(names, np.split(keep, ends[:-1]), parts, strict=True)
-    }
+    found = {}
+    for name, own, part in zip(names, np.split(keep, ends[:-1]), parts, strict=True):
+        pruned = scores.dropped(name) + int(part[1][~own].sum())
+        found[name] = Kept(pruned, partial(unit.spread, own, scores.shapes[name]))
+    return found
 
 
 def _units_of(
@@ -130,7 +125,8 @@ def _units_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the scores, the weights left and the turns of the units of a tensor."""
     sums = unit_scores(scores, name, unit)
-    _check_numbers(sums, name)
+    if np.isnan(sums).any():
+        raise not_a_number(name)
     earlier, dropped = scores.previous.get(name), scores.dropped(name)
     weights = np.full(sums.size, math.prod(unit.tile(scores.shapes[name], name)))
     if earlier is not None:
@@ -163,11 +159,7 @@ def select_in_rows(
     kept = {}
     for name in scores.names:
         k = round(fractions[name] * scores.sizes[name])
-        if not limits[name].least <= k <= limits[name].most:
-            raise PruningError(
-                f"tensor {name!r}: {k} of {scores.sizes[name]} weights cannot be pruned: floor, "
-                f"ceiling and earlier masks allow {limits[name].least} to {limits[name].most}"
-            )
+        require_reachable(scores, [name], k, limits)
         kept[name] = _rows_kept(scores, name, k)
     return kept
 
@@ -190,34 +182,31 @@ def _rows_kept(scores: StreamingScores, name: str, k: int) -> Kept:
     earlier = scores.previous.get(name)
     if earlier is not None and (mask().reshape(shape) > earlier).any():
         raise PruningError(f"tensor {name!r}: earlier masks drop more of a row than is asked for")
-    for _, run in scores.runs(name):
-        _check_numbers(run, name)
+    _require_numbers(scores, name)
     return Kept(k, mask)
 
 
 def select_in_groups_of_neighbours(scores: StreamingScores, unit: NM) -> dict[str, Kept]:
     """Keep the highest of each group of neighbours."""
 
-    def kept(name: str) -> Kept:
-        for _, run in scores.runs(name):
-            _check_numbers(run, name)
-        earlier = scores.previous.get(name)
+    def mask(name: str) -> np.ndarray:
+        if unit.axis != -1:
+            return unit.keeps(scores[name])
+        whole = np.empty(scores.sizes[name], np.bool_)
+        for start, run in _whole_rows(scores, name):
+            whole[start : start + run.size] = unit.keeps(run)
+        return whole
 
-        def mask() -> np.ndarray:
-            if unit.axis == -1:
-                whole = np.empty(scores.shapes[name], np.bool_)
-                places = whole.reshape(-1)
-                for start, run in _whole_rows(scores, name):
-                    places[start : start + run.size] = unit.keeps(run)
-            else:
-                whole = unit.keeps(scores[name])
-            return whole if earlier is None else whole & earlier
-
-        size = scores.sizes[name]
+    kept = {}
+    for name in scores.names:
+        _require_numbers(scores, name)
+        size, earlier = scores.sizes[name], scores.previous.get(name)
         pruned = size - size // unit.group * unit.keep
-        return Kept(pruned if earlier is None else int(np.count_nonzero(~mask())), mask)
-
-    return {name: kept(name) for name in scores.names}
+        if earlier is not None:
+            left = mask(name).reshape(-1) & earlier.reshape(-1)
+            pruned = size - int(np.count_nonzero(left))
+        kept[name] = Kept(pruned, partial(mask, name))
+    return kept
 
 
 def _whole_rows(scores: StreamingScores, name: str) -> Iterator[tuple[int, np.ndarray]]:
@@ -228,7 +217,27 @@ def _whole_rows(scores: StreamingScores, name: str) -> Iterator[tuple[int, np.nd
         yield 0, scores[name].reshape(-1)
 
 
-def _check_numbers(scores: np.ndarray, name: str) -> None:
-    """Require scores that are numbers."""
-    if np.isnan(scores).any():
-        raise not_a_number(name)
+def _require_numbers(scores: StreamingScores, name: str) -> None:
+    for _, run in scores.runs(name):
+        if np.isnan(run).any():
+            raise not_a_number(name)
+
+
+def require_reachable(
+    scores: StreamingScores,
+    names: Sequence[str],
+    k: int,
+    limits: Mapping[str, Limits],
+    slack: int = 0,
+) -> None:
+    """Require that the limits of tensors allow k pruned weights, or at most `slack` off."""
+    least = sum(limits[name].least for name in names)
+    most = sum(limits[name].most for name in names)
+    if not least - slack <= k <= most + slack:
+        size = sum(scores.sizes[name] for name in names)
+        which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
+        raise PruningError(
+            f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most}: floor, "
+            "ceiling and earlier masks keep the others; change these or the sparsity (a floor of 0 "
+            "lets whole tensors go)"
+        )

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tensorcomp._threads import Workers
+from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
 from tensorcomp.selection.streaming_scores import StreamingScores
@@ -106,11 +107,6 @@ def not_a_number(name: str) -> PruningError:
     return PruningError(
         f"tensor {name!r}: a score is NaN; its weights or its statistics are broken"
     )
-
-
-def as_words(run: np.ndarray) -> np.ndarray:
-    """Return scores as the kernels take them: their bits."""
-    return run.view(np.uint32 if run.itemsize == 4 else np.uint64)
 
 
 def _kth_key(

@@ -23,8 +23,8 @@ from tensorcomp.selection.checks import require_fraction
 from tensorcomp.selection.granularity import NM, Element, Granularity, parse_granularity
 from tensorcomp.selection.groups import (
     Kept,
-    Limits,
     limits_of,
+    require_reachable,
     select_elements,
     select_in_groups_of_neighbours,
     select_in_rows,
@@ -147,7 +147,7 @@ def select(
         for names in _groups(scores, scope):
             k = round(fractions[names[0]] * sum(scores.sizes[name] for name in names))
             largest = max(math.prod(unit.tile(scores.shapes[name], name)) for name in names)
-            _check_reachable(scores, names, k, limits, slack=largest // 2)
+            require_reachable(scores, names, k, limits, slack=largest // 2)
             if isinstance(unit, Element):
                 kept.update(select_elements(scores, names, k, limits, workers))
             else:
@@ -156,12 +156,12 @@ def select(
 
 
 def _selection(scores: StreamingScores, unit: Granularity, kept: Mapping[str, Kept]) -> Selection:
-    return Selection(
-        unit,
-        dict(scores.sizes),
-        {name: kept[name].pruned for name in scores.names},
-        lambda name: kept[name].mask().reshape(scores.shapes[name]),
-    )
+    def mask(name: str) -> np.ndarray:
+        found, earlier = kept[name].mask().reshape(scores.shapes[name]), scores.previous.get(name)
+        return found if earlier is None else found & earlier
+
+    counts = {name: kept[name].pruned for name in scores.names}
+    return Selection(unit, dict(scores.sizes), counts, mask)
 
 
 def _pattern(
@@ -217,29 +217,3 @@ def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
     for name in scores.names:
         groups.setdefault(scope(name), []).append(name)
     return list(groups.values())
-
-
-def _check_reachable(
-    scores: StreamingScores,
-    names: Sequence[str],
-    k: int,
-    limits: Mapping[str, Limits],
-    *,
-    slack: int = 0,
-) -> None:
-    """Require that limits allow k pruned weights, or at most `slack` off."""
-    least = sum(limits[name].least for name in names)
-    most = sum(limits[name].most for name in names)
-    if least - slack <= k <= most + slack:
-        return
-    size = sum(scores.sizes[name] for name in names)
-    which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
-    if k > most:
-        raise PruningError(
-            f"{which}: {k} of {size} weights cannot be pruned, only {most}: the floor keeps the "
-            "others; lower the sparsity or the floor (0 lets whole tensors go)"
-        )
-    raise PruningError(
-        f"{which}: {k} of {size} weights are fewer than the {least} that must be pruned: earlier "
-        "masks or the ceiling want more"
-    )

@@ -168,10 +168,8 @@ class StreamingScores(Mapping[str, np.ndarray]):
             flat = statistic.reshape(-1)
             if statistic.shape == self.shapes[name]:
                 statistic = flat[start : start + weights.size]
-            elif weights.size == flat.size:
-                statistic = flat
             else:  # one for the weights of every output
-                statistic = np.tile(flat, weights.size // flat.size if flat.size else 0)
+                statistic = np.tile(flat, weights.size // max(flat.size, 1))
         if not self.score.elementwise:
             weights = weights.reshape(self.shapes[name])
         # What overflows is the highest; what is then no number is found when it is selected.

@@ -28,7 +28,6 @@ from tensorcomp.pruning.preserve_state import preserve_generators
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
-from tensorcomp.selection.checks import require_count
 from tensorcomp.selection.granularity import NM, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule
 from tensorcomp.selection.scores import parse_score
@@ -37,7 +36,6 @@ from tensorcomp.selection.select import USUAL_FLOOR, Scope, select
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 _VERSION = 1
-_TOO_MUCH = (1 << 63) - 1  # for torch as a seed, if one is added
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Round:
     number: int
     result: PruningResult
     _weights: Callable[[], Weights] = field(repr=False)
-    _control: Callable[[], Weights] | None = field(repr=False)
+    _control: Callable[[], Weights] | None = field(default=None, repr=False)
 
     @property
     def sparsity(self) -> float:
@@ -170,9 +168,7 @@ def find_ticket(
     if control not in (None, "reinitialised"):
         raise PruningError(f"control is 'reinitialised' or not given; got {control!r}")
     schedule = check_schedule(sparsities)
-    if _count("rewind", rewind, 0) >= _count("steps", steps, 1):
-        raise PruningError(f"rewind is less than the {steps} steps; got {rewind}")
-    training = Training(make_model, make_optimizer, train, steps, rewind, _count("seed", seed, 0))
+    training = Training(make_model, make_optimizer, train, steps, rewind, seed)
     parsed, unit = parse_score(score), parse_granularity(granularity)
     if parsed.statistic is not None:
         raise PruningError(
@@ -204,9 +200,8 @@ def find_ticket(
         def prune(last: Round, sparsity: float) -> PruningResult:
             """Prune the weights that a round has trained; what it had pruned stays so."""
             weights = last.weights()
-            arrays = ModelWeights({name: weights[name] for name in shapes})
             selection = select(
-                StreamingScores(arrays, parsed),
+                StreamingScores(ModelWeights({name: weights[name] for name in shapes}), parsed),
                 sparsity,
                 scope=scope,
                 granularity=unit,
@@ -216,18 +211,18 @@ def find_ticket(
             return PruningResult.of(selection, str(parsed))
 
         start = store.point(training.start)
-        result = PruningResult({name: np.ones(shape, np.bool_) for name, shape in shapes.items()})
-        finish = partial(training.finish, start, None)
-        rounds = [Round(0, result, store.weights("round-00", finish), None)]
+        dense = PruningResult({name: np.ones(shape, np.bool_) for name, shape in shapes.items()})
+        trained = store.weights("round-00", lambda: training.finish(start, None))
+        rounds = [Round(0, dense, trained)]
         for number, sparsity in enumerate(schedule, 1):
             name = f"round-{number:02}"
             result = store.masks(name, partial(prune, rounds[-1], sparsity))
-            weights = store.weights(name, partial(training.finish, start, result.masks))
+            trained = store.weights(name, partial(training.finish, start, result.masks))
             other = None
             if control is not None:
                 again = replace(training, seed=seed + 1)
                 other = store.weights(f"{name}.control", partial(again.finish, None, result.masks))
-            rounds.append(Round(number, result, weights, other))
+            rounds.append(Round(number, result, trained, other))
         return Ticket(tuple(rounds), start)
 
 
@@ -266,15 +261,8 @@ def train_reinitialised(
     Frankle & Carbin 2019, "The Lottery Ticket Hypothesis", section 2: winning tickets learn worse
     from another initialisation.
     """
-    _count("steps", steps, 1)
-    training = Training(make_model, make_optimizer, train, steps, 0, _count("seed", seed, 0))
+    training = Training(make_model, make_optimizer, train, steps, 0, seed)
     return training.finish(None, masks)
-
-
-def _count(what: str, value: int, least: int) -> int:
-    if require_count(what, value, least) >= _TOO_MUCH:
-        raise PruningError(f"{what} is less than 2**63 - 1; got {value!r}")
-    return value
 
 
 def _digest(weights: Weights) -> str:

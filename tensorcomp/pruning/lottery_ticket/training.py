@@ -16,11 +16,14 @@ from tensorcomp.pruning.mask_hooks import hold
 from tensorcomp.pruning.masking import Masks
 from tensorcomp.pruning.preserve_state import preserve_generators, seed_generators
 from tensorcomp.pruning.targets import unwrapped
+from tensorcomp.selection.checks import require_count
 
 MakeModel: TypeAlias = "Callable[[], nn.Module]"
 MakeOptimizer: TypeAlias = "Callable[[nn.Module], torch.optim.Optimizer]"
 Train: TypeAlias = "Callable[[nn.Module, torch.optim.Optimizer, int, int], object]"
 Weights: TypeAlias = "dict[str, torch.Tensor]"
+
+_LARGEST = (1 << 63) - 1  # seed that torch takes; the control takes the next one
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,14 @@ class Training:
     steps: int
     rewind: int
     seed: int
+
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps)
+        require_count("rewind", self.rewind, 0)
+        if require_count("seed", self.seed, 0) >= _LARGEST:
+            raise PruningError(f"seed is less than 2**63 - 1; got {self.seed}")
+        if self.rewind >= self.steps:
+            raise PruningError(f"rewind is less than the {self.steps} steps; got {self.rewind}")
 
     def fresh(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Make the model of the seed, and its optimizer."""
@@ -66,7 +77,7 @@ class Training:
 
 
 def state_of(model: nn.Module) -> Weights:
-    """Return a model's state dict, on the CPU, as tensors of one's own."""
+    """Return a copy of a model's state dict, on the CPU."""
     state = {}
     for name, tensor in unwrapped(model).state_dict().items():
         if not isinstance(tensor, torch.Tensor):
