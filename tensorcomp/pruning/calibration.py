@@ -25,7 +25,7 @@ from tensorcomp.pruning.derivatives import (
     unit_factor,
     widened,
 )
-from tensorcomp.pruning.gradient_sums import GradientSums, kinds_for, statistic_of
+from tensorcomp.pruning.gradient_sums import GradientSums
 from tensorcomp.pruning.input_norms import InputNorms
 from tensorcomp.pruning.losses import (
     Loss,
@@ -37,7 +37,6 @@ from tensorcomp.pruning.losses import (
 )
 from tensorcomp.pruning.masking import mask_parameters
 from tensorcomp.pruning.preserve_state import (
-    evaluation_mode,
     preserve_generators,
     preserve_state,
     seed_generators,
@@ -127,7 +126,6 @@ def calibrate(
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
-    kinds = kinds_for(asked, decay)
     with contextlib.ExitStack() as stack:
         stack.enter_context(preserve_state(model))
         stack.enter_context(torch.inference_mode(mode=False))
@@ -143,17 +141,17 @@ def calibrate(
             mask_parameters(model, masks)
         norms = stack.enter_context(InputNorms(model, weights if "input_norm" in asked else {}))
         measured = _Measured(model, weights, loss, norms, _seed(model), as_used=train_mode is None)
-        first = GradientSums(weights, set(kinds.values()), decay)
-        divided = GradientSums(weights, {"signed"} if "grasp" in asked else set())
+        first = GradientSums(weights, asked - {"grasp"}, decay)
+        divided = GradientSums(weights, asked & {"grasp"})
         example = None
         for number, batch in passes:
             if number == 1 and "synflow" in asked:
                 example = example_of(batch)
             measured.add(number, batch, ((1.0, first), (temperature, divided)))
-        found = {name: statistic_of(name, first, kind, weights) for name, kind in kinds.items()}
+        found = {name: first.statistic(name, weights) for name in first.kinds}
         if "grasp" in asked:
             divided.require_all()
-            found["grasp"] = measured.grasp(passes, divided.mean("signed"), temperature)
+            found["grasp"] = measured.grasp(passes, divided.mean("grasp"), temperature)
         if "input_norm" in asked:
             found["input_norm"] = norms.norms()
         if "synflow" in asked:
@@ -202,24 +200,26 @@ class _Measured:
     def add(self, number: int, batch: Any, sums: Iterable[tuple[float, GradientSums]]) -> None:
         """Count a minibatch: the gradients at each temperature, and the inputs."""
         place = f"minibatch {number}"
+        # The first run measures inputs too, but where they are those of the model in use.
         inputs_apart = self.as_used and self.seed is not None
-        heard = inputs_apart
+        listens = not inputs_apart
         for temperature, total in sums:
             if total.kinds:
                 with self.repeatable(number):
-                    with contextlib.nullcontext() if heard else self.norms.listening():
+                    with self.norms.listening() if listens else contextlib.nullcontext():
                         loss = self.loss_of(batch, place, temperature)
                     total.add(gradients(loss, self.weights, place))
-                heard = True
-        if self.norms.layers and (inputs_apart or not heard):
+                listens = False
+        if self.norms.layers and (inputs_apart or listens):
             self.read(number, batch)
         if bad := non_finite(self.norms.sums):
             raise PruningError(f"the input of {bad[0]!r} is not finite in {place}")
 
     def read(self, number: int, batch: Any) -> None:
         """Run the model for the inputs of its layers alone."""
-        mode = evaluation_mode(self.model) if self.as_used else contextlib.nullcontext()
-        with self.repeatable(number), mode, self.norms.listening(), torch.no_grad():
+        with self.repeatable(number), self.norms.listening(), torch.no_grad():
+            if self.as_used:
+                self.model.eval()
             if self.loss is not None:
                 self.loss(self.model, batch)
             else:
@@ -230,7 +230,7 @@ class _Measured:
         factor = unit_factor(gradient)
         for part in gradient.values():
             part.mul_(factor)
-        products = GradientSums(self.weights, {"signed"})
+        products = GradientSums(self.weights, ("grasp",))
         # Other implementations of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
             for number, batch in passes:
@@ -240,7 +240,7 @@ class _Measured:
                     products.add(hessian_product(loss, self.weights, gradient, place))
         return {
             name: product.div_(factor).mul_(widened(self.weights[name].detach()))
-            for name, product in products.mean("signed").items()
+            for name, product in products.mean("grasp").items()
         }
 
     def loss_of(self, batch: Any, place: str, temperature: float) -> torch.Tensor:

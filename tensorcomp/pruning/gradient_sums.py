@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -12,31 +12,46 @@ from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.derivatives import Tensors, non_finite, widened
 from tensorcomp.pruning.targets import Where, prunable_parameters
 
+# For each statistic, which function of the gradients is summed: g, |g| or g². As |w g| is |w| |g|,
+# the mean of |g| gives taylor, too.
+_SUMMED = {
+    "snip": "signed",
+    "grasp": "signed",
+    "taylor": "absolute",
+    "gradient": "absolute",
+    "fisher": "square",
+}
+
 
 class GradientSums:
-    """Sums over the gradients g of minibatches, float32 or float64.
+    """Sums over the gradients of minibatches, float32 or float64, and their statistics.
 
     Parameters
     ----------
     weights : mapping of str to torch.Tensor
-    kinds : set of str
-        ``signed`` (g), ``absolute`` (|g|), ``square`` (g²), and ``running``: |g| times a power of
-        `decay`, the number of minibatches since.
+    statistics : iterable of str
+        Those of other kinds are left out.
     decay : float, optional
-        For ``running``.
+        In [0, 1): that of ``gradient``, a running mean; by default it is a plain one.
     """
 
     def __init__(
-        self, weights: Mapping[str, torch.Tensor], kinds: Set[str], decay: float | None = None
+        self,
+        weights: Mapping[str, torch.Tensor],
+        statistics: Iterable[str],
+        decay: float | None = None,
     ) -> None:
-        check_decay(decay)
-        self.kinds = kinds
+        if decay is not None and not 0 <= decay < 1:
+            raise PruningError(f"decay is at least 0 and below 1; got {decay}")
         self.count = 0
+        self.kinds = {name: _SUMMED[name] for name in statistics if name in _SUMMED}
+        if decay is not None and "gradient" in self.kinds:
+            self.kinds["gradient"] = "running"
         self._decay = decay or 0.0
         self._unseen = dict.fromkeys(weights)
         self._sums = {
-            kind: {name: _zeros(weight) for name, weight in weights.items()}
-            for kind in sorted(kinds)
+            kind: {name: torch.zeros_like(widened(weight)) for name, weight in weights.items()}
+            for kind in set(self.kinds.values())
         }
 
     def add(self, found: Tensors) -> None:
@@ -62,43 +77,22 @@ class GradientSums:
                 "depend on it; leave it out by 'where'"
             )
 
-    def mean(self, kind: str) -> Tensors:
-        """Return the mean over minibatches."""
+    def mean(self, statistic: str) -> Tensors:
+        """Return the mean over minibatches of what is summed for a statistic."""
+        kind = self.kinds[statistic]
         weight: float = self.count
         if kind == "running":
             weight = (1 - self._decay**self.count) / (1 - self._decay)
         return {name: total / weight for name, total in self._sums[kind].items()}
 
-
-def check_decay(decay: float | None) -> None:
-    """Require a decay of a running mean, if there is one."""
-    if decay is not None and not 0 <= decay < 1:
-        raise PruningError(f"decay is at least 0 and below 1; got {decay}")
-
-
-def _zeros(weight: torch.Tensor) -> torch.Tensor:
-    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    return torch.zeros(weight.shape, dtype=dtype, device=weight.device)
-
-
-def kinds_for(asked: Set[str], decay: float | None) -> dict[str, str]:
-    """Return which sum each of the asked statistics of first derivatives needs."""
-    # As |w g| is |w| |g|, the mean of |g| gives the statistic taylor, too.
-    kinds = {"snip": "signed", "taylor": "absolute", "fisher": "square"}
-    kinds["gradient"] = "absolute" if decay is None else "running"
-    return {statistic: kind for statistic, kind in kinds.items() if statistic in asked}
-
-
-def statistic_of(
-    statistic: str, sums: GradientSums, kind: str, weights: Mapping[str, torch.Tensor]
-) -> Tensors:
-    """Return a statistic of first derivatives from the sum that it needs."""
-    sums.require_all()
-    means = sums.mean(kind)
-    if statistic in ("snip", "taylor"):
-        for name, mean in means.items():
-            mean.mul_(widened(weights[name].detach())).abs_()
-    return means
+    def statistic(self, statistic: str, weights: Mapping[str, torch.Tensor]) -> Tensors:
+        """Return a statistic of first derivatives."""
+        self.require_all()
+        means = self.mean(statistic)
+        if statistic in ("snip", "taylor"):
+            for name, mean in means.items():
+                mean.mul_(widened(weights[name].detach())).abs_()
+        return means
 
 
 class GradientHistory:
@@ -130,12 +124,11 @@ class GradientHistory:
     """
 
     def __init__(self, decay: float | None = None, *, where: Where = None) -> None:
-        check_decay(decay)
+        GradientSums({}, (), decay)  # refuses a wrong decay
         self._decay = decay
         self._where = where
         self._sums: GradientSums | None = None
         self._shapes: dict[str, torch.Size] = {}
-        self._kind = kinds_for({"gradient"}, decay)["gradient"]
 
     def update(self, model: nn.Module) -> None:
         """Count the gradients of the parameters; call it after ``backward``.
@@ -156,7 +149,7 @@ class GradientHistory:
         weights = prunable_parameters(model, self._where)
         shapes = {name: weight.shape for name, weight in weights.items()}
         if self._sums is None:
-            self._sums, self._shapes = GradientSums(weights, {self._kind}, self._decay), shapes
+            self._sums, self._shapes = GradientSums(weights, ("gradient",), self._decay), shapes
         if shapes != self._shapes:
             raise PruningError("the model has other parameters than at the first update")
         found = {
@@ -180,6 +173,6 @@ class GradientHistory:
         """
         if self._sums is None:
             raise PruningError("the history is empty: call update after backward")
-        means = statistic_of("gradient", self._sums, self._kind, {})
+        means = self._sums.statistic("gradient", {})
         arrays = {name: mean.cpu().numpy() for name, mean in means.items()}
         return Statistics({"gradient": arrays}, batches=self._sums.count)

@@ -44,18 +44,14 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
             raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
         require_value(f"parameter {name!r}", parameter)
         require_mask(name, mask, tuple(parameter.shape))
-        place, found = first[id(parameter)], as_tensor(mask, parameter.device)
+        place = first[id(parameter)]
+        if isinstance(mask, np.ndarray):  # a copy only where torch cannot share an array
+            mask = torch.from_numpy(np.require(mask, requirements=["C", "W"]))
+        found = mask.to(parameter.device)
         if place in kept and not torch.equal(kept[place], found):
             raise PruningError(f"{name!r} is a tied weight with unlike masks; give one of them")
         kept[place] = found
     return kept
-
-
-def as_tensor(mask: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a mask on a device; a copy only where torch cannot share an array."""
-    if isinstance(mask, np.ndarray):
-        mask = torch.from_numpy(np.require(mask, requirements=["C", "W"]))
-    return mask.to(device)
 
 
 def mask_parameters(model: nn.Module, masks: Masks) -> None:

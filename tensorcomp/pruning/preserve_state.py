@@ -97,18 +97,6 @@ def _once(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put all modules of a model into evaluation mode until the block ends."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextlib.contextmanager
 def preserve_generators() -> Iterator[None]:
     """Restore the global random number generators when the block ends."""
     before = generators()

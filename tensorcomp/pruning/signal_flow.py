@@ -47,7 +47,7 @@ def synaptic_flow(
     Raises
     ------
     PruningError
-        If a name is unknown, a mask does not fit, the model returns no tensor of floats, the signal
+        If a mask does not fit, the model returns no tensor of floats, the signal
         overflows float64, or none of it reaches the output.
 
     References
@@ -59,11 +59,7 @@ def synaptic_flow(
     require_values(inner)
     kept = kept_places(inner, masks or {})
     every = dict(inner.named_parameters(remove_duplicate=False))
-    names = list(names)
-    for name in names:
-        if name not in every:
-            raise PruningError(f"the model has no parameter {name!r}")
-    weights = [every[name] for name in names]
+    weights = {name: every[name] for name in names}
     device = next(inner.parameters()).device
     inputs: Any = to_device(example, device)
     named: dict[str, Any] = {}
@@ -79,13 +75,13 @@ def synaptic_flow(
         for name, tensor in itertools.chain(inner.named_parameters(), inner.named_buffers()):
             if tensor.is_floating_point():
                 tensor.data = _magnitudes(tensor.data, kept.get(name))
-        for weight in weights:
+        for weight in weights.values():
             weight.requires_grad_()
         total = _total(inner(*map(_ones, arguments), **named), device)
-        flows = torch.autograd.grad(total, weights, allow_unused=True)
+        flows = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
         scores = {
             name: np.zeros(weight.shape) if flow is None else (weight.data * flow).cpu().numpy()
-            for name, weight, flow in zip(names, weights, flows, strict=True)
+            for (name, weight), flow in zip(weights.items(), flows, strict=True)
         }
     for name, score in scores.items():
         if not np.isfinite(score).all():

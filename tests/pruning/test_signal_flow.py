@@ -193,7 +193,6 @@ class Classes(nn.Linear):
 @pytest.mark.parametrize(
     ("net", "names", "masks", "words"),
     [
-        (two_layers(), ["1.weight"], None, "no parameter '1.weight'"),
         (two_layers(), NAMES, {"1.weight": np.ones(2, bool)}, "a mask is for '1.weight'"),
         (two_layers(), NAMES, {"2.weight": np.ones(2, bool)}, r"must be bool \[1, 2\]"),
         (two_layers(), NAMES, {"2.weight": np.zeros((1, 2), bool)}, "no signal reaches the output"),
