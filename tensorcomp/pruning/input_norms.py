@@ -134,15 +134,11 @@ def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -
 
 def _pads(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> list[int]:
     """Return the padding of each side, the last axis first, as `F.pad` takes it."""
-    pads: list[int] = []
-    for axis in reversed(range(len(module.kernel_size))):
-        if module.padding == "valid":
-            pads += [0, 0]
-        elif module.padding == "same":
-            total = module.dilation[axis] * (module.kernel_size[axis] - 1)
-            pads += [total // 2, total - total // 2]
-        else:
-            side = module.padding[axis]
-            assert isinstance(side, int)
-            pads += [side, side]
-    return pads
+    if isinstance(module.padding, str):
+        pairs = zip(module.dilation, module.kernel_size, strict=True)
+        totals = [dilation * (size - 1) for dilation, size in pairs]
+        same = module.padding == "same"
+        sides = [(total // 2, total - total // 2) if same else (0, 0) for total in totals]
+    else:
+        sides = [(side, side) for side in module.padding]
+    return [side for pair in reversed(sides) for side in pair]

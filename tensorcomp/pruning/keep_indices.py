@@ -11,20 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorcomp.errors import PruningError
-
 
 @dataclass(frozen=True)
 class KeptSlices:
-    """The rows and columns of a tensor that are not all zero.
+    """The rows and columns of a tensor that are not all zero, by ascending index.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    rows : tuple of int
-        Indices along the first axis, ascending: rows, filters, output channels.
-    columns : tuple of int
-        Indices along the second axis: columns, input channels.
+    Rows are slices of the first axis (filters, output channels), columns those of the second.
     """
 
     shape: tuple[int, ...]
@@ -47,23 +39,11 @@ def kept_slices(array: np.ndarray) -> KeptSlices:
 
     Zeros of either sign are zeros, and NaN is none.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Of two axes or more.
-
-    Raises
-    ------
-    PruningError
-        If it has less.
-
     Examples
     --------
     >>> kept_slices(np.array([[0.0, 0.0, 0.0], [2.0, 0.0, -0.0]]))
     KeptSlices(shape=(2, 3), rows=(1,), columns=(0,))
     """
-    if array.ndim < 2:
-        raise PruningError(f"kept slices are those of two axes; the shape is {list(array.shape)}")
     inner = math.prod(array.shape[2:])
     rows = np.zeros(array.shape[0], np.bool_)
     columns = np.zeros(array.shape[1], np.bool_)
@@ -79,50 +59,19 @@ def kept_slices(array: np.ndarray) -> KeptSlices:
 
 
 def keep_indices(tensors: Mapping[str, np.ndarray]) -> dict[str, KeptSlices]:
-    """Find the kept slices of masks or tensors of two axes or more.
-
-    Parameters
-    ----------
-    tensors : mapping of str to numpy.ndarray
-        Masks, true where a weight is kept, or the pruned tensors themselves; read one at a time.
-    """
-    arrays = ((name, tensors[name]) for name in sorted(tensors))
+    """Find the kept slices of masks, or of pruned tensors, of two axes or more."""
+    arrays = ((name, tensors[name]) for name in sorted(tensors))  # read one at a time
     return {name: kept_slices(array) for name, array in arrays if array.ndim > 1}
-
-
-def keep_indices_json(kept: Mapping[str, KeptSlices]) -> str:
-    """Format kept slices as JSON.
-
-    ::
-
-        {"fc1.weight": {"shape": [300, 784], "kept_rows": [0, 2, …], "kept_columns": [130, …]}, …}
-
-    Parameters
-    ----------
-    kept : mapping of str to KeptSlices
-    """
-    value = {
-        name: {
-            "shape": list(slices.shape),
-            "kept_rows": list(slices.rows),
-            "kept_columns": list(slices.columns),
-        }
-        for name, slices in kept.items()
-    }
-    return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def save_keep_indices(
     kept: Mapping[str, KeptSlices], path: str | os.PathLike[str], *, force: bool = False
 ) -> None:
-    """Write kept slices to a JSON file.
+    """Write kept slices to a JSON file; `force` replaces an existing one.
 
-    Parameters
-    ----------
-    kept : mapping of str to KeptSlices
-    path : str or os.PathLike
-    force : bool, optional
-        Replace an existing file.
+    ::
+
+        {"fc1.weight": {"shape": [300, 784], "kept_rows": [0, 2, …], "kept_columns": [130, …]}, …}
 
     Raises
     ------
@@ -131,5 +80,9 @@ def save_keep_indices(
     """
     from tensorcomp.io.files import atomic_file
 
+    value = {
+        name: {"shape": own.shape, "kept_rows": own.rows, "kept_columns": own.columns}
+        for name, own in kept.items()
+    }
     with atomic_file(Path(path), force=force) as file:
-        file.write(keep_indices_json(kept).encode("utf-8"))
+        file.write((json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8"))

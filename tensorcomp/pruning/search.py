@@ -96,57 +96,56 @@ def prune_to_loss(
     if isinstance(max_loss, bool) or not isinstance(max_loss, Real):
         raise PruningError(f"the largest loss to accept is a number; got {max_loss!r}")
     parsed = parse_score(score)
-    with preserve_state(model):
-        weights = dict(ModelWeights(prunable_parameters(model, where)))
-        scores = StreamingScores(weights, parsed, statistics)
-        adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
+    weights = dict(ModelWeights(prunable_parameters(model, where)))
+    scores = StreamingScores(weights, parsed, statistics)
+    adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
 
-        def result(counts: Mapping[str, int]) -> PruningResult:
-            return PruningResult.of(adaptive.select(counts), str(parsed))
+    def result(counts: Mapping[str, int]) -> PruningResult:
+        return PruningResult.of(adaptive.select(counts), str(parsed))
 
-        def loss(counts: Mapping[str, int]) -> float:
-            return _masked_loss(model, evaluate, result(counts).masks)
+    def loss(counts: Mapping[str, int]) -> float:
+        return _masked_loss(model, evaluate, result(counts).masks)
 
-        before = _masked_loss(model, evaluate, {})
-        if before == math.inf:
-            raise PruningError("the unpruned model's loss is NaN or infinite: no limit can be kept")
-        if not before <= max_loss:
-            raise PruningError(
-                f"the unpruned model's loss is {before:.6g}, not at most {max_loss:.6g}; "
-                "raise the limit"
-            )
-        curves = {}
-        for name, most in adaptive.most.items():
-            if sensitivity == "loss":
-                total = adaptive.units(name)
-                points = {min(round(part * total), most) for part in check_schedule(grid)}
-                amounts = np.array(sorted(points | {0, most}))
-                rises = [loss({name: int(count)}) - before for count in amounts[1:]]
-                curves[name] = np.maximum.accumulate([0.0, *rises]), amounts
-            else:
-                amounts, errors = adaptive.curve(name).points()
-                few = amounts <= most
-                curves[name] = errors[few], amounts[few]
-        measured = np.unique(np.concatenate([rises for rises, _ in curves.values()]))
-        levels = measured[np.isfinite(measured)]
+    before = _masked_loss(model, evaluate, {})
+    if before == math.inf:
+        raise PruningError("the unpruned model's loss is NaN or infinite: no limit can be kept")
+    if not before <= max_loss:
+        raise PruningError(
+            f"the unpruned model's loss is {before:.6g}, not at most {max_loss:.6g}; "
+            "raise the limit"
+        )
+    curves = {}
+    for name, most in adaptive.most.items():
+        if sensitivity == "loss":
+            total = adaptive.units(name)
+            points = {min(round(part * total), most) for part in check_schedule(grid)}
+            amounts = np.array(sorted(points | {0, most}))
+            rises = [loss({name: int(count)}) - before for count in amounts[1:]]
+            curves[name] = np.maximum.accumulate([0.0, *rises]), amounts
+        else:
+            amounts, errors = adaptive.curve(name).points()
+            few = amounts <= most
+            curves[name] = errors[few], amounts[few]
+    measured = np.unique(np.concatenate([rises for rises, _ in curves.values()]))
+    levels = measured[np.isfinite(measured)]
 
-        def at(place: float) -> dict[str, int]:
-            """Return the units at a level; from -1 to 0, a part of those at 0."""
-            tolerance = float(np.interp(place, np.arange(levels.size), levels))
-            part = min(1 + place, 1.0)
-            return {name: int(part * most_within(tolerance, *curves[name])) for name in curves}
+    def at(place: float) -> dict[str, int]:
+        """Return the units at a level; from -1 to 0, a part of those at 0."""
+        tolerance = float(np.interp(place, np.arange(levels.size), levels))
+        part = min(1 + place, 1.0)
+        return {name: int(part * most_within(tolerance, *curves[name])) for name in curves}
 
-        def fits(place: float) -> bool:
-            return loss(at(place)) <= max_loss
+    def fits(place: float) -> bool:
+        return loss(at(place)) <= max_loss
 
-        def middle(good: float, bad: float) -> float | None:
-            between = (good + bad) / 2
-            return None if at(between) in (at(good), at(bad)) else between
+    def middle(good: float, bad: float) -> float | None:
+        between = (good + bad) / 2
+        return None if at(between) in (at(good), at(bad)) else between
 
-        best = levels.size - 1.0
-        if not fits(best):
-            best = narrow(fits, -1.0, best, middle, evaluations)
-        return result(at(best))
+    best = levels.size - 1.0
+    if not fits(best):
+        best = narrow(fits, -1.0, best, middle, evaluations)
+    return result(at(best))
 
 
 def _masked_loss(
@@ -155,15 +154,9 @@ def _masked_loss(
     masks: Mapping[str, np.ndarray],
 ) -> float:
     """Evaluate a model under masks, and restore it; NaN counts as infinite."""
-    inner = unwrapped(model)
-    with preserve_state(model, weights=False):
-        kept = {name: inner.get_parameter(name).detach().clone() for name in masks}
-        try:
-            mask_parameters(inner, masks)
-            value = evaluate(model)
-        finally:
-            for name, weights in kept.items():
-                inner.get_parameter(name).data.copy_(weights)
+    with preserve_state(model):
+        mask_parameters(unwrapped(model), masks)
+        value = evaluate(model)
     try:
         number = float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (TypeError, ValueError) as error:

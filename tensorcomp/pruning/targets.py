@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -47,11 +48,6 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
         characters takes the tensors of two or more axes that it matches, of any layer, frozen or
         not. Vectors (biases, norms) are taken only by their full names. A callable is given each
         name and parameter, and takes what it returns true for.
-
-    Returns
-    -------
-    dict of str to torch.nn.Parameter
-        At least one.
 
     Raises
     ------
@@ -105,20 +101,15 @@ def _weights_of_layers(model: nn.Module, known: _Known) -> set[int]:
                 weights.add(id(parameter))
     weights -= tables
     trainable = {key for key in weights if known[key][1].requires_grad}
-    if weights and not trainable:
-        raise PruningError(
-            "the model has no trainable weights: requires_grad is false for all of its layers; "
-            "name those to prune by 'where'"
-        )
     if not trainable:
-        raise PruningError(
-            "the model has no linear layer, convolution or attention with weights to prune; name "
-            f"others by 'where': {_first_names(known)}"
-        )
+        what = "linear layer, convolution or attention with weights to prune"
+        if weights:
+            what = "trainable weights: requires_grad is false for all of its layers"
+        raise PruningError(f"the model has no {what}; name others by 'where': {_names(known)}")
     return trainable
 
 
-def _first_names(known: _Known) -> str:
+def _names(known: _Known) -> str:
     return listed([names[0] for names, _ in known.values()])
 
 
@@ -130,13 +121,13 @@ def _is_weight(module: nn.Module, key: str) -> bool:
 
 def _require_own_weight(path: str, module: nn.Module) -> None:
     """Refuse a layer whose weight is not a parameter: it would be left out."""
-    if "weight" in module._parameters or "weight" in module._buffers:
-        return
-    sources = [name for name, _ in module.named_parameters() if not name.startswith("bias")]
-    raise PruningError(
-        f"layer {path!r} computes its weight from {listed(sources)}; make it a parameter again (by "
-        "remove_parametrizations, prune.remove or the like), or name what to prune by 'where'"
-    )
+    if "weight" not in module._parameters and "weight" not in module._buffers:
+        sources = [name for name, _ in module.named_parameters() if not name.startswith("bias")]
+        raise PruningError(
+            f"layer {path!r} computes its weight from {listed(sources)}; make it a parameter again "
+            "(by remove_parametrizations, prune.remove or the like), or name what to prune by "
+            "'where'"
+        )
 
 
 def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
@@ -144,26 +135,22 @@ def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
     patterns = [where] if isinstance(where, str) else where
     patterns = list(patterns) if isinstance(patterns, Iterable) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise PruningError(
-            f"where is a pattern of names, several, or a function of name and parameter; "
-            f"got {where!r}"
-        )
+        raise PruningError(f"where is a pattern of names, several, or a function; got {where!r}")
     taken: set[int] = set()
     for pattern in patterns:
         matched = {
-            key
-            for key, (names, _) in known.items()
-            if pattern in names or any(fnmatchcase(name, pattern) for name in names)
+            key: entry
+            for key, entry in known.items()
+            if any(name == pattern or fnmatchcase(name, pattern) for name in entry[0])
         }
         if not matched:
             raise PruningError(
-                f"where={pattern!r} matches none of the model's parameters: {_first_names(known)}"
+                f"where={pattern!r} matches none of the model's parameters: {_names(known)}"
             )
-        found = {key for key in matched if pattern in known[key][0] or _is_matrix(known[key][1])}
+        found = {k for k, (names, own) in matched.items() if pattern in names or _is_matrix(own)}
         if not found:
-            vectors = listed([known[key][0][0] for key in known if key in matched])
             raise PruningError(
-                f"where={pattern!r} matches only vectors: {vectors}; name them in full"
+                f"where={pattern!r} matches only vectors: {_names(matched)}; name them in full"
             )
         taken |= found
     return taken
@@ -175,24 +162,13 @@ def _is_matrix(parameter: nn.Parameter) -> bool:
 
 
 def require_values(model: nn.Module) -> None:
-    """Refuse a model that cannot be run as it is.
-
-    Raises
-    ------
-    PruningError
-        If a parameter or buffer has no values yet (meta device, lazy layer), or autograd must not
-        see it (made in `torch.inference_mode`).
-    """
-    for kind, tensors in (
-        ("parameter", model.named_parameters()),
-        ("buffer", model.named_buffers()),
-    ):
-        for name, tensor in tensors:
-            require_value(f"{kind} {name!r}", tensor)
-            if tensor.is_inference():
-                raise PruningError(
-                    f"{kind} {name!r} was made in torch.inference_mode; make the model outside"
-                )
+    """Require parameters and buffers that have values, and that autograd may see."""
+    parameters = ((f"parameter {name!r}", each) for name, each in model.named_parameters())
+    buffers = ((f"buffer {name!r}", each) for name, each in model.named_buffers())
+    for what, tensor in itertools.chain(parameters, buffers):
+        require_value(what, tensor)
+        if tensor.is_inference():
+            raise PruningError(f"{what} was made in torch.inference_mode; make the model outside")
 
 
 def require_value(what: str, tensor: torch.Tensor) -> None:
@@ -200,27 +176,22 @@ def require_value(what: str, tensor: torch.Tensor) -> None:
     if nn.parameter.is_lazy(tensor):
         raise PruningError(f"{what} is of a lazy layer without a shape yet; run the model once")
     if tensor.is_meta:
-        raise PruningError(
-            f"{what} is on the meta device and has no values; load the weights first"
-        )
+        raise PruningError(f"{what} is on the meta device; load the weights first")
 
 
 def _require_floats(name: str, parameter: nn.Parameter) -> None:
     """Refuse a parameter whose values are not plain floats in memory."""
-    require_value(f"parameter {name!r}", parameter)
+    what = f"parameter {name!r}"
+    require_value(what, parameter)
     kind = type(parameter.data)
     if kind is not torch.Tensor or parameter.layout != torch.strided:
-        what = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
-        raise PruningError(
-            f"parameter {name!r} is a {what}; only plain dense tensors can be pruned"
-        )
+        found = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
+        raise PruningError(f"{what} is a {found}; only plain dense tensors can be pruned")
     if any(s == 0 and n > 1 for s, n in zip(parameter.stride(), parameter.shape, strict=True)):
         raise PruningError(
-            f"parameter {name!r} is expanded: its weights share memory and cannot be pruned one by "
-            "one; give it a copy by .contiguous()"
+            f"{what} is expanded: its weights share memory; give it a copy by .contiguous()"
         )
     if not parameter.is_floating_point():
         raise PruningError(
-            f"parameter {name!r} is of {parameter.dtype}; only floats can be pruned, so leave it "
-            "out by 'where'"
+            f"{what} is of {parameter.dtype}; only floats can be pruned, so leave it out by 'where'"
         )

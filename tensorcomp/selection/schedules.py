@@ -64,15 +64,13 @@ def exponential(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float
     >>> exponential(0.75, 2)
     (0.5, 0.75)
     """
-    low, high, rounds = _checked(sparsity, rounds, start)
+    low, high, parts = _checked(sparsity, rounds, start)
     if high == 1:
         raise PruningError(
             "exponential: equal factors never reach a sparsity of 1; take 'cubic', or less"
         )
     factor = (1 - high) / (1 - low)
-    return _increasing(
-        [1 - (1 - low) * factor ** (i / rounds) for i in range(1, rounds)], low, high
-    )
+    return _increasing(low, [1 - (1 - low) * factor**part for part in parts], high)
 
 
 def cubic(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]:
@@ -110,10 +108,8 @@ def cubic(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float, ...]
     >>> cubic(1, 2)
     (0.875, 1.0)
     """
-    low, high, rounds = _checked(sparsity, rounds, start)
-    return _increasing(
-        [high - (high - low) * (1 - i / rounds) ** 3 for i in range(1, rounds)], low, high
-    )
+    low, high, parts = _checked(sparsity, rounds, start)
+    return _increasing(low, [high - (high - low) * (1 - part) ** 3 for part in parts], high)
 
 
 def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
@@ -132,15 +128,16 @@ def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
     return schedule
 
 
-def _checked(sparsity: float, rounds: int, start: float) -> tuple[float, float, int]:
+def _checked(sparsity: float, rounds: int, start: float) -> tuple[float, float, list[float]]:
+    """Return both ends of a schedule, and which part of it each round but the last has done."""
     high, low = require_fraction("sparsity", sparsity), require_fraction("start", start)
     require_count("rounds", rounds)
     if low >= high:
         raise PruningError(f"start is below the sparsity {high}; got {start!r}")
-    return low, high, rounds
+    return low, high, [i / rounds for i in range(1, rounds)]
 
 
-def _increasing(between: list[float], low: float, high: float) -> tuple[float, ...]:
+def _increasing(low: float, between: list[float], high: float) -> tuple[float, ...]:
     schedule = (*between, high)
     if any(a >= b for a, b in itertools.pairwise((low, *schedule))):
         raise PruningError(

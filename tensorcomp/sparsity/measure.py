@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,40 +30,18 @@ _PIECE = 1 << 20  # elements looked at together
 _ROOM = 1 << 26  # bytes of tensors that a thread holds
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A tensor of a checkpoint."""
+class _Entry(NamedTuple):
+    """A tensor of a checkpoint, and in which file of a folder it is."""
 
     source: Checkpoint
     info: TensorInfo
+    dtype: np.dtype
     file: str | None
 
     @property
     def is_weight(self) -> bool:
         """Whether it holds floats, which may be pruned."""
-        return is_real(self._dtype)
-
-    @property
-    def stored(self) -> int | None:
-        """Bytes that it takes in its file; None in memory."""
-        if isinstance(self.source, CompressedFile):
-            return self.source.blob_bytes(self.info.name)
-        return None if isinstance(self.source, MemoryCheckpoint) else self.info.nbytes
-
-    def read(self) -> np.ndarray:
-        """Return its elements."""
-        try:
-            data = self.source.read(self.info.name).view(self._dtype)
-            return data.reshape(self.info.shape)
-        except ValueError as error:
-            axes = f"{len(self.info.shape)} axes"
-            raise CheckpointError(f"tensor {shown(self.info.name)} has {axes}: {error}") from error
-
-    @property
-    def _dtype(self) -> np.dtype:
-        dtype = numpy_dtype(self.info.dtype)
-        assert dtype is not None
-        return dtype
+        return is_real(self.dtype)
 
 
 def sparsity_report(
@@ -101,12 +79,16 @@ def sparsity_report(
         entries = list(_entries(tensors, stack))
         if isinstance(tensors, Mapping):
             entries.sort(key=lambda entry: entry.info.name)
-        _check_masks(given, entries)
+        shapes = {entry.info.name: entry.info.shape for entry in entries}
+        for name, mask in given.items():
+            if name not in shapes:
+                raise PruningError(f"a mask is for {name!r}, and there is no such tensor")
+            require_mask(name, mask, shapes[name])
         progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
         workers = stack.enter_context(Workers(threads or available_threads()))
         rows = []
         for entry, row in workers.in_order(
-            lambda entry: _row(entry, _masked(entry, given), every=every),
+            lambda entry: _row(entry, given.get(entry.info.name), every=every),
             entries,
             size=lambda entry: 2 * entry.info.nbytes,
             memory_budget=_ROOM,
@@ -114,65 +96,16 @@ def sparsity_report(
             progress.advance(row.name, entry.info.nbytes)
             rows.append(row)
     weights = [row for row, entry in zip(rows, entries, strict=True) if entry.is_weight]
+    kept: dict[str, KeptSlices] = {}
+    for row in weights:
+        if row.kept is not None:
+            kept[row.name if row.name not in kept else f"{row.file}:{row.name}"] = row.kept
     return SparsityReport(
         rows=tuple(row for row in rows if row.sizes),
         elements=sum(row.elements for row in weights),
         zeros=sum(row.zeros for row in weights),
-        kept=_kept(weights),
+        kept=kept,
     )
-
-
-def _kept(rows: Iterable[SparsityRow]) -> dict[str, KeptSlices]:
-    found: dict[str, KeptSlices] = {}
-    for row in rows:
-        if row.kept is not None:
-            found[row.name if row.name not in found else f"{row.file}:{row.name}"] = row.kept
-    return found
-
-
-def _row(entry: _Entry, array: np.ndarray, *, every: bool) -> SparsityRow:
-    """Count the zeros of a tensor; measure its storages if it is listed."""
-    zeros, negative = _count_zeros(array, signed=entry.is_weight)
-    row = SparsityRow(
-        name=entry.info.name,
-        file=entry.file,
-        dtype=entry.info.dtype,
-        shape=entry.info.shape,
-        zeros=zeros,
-        negative_zeros=negative,
-        kept=kept_slices(array) if array.ndim > 1 else None,
-        stored=entry.stored,
-    )
-    if not (every or (zeros and entry.is_weight and array.ndim > 1)):
-        return row
-    found = storage_bytes(array)
-    return replace(row, sizes=found.sizes, best=found.best, pattern=found.pattern)
-
-
-def _count_zeros(array: np.ndarray, *, signed: bool) -> tuple[int, int]:
-    """Count zeros, and those of them with a sign bit if signs count."""
-    words = as_words(array).reshape(-1)
-    shift = words.dtype.type(1 if signed else 0)
-    values = nothing = 0
-    for start in range(0, words.size, _PIECE):
-        piece = words[start : start + _PIECE]
-        nothing += piece.size - int(np.count_nonzero(piece))
-        values += int(np.count_nonzero(piece << shift))
-    zeros = words.size - values
-    return zeros, zeros - nothing
-
-
-def _check_masks(masks: Mapping[str, np.ndarray], entries: Iterable[_Entry]) -> None:
-    shapes = {entry.info.name: entry.info.shape for entry in entries}
-    for name, mask in masks.items():
-        if name not in shapes:
-            raise PruningError(f"a mask is for {name!r}, and there is no such tensor")
-        require_mask(name, mask, shapes[name])
-
-
-def _masked(entry: _Entry, masks: Mapping[str, np.ndarray]) -> np.ndarray:
-    array, mask = entry.read(), masks.get(entry.info.name)
-    return array if mask is None else np.where(mask, array, array.dtype.type(0))
 
 
 def _entries(
@@ -191,5 +124,47 @@ def _entries(
         if isinstance(source, CompressedFile):
             source.check_expansion()
         for info in source.tensors:
-            if numpy_dtype(info.dtype) is not None and info.dtype[0] != "C":
-                yield _Entry(source, info, label)
+            dtype = numpy_dtype(info.dtype)
+            if dtype is not None and info.dtype[0] != "C":
+                yield _Entry(source, info, dtype, label)
+
+
+def _row(entry: _Entry, mask: np.ndarray | None, *, every: bool) -> SparsityRow:
+    """Count the zeros of a tensor; measure its storages if it is listed."""
+    source, info = entry.source, entry.info
+    try:
+        array = source.read(info.name).view(entry.dtype).reshape(info.shape)
+    except ValueError as error:
+        axes = f"{len(info.shape)} axes"
+        raise CheckpointError(f"tensor {shown(info.name)} has {axes}: {error}") from error
+    if mask is not None:
+        array = np.where(mask, array, array.dtype.type(0))
+    zeros, negative = _count_zeros(array, signed=entry.is_weight)
+    stored = None if isinstance(source, MemoryCheckpoint) else info.nbytes
+    row = SparsityRow(
+        name=info.name,
+        file=entry.file,
+        dtype=info.dtype,
+        shape=info.shape,
+        zeros=zeros,
+        negative_zeros=negative,
+        kept=kept_slices(array) if array.ndim > 1 else None,
+        stored=source.blob_bytes(info.name) if isinstance(source, CompressedFile) else stored,
+    )
+    if not (every or (zeros and entry.is_weight and array.ndim > 1)):
+        return row
+    found = storage_bytes(array)
+    return replace(row, sizes=found.sizes, best=found.best, pattern=found.pattern)
+
+
+def _count_zeros(array: np.ndarray, *, signed: bool) -> tuple[int, int]:
+    """Count zeros, and those of them with a sign bit if signs count."""
+    words = as_words(array).reshape(-1)
+    shift = words.dtype.type(1 if signed else 0)
+    values = nothing = 0
+    for start in range(0, words.size, _PIECE):
+        piece = words[start : start + _PIECE]
+        nothing += piece.size - int(np.count_nonzero(piece))
+        values += int(np.count_nonzero(piece << shift))
+    zeros = words.size - values
+    return zeros, zeros - nothing
