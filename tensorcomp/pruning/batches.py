@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -69,18 +70,13 @@ class Batches:
         self._kept: list[Any] | None = [] if again and self._first is data else None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number of each minibatch, from 1, and the minibatch.
-
-        Raises
-        ------
-        PruningError
-            If there are fewer than wanted, none, or not as many as before.
-        """
+        """Yield the number of each minibatch, from 1, and the minibatch."""
         if self._first is None:
             yield from self._repeat()
             return
         source, self._first = self._first, None
-        expected = self._expected()
+        expected = length_hint(self._data, self._wanted or 0)
+        expected = min(expected, self._wanted or expected) * self._passes
         for number, batch in enumerate(itertools.islice(source, self._wanted), 1):
             if self._kept is not None:
                 self._kept.append(batch)
@@ -88,7 +84,7 @@ class Batches:
             self.samples += _samples(moved)
             yield number, moved
             self.count = number
-            self._on_batch(number, expected)
+            self._on_batch(number, expected or None)
         if self._wanted is not None and self.count < self._wanted:
             raise PruningError(
                 f"the data ended after {self.count} minibatches; {self._wanted} were asked for"
@@ -111,14 +107,6 @@ class Batches:
                 f"the data gave {self.count} minibatches at first and {number} the second time; "
                 "give a list of them"
             )
-
-    def _expected(self) -> int | None:
-        """Return how many minibatches all passes have, if that is known."""
-        try:
-            count = len(self._data)  # type: ignore[arg-type]
-        except TypeError:
-            return None if self._wanted is None else self._wanted * self._passes
-        return min(count, self._wanted or count) * self._passes
 
 
 def _generators_of(data: object) -> list[torch.Generator]:

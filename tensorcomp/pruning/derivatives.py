@@ -26,24 +26,8 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 def gradients(loss: torch.Tensor, weights: Mapping[str, torch.Tensor], place: str) -> Tensors:
     """Compute the gradient of a loss, without touching ``.grad``; its graph is used up.
 
-    Parameters
-    ----------
-    loss : torch.Tensor
-        From `require_loss`.
-    weights : mapping of str to torch.Tensor
-        Leaves; of any float type.
-    place : str
-        Such as ``minibatch 3``, for messages.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        Float32, float64 for float64 weights; without the weights that the loss does not depend on.
-
-    Raises
-    ------
-    PruningError
-        If a gradient is not finite.
+    Gradients are float32, float64 for float64 weights; those of weights that the loss does not
+    depend on are left out. `place`, such as ``minibatch 3``, is for messages.
     """
 
     def attempt(factor: float, *, last: bool) -> Sequence[torch.Tensor | None]:
@@ -63,24 +47,9 @@ def hessian_product(
 ) -> Tensors:
     """Compute the product of a loss's Hessian with a vector, by differentiating twice.
 
-    Parameters
-    ----------
-    loss, weights, place
-        As for `gradients`; whatever the model computes must be differentiable twice.
-    vector : dict of str to torch.Tensor
-        Of the weights' shapes; zero where one is missing. Of the size of 1, see `unit_factor`, if
-        the model is in half precision.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        As for `gradients`; without the weights whose part is zero since no second derivative is
-        there.
-
-    Raises
-    ------
-    PruningError
-        If a value is not finite.
+    The vector has the weights' shapes, zero where one is missing; if the model is in half
+    precision, it is of the size of 1, see `unit_factor`. Weights without a second derivative are
+    left out.
     """
 
     def attempt(factor: float, *, last: bool) -> Sequence[torch.Tensor | None]:
@@ -146,13 +115,7 @@ def non_finite(tensors: Mapping[str, torch.Tensor]) -> list[str]:
 
 
 def require_loss(loss: object, place: str) -> torch.Tensor:
-    """Require a loss that is a finite scalar tensor with a gradient.
-
-    Raises
-    ------
-    PruningError
-        If it is no tensor of one element that has a gradient, or not finite.
-    """
+    """Require a loss that is a finite scalar tensor with a gradient."""
     if not isinstance(loss, torch.Tensor):
         raise PruningError(f"the loss of {place} is a {type(loss).__name__}; return a tensor")
     if loss.numel() != 1:

@@ -17,12 +17,8 @@ _Conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class InputNorms:
     """Sums of squares of inputs, by hooks that are removed at the end of a block.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    weights : mapping of str to torch.Tensor
-        Those whose inputs count, where a `torch.nn.Linear` or ``Conv1d`` to ``Conv3d`` has one as
-        its weight and is itself called; inputs of all layers that share a weight add up.
+    Inputs count where a `torch.nn.Linear` or ``Conv1d`` to ``Conv3d`` has one of the weights and is
+    itself called; those of all layers that share a weight add up.
 
     Attributes
     ----------
@@ -89,21 +85,10 @@ class InputNorms:
 
 
 def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Sum the squares of each input feature over samples and positions.
+    """Sum the squares of each input feature over samples and positions, in a dtype.
 
-    Parameters
-    ----------
-    module : torch.nn.Linear, Conv1d, Conv2d or Conv3d
-    inputs : torch.Tensor
-        What it is given: shape ``(…, features)``, or ``([samples,] channels, …)``.
-    dtype : torch.dtype
-        What is added up in.
-
-    Returns
-    -------
-    torch.Tensor
-        Shape ``(features,)``; for convolutions ``(channels, *kernel)``, or ``(groups, channels of
-        a group, *kernel)`` if there are several groups.
+    The shape is ``(features,)`` for a linear layer; for convolutions ``(channels, *kernel)``, or
+    ``(groups, channels of a group, *kernel)`` if there are several groups.
     """
     if isinstance(module, nn.Linear):
         rows = inputs.reshape(inputs.shape[:-1].numel(), inputs.shape[-1])

@@ -76,13 +76,7 @@ def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
-    """Split a minibatch into the inputs of the model and the targets, if any.
-
-    Raises
-    ------
-    PruningError
-        If a minibatch is a tuple or list of neither one nor two things.
-    """
+    """Split a minibatch into the inputs of the model and the targets, if any."""
     if not isinstance(batch, (tuple, list)):
         return batch, None
     if len(batch) not in (1, 2):
@@ -125,11 +119,6 @@ def tempered(model: nn.Module, temperature: float) -> Iterator[None]:
     """Divide the logits of a model by a temperature until the block ends.
 
     Whatever loss is computed from what ``model(…)`` returns is then that of divided logits.
-
-    Raises
-    ------
-    PruningError
-        If the model returns no logits or a loss of its own, or was not called in the block.
     """
     if temperature == 1:
         yield

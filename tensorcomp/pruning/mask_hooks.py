@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.masked_parameter import ModelMasks, find_parameter
+from tensorcomp.pruning.masked_parameter import ModelMasks
 from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.targets import unwrapped
 
@@ -18,13 +18,6 @@ class MaskHooks:
 
     In a ``with`` block, the masks are let go at its end. A copy of (model, optimizer, hold) made in
     one go, by `copy.deepcopy` or pickled, is a hold on the copied model and optimizer.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    optimizer : torch.optim.Optimizer
-    masks : ModelMasks
-        Attached to the model.
     """
 
     def __init__(
@@ -117,13 +110,19 @@ def hold(
     inner = unwrapped(model)
     if any(ModelMasks.of(module) is not None for module in inner.modules()):
         raise PruningError("the model is held already; release it first")
-    kept = _kept_places(inner, masks)
+    if not masks:
+        raise PruningError("there are no masks to hold; select some weights first")
+    kept = {name: mask.clone() for name, mask in kept_places(inner, masks).items()}
+    for name in kept:
+        dtype = inner.get_parameter(name).dtype
+        if not dtype.is_floating_point:
+            raise PruningError(f"parameter {name!r} holds {dtype}; only floats can be masked")
     if held := [name for name in kept if ModelMasks.watches(inner.get_parameter(name))]:
         raise PruningError(
             f"{held[0]!r} is held already, as part of another model; release that first"
         )
     trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    if not any(id(find_parameter(inner, name)) in trained for name in kept):
+    if not any(id(inner.get_parameter(name)) in trained for name in kept):
         raise PruningError(
             "the optimizer trains none of the masked weights; make it from this model's parameters"
         )
@@ -149,17 +148,3 @@ def release(model: nn.Module) -> None:
     if attached is None:
         raise PruningError(f"this {type(inner).__name__} holds no masks; nothing to release")
     attached.detach(inner)
-
-
-def _kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
-    """Return a copy of the mask of each parameter, tied ones once."""
-    if not masks:
-        raise PruningError("there are no masks to hold; select some weights first")
-    kept = kept_places(model, masks)
-    for name in masks:
-        parameter = model.get_parameter(name)
-        if not parameter.is_floating_point():
-            raise PruningError(
-                f"parameter {name!r} holds {parameter.dtype}; only floats can be masked"
-            )
-    return {name: mask.clone() for name, mask in kept.items()}

@@ -18,15 +18,7 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 
 
 class MaskedParameter:
-    """The mask of a parameter.
-
-    Takes a byte a weight for the mask, and as many bytes as the weight has for its bits.
-
-    Parameters
-    ----------
-    kept : torch.Tensor
-        Bool, of the tensor's shape.
-    """
+    """The mask of a parameter: a byte a weight, and as many as the weight has for its bits."""
 
     def __init__(self, kept: torch.Tensor) -> None:
         self.kept = kept
@@ -60,13 +52,7 @@ class MaskedParameter:
 
 
 class ModelMasks:
-    """The masks of a model, attached to its hooks.
-
-    Parameters
-    ----------
-    kept : mapping of str to torch.Tensor
-        For each parameter, by name, where it is not held at zero; bool.
-    """
+    """The masks of a model, attached to its hooks; true where a weight is kept."""
 
     def __init__(self, kept: Mapping[str, torch.Tensor]) -> None:
         self._places = {name: MaskedParameter(tensor) for name, tensor in kept.items()}

@@ -16,24 +16,9 @@ Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 
 
 def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
-    """Return the mask of each parameter of a model, on its device.
+    """Return the mask of each parameter of a model, by its first name, on its device.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    masks : mapping of str to numpy.ndarray or torch.Tensor
-        Bool, of the parameters' shapes; a tied weight may have any of its names.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        By the first name in ``named_parameters()``, on the parameter's device.
-
-    Raises
-    ------
-    PruningError
-        If there is no such parameter, it has no values yet, a mask does not fit it, or names of
-        one tied weight have unlike masks.
+    A tied weight may have any of its names, and masks under several if they are equal.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -57,10 +42,7 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
 def mask_parameters(model: nn.Module, masks: Masks) -> None:
     """Set the weights of a model that are not kept to zero, unseen by autograd.
 
-    Raises
-    ------
-    PruningError
-        If a mask does not fit; nothing is changed then.
+    Nothing is changed if a mask does not fit.
     """
     kept = kept_places(model, masks)
     for name, parameter in model.named_parameters():

@@ -176,7 +176,7 @@ def require_value(what: str, tensor: torch.Tensor) -> None:
     if nn.parameter.is_lazy(tensor):
         raise PruningError(f"{what} is of a lazy layer without a shape yet; run the model once")
     if tensor.is_meta:
-        raise PruningError(f"{what} is on the meta device; load the weights first")
+        raise PruningError(f"{what} is on the meta device and has no values; load them first")
 
 
 def _require_floats(name: str, parameter: nn.Parameter) -> None:

@@ -12,21 +12,7 @@ from tensorcomp.errors import PruningError
 
 
 def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
-    """Require a mask that fits a tensor.
-
-    Parameters
-    ----------
-    name : str
-        The tensor's.
-    mask : numpy.ndarray or torch.Tensor
-    shape : tuple of int
-        The tensor's.
-
-    Raises
-    ------
-    PruningError
-        If it is no array, not bool, or of another shape.
-    """
+    """Require a mask, an array or a tensor, that is bool and of a tensor's shape."""
     dtype = getattr(mask, "dtype", None)
     if dtype is None:
         raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
@@ -38,26 +24,14 @@ def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
 
 
 def require_fraction(what: str, value: object) -> float:
-    """Return a number from 0 to 1.
-
-    Raises
-    ------
-    PruningError
-        If it is anything else.
-    """
+    """Return a number, which must be from 0 to 1."""
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value)
     raise PruningError(f"{what} is a number from 0 to 1; got {value!r}")
 
 
 def require_count(what: str, value: object, least: int = 1) -> int:
-    """Return an integer that is not less than `least`.
-
-    Raises
-    ------
-    PruningError
-        If it is anything else.
-    """
+    """Return an integer, which must not be less than `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PruningError(f"{what} is an integer of at least {least}; got {value!r}")
     return value

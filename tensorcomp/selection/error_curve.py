@@ -21,13 +21,8 @@ _POINTS = 2048
 class ErrorCurve:
     """The rel-L2 of a tensor by how many units are pruned, the lowest first.
 
-    Parameters
-    ----------
-    values : numpy.ndarray
-        Of each unit, in the order in which they are pruned: its weight, or, `squared`, the sum of
-        the squares of its weights.
-    squared : bool
-        Which of the two the values are.
+    Values are those of units in the order in which they are pruned: a weight, or, `squared`, the
+    sum of the squares of its weights.
     """
 
     def __init__(self, values: np.ndarray, *, squared: bool = False) -> None:

@@ -193,12 +193,8 @@ class NM(Granularity):
     def keeps(self, scores: np.ndarray) -> np.ndarray:
         """Return the mask of the `keep` highest scores of each group.
 
-        Of equal scores those that come first are dropped.
-
-        Parameters
-        ----------
-        scores : numpy.ndarray
-            Float32 or float64, of the tensor's shape; along the usual axis, of whole groups.
+        Of equal scores those that come first are dropped. Along the usual axis, whole groups of a
+        tensor's scores will do.
         """
         flat = self.axis == -1
         moved = scores if flat else np.moveaxis(scores, self.axis, -1)

@@ -27,16 +27,9 @@ _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
 
 @dataclass(frozen=True)
 class Cut:
-    """Which of a tensor's elements are among the lowest.
+    """Which `count` elements of a tensor are among the lowest.
 
-    Parameters
-    ----------
-    key : int
-        Those whose key is lower.
-    stop : int
-        Of those whose key is equal, the ones whose flat index is lower than this.
-    count : int
-        How many these are together.
+    Those whose key is lower, and, of equal ones, those whose flat index is below `stop`.
     """
 
     key: int
@@ -57,19 +50,7 @@ def kth_smallest(
 ) -> dict[str, Cut]:
     """Find the cuts of tensors whose lowest k scores are looked for together.
 
-    Parameters
-    ----------
-    scores : StreamingScores
-    names : sequence of str
-        The tensors, in the order that decides between equal scores.
-    k : int
-        From 0 to their elements.
-    workers : Workers
-
-    Raises
-    ------
-    PruningError
-        If a score is NaN.
+    The order of the names decides between equal scores.
     """
     bits = 8 * scores.dtype.itemsize
     parts = _parts(scores, names) if any(scores.sizes[name] for name in names) else []

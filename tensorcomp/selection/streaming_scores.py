@@ -134,14 +134,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
     def runs(
         self, name: str, bounds: Sequence[tuple[int, int]] | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield a tensor's scores in flat runs, each with its first index.
-
-        Parameters
-        ----------
-        name : str
-        bounds : sequence of tuple of int, optional
-            Some of `bounds`; all by default.
-        """
+        """Yield a tensor's scores in flat runs, or some of them, each with its first index."""
         if not self.score.elementwise:
             yield 0, self._whole(name)
             return
@@ -183,18 +176,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
 
 
 def given_scores(arrays: Mapping[str, np.ndarray]) -> StreamingScores:
-    """Wrap scores that are computed already.
-
-    Parameters
-    ----------
-    arrays : mapping of str to numpy.ndarray
-        Higher = keep; of any float type, of the tensors' shapes.
-
-    Raises
-    ------
-    PruningError
-        If they are anything else.
-    """
+    """Wrap scores that are computed already, arrays of any float type."""
     for name, array in arrays.items():
         dtype = array.dtype if isinstance(array, np.ndarray) else None
         if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:

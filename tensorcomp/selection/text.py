@@ -12,13 +12,7 @@ _T = TypeVar("_T")
 
 
 class Named:
-    """Base of dataclasses that are written as a name with arguments.
-
-    Attributes
-    ----------
-    id : str
-        The name in texts.
-    """
+    """Base of dataclasses that are written as a name, `id`, with arguments."""
 
     id: ClassVar[str]
 
@@ -28,22 +22,7 @@ class Named:
 
 
 def parse_named(text: str, kinds: Mapping[str, type[_T]], noun: str) -> _T:
-    """Return the object that a text names.
-
-    Parameters
-    ----------
-    text : str
-        An id, with arguments in parentheses if need be.
-    kinds : mapping of str to dataclass
-        By id.
-    noun : str
-        What is parsed, for messages.
-
-    Raises
-    ------
-    PruningError
-        If no such kind is there, or the arguments do not suit it.
-    """
+    """Return the object of a text: an id of `kinds`, perhaps with arguments."""
     call = parse(text, Language(noun, f"a {noun}'s name", PruningError))
     if call.name not in kinds:
         raise PruningError(f"no {noun} is called {text!r}; there are {', '.join(kinds)}")

@@ -21,23 +21,13 @@ class RewindPoint:
     In it are the model's state dict, its buffers that are not in that, the optimizer's state dict,
     and the global generators of torch (CPU, CUDA), NumPy and ``random``. Bytes, so that going back
     is the same whether the point was kept in memory or read from a file.
-
-    Parameters
-    ----------
-    data : bytes
     """
 
     data: bytes
 
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> RewindPoint:
-        """Return the state of a model, its optimizer, and the generators.
-
-        Raises
-        ------
-        PruningError
-            If a state dict holds what such a file cannot.
-        """
+        """Return the state of a model, its optimizer, and the generators."""
         weights = model.state_dict()
         state = {
             "model": weights,

@@ -40,19 +40,8 @@ _POINT_DIGEST = "rewind.pt.xxh3"
 class TicketStore:
     """A folder of the rounds of a search; what is missing is made and kept.
 
-    Parameters
-    ----------
-    folder : pathlib.Path or None
-        Made if it is not there; None for a temporary one, which goes with the store.
-    settings : mapping of str to object
-        JSON's own types; what must be the same to go on with what is there.
-
-    Raises
-    ------
-    PruningError
-        If the folder is of other settings, or holds something else.
-    CheckpointError
-        If it cannot be written.
+    Without a folder a temporary one is made, which goes with the store. Settings, of JSON's own
+    types, must be the same to go on with what is there.
     """
 
     def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
@@ -79,13 +68,7 @@ class TicketStore:
             file.write((json.dumps(own, indent=1) + "\n").encode("utf-8"))
 
     def point(self, make: Callable[[], RewindPoint]) -> RewindPoint:
-        """Return the rewind point.
-
-        Raises
-        ------
-        PruningError
-            If it is damaged.
-        """
+        """Return the rewind point."""
         path, digest = self._folder / _POINT, self._folder / _POINT_DIGEST
         if not path.is_file():
             point = make()

@@ -33,15 +33,9 @@ _MODELS |= {"weights", "params"}
 
 @dataclass(frozen=True)
 class StoredDamage(OptimalBrainDamage):
-    """Score ½ · h · w², h from Adam's stored moments, which stay views of the file.
+    """Score ½ · h · w², h from Adam's stored moments, which stay views of the file."""
 
-    Parameters
-    ----------
-    factors : mapping of str to float
-        1 / (1 − β₂ᵗ) of each tensor.
-    """
-
-    factors: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)  # 1 / (1 − β₂ᵗ) of each tensor
 
     def __str__(self) -> str:
         """Return the score's text."""
@@ -62,18 +56,7 @@ def second_moments(
 ) -> tuple[StoredDamage, Statistics]:
     """Return score and statistics from the optimizer that is stored with tensors.
 
-    Parameters
-    ----------
-    sources : sequence of Checkpoint
-        All files of the checkpoint.
-    chosen : sequence of Chosen
-    all_of_them : bool
-        Whether every tensor must have a moment; else those without are left out.
-
-    Raises
-    ------
-    PruningError
-        If there is no Adam's state, a moment is missing, or it is ambiguous whose a moment is.
+    Tensors without a moment are left out, or refused where `all_of_them` must have one.
     """
     moments = _moments_of(sources, chosen)
     missing = [item for item in chosen if item.key not in moments]

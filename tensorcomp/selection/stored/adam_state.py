@@ -27,27 +27,13 @@ _USUAL_BETA = 0.999  # of torch; files without nested objects do not say it
 
 @dataclass(frozen=True)
 class Moment:
-    """A second moment in a file.
+    """A second moment in a file: the running mean, by β₂, of some steps."""
 
-    Parameters
-    ----------
-    name : str or None
-        The parameter's, if it is stored.
-    group : int
-        Equal for parameters of one group, which are in their order.
-    source : Checkpoint
-    info : TensorInfo
-    step : float or None
-        How many steps it is a mean of; None where that is not stored.
-    beta : float
-        β₂.
-    """
-
-    name: str | None
-    group: int
+    name: str | None  # the parameter's, if it is stored
+    group: int  # equal for parameters of one group, which are in their order
     source: Checkpoint
     info: TensorInfo
-    step: float | None
+    step: float | None  # None where it is not stored
     beta: float
 
 

@@ -20,15 +20,10 @@ def match_names(
     Parameters
     ----------
     wanted : mapping of str to sequence of str
-        By key, the names that a tensor has.
+        By key, the names that a tensor has; keys that match nothing are left out.
     known : collection of str
     exchange : bool
         Whether one may be taken away and another be put in its place.
-
-    Returns
-    -------
-    dict of str to str
-        Without the keys for which there is none.
 
     Examples
     --------

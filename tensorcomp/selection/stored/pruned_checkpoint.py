@@ -26,23 +26,12 @@ _LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all the
 
 
 class PrunedTensor(NamedTuple):
-    """A tensor after pruning.
-
-    Parameters
-    ----------
-    data : numpy.ndarray
-        Its bytes, flat uint8: +0.0 where it was pruned, all other bits as they were.
-    original : numpy.ndarray
-        Its bytes before.
-    record : PruningRecord
-    cost : ErrorSums
-        Of the original and what is left of it.
-    """
+    """A tensor's bytes after pruning, flat uint8, and before: +0.0 where it was pruned."""
 
     data: np.ndarray
     original: np.ndarray
     record: PruningRecord
-    cost: ErrorSums
+    cost: ErrorSums  # of the original and what is left of it
 
 
 class PrunedCheckpoint(Checkpoint):
@@ -57,11 +46,6 @@ class PrunedCheckpoint(Checkpoint):
         The score's text, for the record.
     keys : mapping of str to str
         The selected tensors, and under which name each is in the selection.
-
-    Attributes
-    ----------
-    tensors, aliases, nbytes
-        As in the original.
     """
 
     def __init__(
@@ -98,13 +82,7 @@ class PrunedCheckpoint(Checkpoint):
         return name in self._keys
 
     def prune(self, name: str) -> PrunedTensor | None:
-        """Return a tensor after pruning; None if it is not selected.
-
-        Raises
-        ------
-        PruningError
-            If it holds NaN or infinity, or its squares overflow.
-        """
+        """Return a tensor after pruning; None if it is not selected."""
         key = self._keys.get(name)
         if key is None:
             return None

@@ -24,23 +24,12 @@ _LOOK_BYTES = 256  # at both ends of a tensor, to tell most from each other
 
 @dataclass(frozen=True)
 class Chosen:
-    """One tensor that is to be pruned.
+    """One tensor that is to be pruned, and the file that holds it."""
 
-    Parameters
-    ----------
-    key : str
-        Its name among the tensors of all files.
-    source : Checkpoint
-        The file that holds it.
-    info : TensorInfo
-    names : tuple of str
-        Its name in the file, and the further ones of tied weights.
-    """
-
-    key: str
+    key: str  # its name among the tensors of all files
     source: Checkpoint
     info: TensorInfo
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # in the file, further ones of tied weights among them
 
     def read(self) -> np.ndarray:
         """Return its weights, of its shape; a view of the file where that allows it."""
@@ -75,6 +64,8 @@ def choose(
 ) -> list[Chosen]:
     """Return the tensors that selectors name, in the order of the files.
 
+    Only floats are taken.
+
     Parameters
     ----------
     sources : sequence of Checkpoint
@@ -82,12 +73,7 @@ def choose(
         For each source, what its tensors are called among those of all.
     where : sequence of str, optional
         Roles, names, patterns of names, or ``all`` (see `planning.profiles`); by default the
-        matrices and kernels of layers. Only floats are taken.
-
-    Raises
-    ------
-    PruningError
-        If a selector names nothing that can be pruned.
+        matrices and kernels of layers.
     """
     rules = [Rule(selector, "") for selector in (USUAL if where is None else where)]
     used: set[str] = set()
@@ -134,13 +120,7 @@ def duplicates(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[st
     """Map each tensor that equals another bit for bit to the one that is pruned.
 
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
-    others as it is.
-
-    Parameters
-    ----------
-    chosen : sequence of Chosen
-    apart : collection of str
-        Keys of tensors that are pruned by themselves, equal to others or not.
+    others as it is; those of the keys `apart` are pruned by themselves, equal to others or not.
     """
     first_with: dict[tuple[str, tuple[int, ...], bytes], list[Chosen]] = {}
     found = {}
