@@ -86,9 +86,8 @@ class Batches:
             self.count = number
             self._on_batch(number, expected or None)
         if self._wanted is not None and self.count < self._wanted:
-            raise PruningError(
-                f"the data ended after {self.count} minibatches; {self._wanted} were asked for"
-            )
+            ended = f"the data ended after {self.count} minibatches"
+            raise PruningError(f"{ended}; {self._wanted} were asked for")
         if not self.count:
             raise PruningError("the data hold no minibatch; a loader may have been used up before")
 
@@ -104,8 +103,7 @@ class Batches:
             self._on_batch(self.count + number, 2 * self.count)
         if number < self.count:
             raise PruningError(
-                f"the data gave {self.count} minibatches at first and {number} the second time; "
-                "give a list of them"
+                f"the data gave {self.count} minibatches at first and {number} the second time"
             )
 
 

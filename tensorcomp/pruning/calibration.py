@@ -159,8 +159,7 @@ def calibrate(
             found["synflow"] = {name: torch.from_numpy(array) for name, array in flow.items()}
     if asked == {"input_norm"} and not found["input_norm"]:
         raise PruningError(
-            "input_norm: none of the tensors is the weight of a Linear, Conv1d, Conv2d or Conv3d "
-            "layer that the model calls"
+            "input_norm: no tensor is the weight of a linear or conv layer that the model calls"
         )
     arrays = {
         statistic: {name: part.cpu().numpy() for name, part in sorted(found[statistic].items())}

@@ -119,15 +119,12 @@ def require_loss(loss: object, place: str) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
         raise PruningError(f"the loss of {place} is a {type(loss).__name__}; return a tensor")
     if loss.numel() != 1:
-        raise PruningError(
-            f"the loss of {place} has the shape {list(loss.shape)}; return the mean of it"
-        )
+        raise PruningError(f"the loss of {place} has the shape {list(loss.shape)}; return its mean")
     if loss.is_complex():
         raise PruningError(f"the loss of {place} is complex; return its absolute value or the like")
     if not loss.requires_grad:
         raise PruningError(
-            f"the loss of {place} has no gradient: it depends on no weight to be pruned, or was "
-            "computed under torch.no_grad or by .item()"
+            f"the loss of {place} has no gradient: it depends on no weight, or is under no_grad"
         )
     if not torch.isfinite(loss).item():
         raise PruningError(f"the loss of {place} is {loss.item()}; it must be finite")

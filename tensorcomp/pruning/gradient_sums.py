@@ -72,10 +72,8 @@ class GradientSums:
     def require_all(self) -> None:
         """Require that every weight had a gradient."""
         for name in self._unseen:
-            raise PruningError(
-                f"{name!r} has no gradient in any of {self.count} minibatches: the loss does not "
-                "depend on it; leave it out by 'where'"
-            )
+            none = f"{name!r} has no gradient in any of {self.count} minibatches"
+            raise PruningError(f"{none}: the loss does not depend on it; leave it out by 'where'")
 
     def mean(self, statistic: str) -> Tensors:
         """Return the mean over minibatches of what is summed for a statistic."""

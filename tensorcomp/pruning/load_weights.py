@@ -85,6 +85,5 @@ def _state_dict(path: Path) -> dict[str, torch.Tensor]:
             tensors = {key: value for key, value in candidate.items() if torch.is_tensor(value)}
             if len(tensors) == len(candidate):
                 return tensors
-    raise CheckpointError(
-        f"{path}: holds no state dict of tensors, neither itself nor as one of {', '.join(_NESTS)}"
-    )
+    nests = ", ".join(_NESTS)
+    raise CheckpointError(f"{path}: holds no state dict of tensors, nor has one as {nests}")

@@ -14,6 +14,8 @@ from tensorcomp.errors import PruningError
 
 Loss: TypeAlias = "Callable[[nn.Module, Any], torch.Tensor]"
 
+_GIVE_LOSS = "give loss=, a function of model and batch"
+
 
 def cross_entropy(model: nn.Module, batch: Any) -> torch.Tensor:
     """Compute the mean cross-entropy of a classifier.
@@ -41,14 +43,13 @@ def cross_entropy(model: nn.Module, batch: Any) -> torch.Tensor:
         if not isinstance(own, torch.Tensor):
             raise PruningError(
                 f"a minibatch is a {type(batch).__name__} without targets, and the model returns "
-                "no loss: give (inputs, targets), or loss=, a function of model and batch"
+                f"no loss; give (inputs, targets), or {_GIVE_LOSS}"
             )
         return own
     logits = logits_of(outputs)
     if logits is None:
         raise PruningError(
-            f"the model returns a {type(outputs).__name__}, not logits; give loss=, a function of "
-            "model and batch"
+            f"the model returns a {type(outputs).__name__}, not logits; {_GIVE_LOSS}"
         )
     return _cross_entropy(logits, torch.as_tensor(targets, device=logits.device))
 
@@ -67,8 +68,7 @@ def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(dense, weights.to(dense.dtype))
     if targets.is_floating_point() or given not in (last, second):
         raise PruningError(
-            f"targets of {targets.dtype} {given} do not fit logits of shape {shape}; give loss=, a "
-            "function of model and batch"
+            f"targets of {targets.dtype} {given} do not fit logits of shape {shape}; {_GIVE_LOSS}"
         )
     if given == last and (logits.ndim <= 3 or given != second):
         logits = logits.movedim(-1, 1)
@@ -81,8 +81,7 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
         return batch, None
     if len(batch) not in (1, 2):
         raise PruningError(
-            f"a minibatch has {len(batch)} parts, not inputs and targets; give loss=, a function "
-            "of model and batch"
+            f"a minibatch has {len(batch)} parts, not inputs and targets; {_GIVE_LOSS}"
         )
     return batch[0], batch[1] if len(batch) == 2 else None
 

@@ -118,14 +118,10 @@ def hold(
         if not dtype.is_floating_point:
             raise PruningError(f"parameter {name!r} holds {dtype}; only floats can be masked")
     if held := [name for name in kept if ModelMasks.watches(inner.get_parameter(name))]:
-        raise PruningError(
-            f"{held[0]!r} is held already, as part of another model; release that first"
-        )
+        raise PruningError(f"{held[0]!r} is held already, as part of another model; release that")
     trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     if not any(id(inner.get_parameter(name)) in trained for name in kept):
-        raise PruningError(
-            "the optimizer trains none of the masked weights; make it from this model's parameters"
-        )
+        raise PruningError("the optimizer trains none of the masked weights; give this model's")
     attached = ModelMasks(kept)
     attached.attach(inner)
     return MaskHooks(inner, optimizer, attached)

@@ -129,7 +129,7 @@ class ModelMasks:
                 now = "gone" if parameter is None else f"of shape {list(parameter.shape)}"
                 raise PruningError(
                     f"{name!r} is held, of shape {list(places.kept.shape)}, but now it is {now}; "
-                    "release the model before you rebuild it"
+                    "release the model first"
                 )
             # A tensor that functional_call puts there for one pass is its caller's.
             if isinstance(parameter, nn.Parameter):

@@ -101,8 +101,7 @@ def prune(
             return Statistics({name: synaptic_flow(model, example, list(weights), masks)})
         if data is None:
             raise PruningError(
-                f"the score {parsed} needs data: give minibatches, or the statistics that "
-                "calibrate measured"
+                f"the score {parsed} needs data: give minibatches, or statistics of calibrate"
             )
         return calibrate(
             model,
@@ -153,15 +152,11 @@ def _parts(
     if require_count("rounds", rounds) == 1 or sparsity is None:
         return [sparsity]
     if isinstance(sparsity, Mapping):
-        raise PruningError(
-            "rounds go with one sparsity for all tensors, not with one for each; give rounds=1"
-        )
+        raise PruningError("rounds go with one sparsity for all tensors; give rounds=1")
     dropped = sum(int(np.count_nonzero(~mask)) for mask in (masks or {}).values())
     start = dropped / max(size, 1)
     if isinstance(sparsity, Real) and sparsity <= start:
         return [sparsity]  # nothing more to prune, which selection settles
     if sparsity == 1:
-        raise PruningError(
-            "rounds that each prune the same part of what is left never prune all; give rounds=1"
-        )
+        raise PruningError("several rounds never prune all; give rounds=1")
     return exponential(sparsity, rounds, start)

@@ -86,14 +86,10 @@ def synaptic_flow(
     for name, score in scores.items():
         if not np.isfinite(score).all():
             raise PruningError(
-                f"the synaptic flow of {name!r} is not finite: the network is too deep or wide for "
-                "float64, or divides by zero"
+                f"the synaptic flow of {name!r} is not finite: it overflows, or divides by zero"
             )
     if not any(score.any() for score in scores.values()):
-        raise PruningError(
-            "no signal reaches the output: the masks cut it off, or the network is too deep for "
-            "float64"
-        )
+        raise PruningError("no signal reaches the output: masks cut it off, or it underflows")
     return scores
 
 
@@ -111,8 +107,7 @@ def _total(outputs: Any, device: torch.device) -> torch.Tensor:
     total = torch.stack(parts).sum() if parts else None
     if total is None or not total.requires_grad:
         raise PruningError(
-            f"the model returns a {type(outputs).__name__} without floats that depend on its "
-            "weights; signals cannot be followed"
+            f"the model returns a {type(outputs).__name__} without floats that depend on its weights"
         )
     return total
 

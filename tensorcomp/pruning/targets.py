@@ -125,8 +125,7 @@ def _require_own_weight(path: str, module: nn.Module) -> None:
         sources = [name for name, _ in module.named_parameters() if not name.startswith("bias")]
         raise PruningError(
             f"layer {path!r} computes its weight from {listed(sources)}; make it a parameter again "
-            "(by remove_parametrizations, prune.remove or the like), or name what to prune by "
-            "'where'"
+            "(remove_parametrizations, prune.remove), or name what to prune by 'where'"
         )
 
 
@@ -144,9 +143,7 @@ def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
             if any(name == pattern or fnmatchcase(name, pattern) for name in entry[0])
         }
         if not matched:
-            raise PruningError(
-                f"where={pattern!r} matches none of the model's parameters: {_names(known)}"
-            )
+            raise PruningError(f"where={pattern!r} matches none of the parameters: {_names(known)}")
         found = {k for k, (names, own) in matched.items() if pattern in names or _is_matrix(own)}
         if not found:
             raise PruningError(
@@ -188,10 +185,6 @@ def _require_floats(name: str, parameter: nn.Parameter) -> None:
         found = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
         raise PruningError(f"{what} is a {found}; only plain dense tensors can be pruned")
     if any(s == 0 and n > 1 for s, n in zip(parameter.stride(), parameter.shape, strict=True)):
-        raise PruningError(
-            f"{what} is expanded: its weights share memory; give it a copy by .contiguous()"
-        )
+        raise PruningError(f"{what} is expanded: its weights share memory; copy it")
     if not parameter.is_floating_point():
-        raise PruningError(
-            f"{what} is of {parameter.dtype}; only floats can be pruned, so leave it out by 'where'"
-        )
+        raise PruningError(f"{what} is of {parameter.dtype}, not floats; leave it out by 'where'")

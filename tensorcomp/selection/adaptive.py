@@ -112,10 +112,8 @@ class AdaptiveSelection:
         counts = {name: self._most_within(limit, name) for name in self.scores.names}
         for name, count in counts.items():
             if count < self.least[name]:
-                raise PruningError(
-                    f"tensor {name!r}: the ceiling of its density, or earlier masks, want more "
-                    f"pruned than a rel-L2 of {limit} allows"
-                )
+                what = f"tensor {name!r}: the ceiling of its density, or earlier masks, want"
+                raise PruningError(f"{what} more pruned than a rel-L2 of {limit} allows")
         return self.select(counts)
 
     def _most_within(self, limit: float, name: str) -> int:
@@ -172,8 +170,7 @@ class AdaptiveSelection:
         if not fits(1.0):
             raise PruningError(
                 f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor "
-                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; lower the "
-                "floor or raise the size"
+                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; change one of the two"
             )
 
         def middle(good: float, bad: float) -> float | None:

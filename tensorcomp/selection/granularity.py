@@ -95,9 +95,7 @@ class Row(Filter):
     def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
         """Return one row."""
         if len(shape) != 2:
-            raise PruningError(
-                f"row: {name!r} of shape {list(shape)} is no matrix; take 'filter' for its slices"
-            )
+            raise PruningError(f"row: {name!r} of shape {list(shape)} is no matrix; take 'filter'")
         return super().tile(shape, name)
 
 
@@ -137,8 +135,7 @@ class Block(Granularity):
         rows, columns = shape[0], math.prod(shape[1:])
         if rows % self.height or columns % self.width:
             raise PruningError(
-                f"{self}: {name!r} has {rows} rows of {columns} elements, which "
-                f"{self.height} × {self.width} does not divide"
+                f"{self}: {name!r} has {rows} rows of {columns} elements, which it does not divide"
             )
         return self.height, self.width
 
@@ -184,10 +181,8 @@ class NM(Granularity):
             raise PruningError(f"{self}: {name!r} of shape {list(shape)} has no such axis")
         length = shape[self.axis] if self.axis >= 0 else math.prod(shape[1:] or shape)
         if length % self.group:
-            raise PruningError(
-                f"{self}: {name!r} of shape {list(shape)} has {length} elements along the axis, "
-                f"which {self.group} does not divide"
-            )
+            what = f"{self}: {name!r} of shape {list(shape)} has {length} elements along the axis"
+            raise PruningError(f"{what}, which {self.group} does not divide")
         return 1, 1
 
     def keeps(self, scores: np.ndarray) -> np.ndarray:

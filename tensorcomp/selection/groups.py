@@ -237,7 +237,6 @@ def require_reachable(
         size = sum(scores.sizes[name] for name in names)
         which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
         raise PruningError(
-            f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most}: floor, "
-            "ceiling and earlier masks keep the others; change these or the sparsity (a floor of 0 "
-            "lets whole tensors go)"
+            f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most} by floor, "
+            "ceiling and earlier masks; change these or the sparsity"
         )

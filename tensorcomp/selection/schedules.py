@@ -66,9 +66,7 @@ def exponential(sparsity: float, rounds: int, start: float = 0.0) -> tuple[float
     """
     low, high, parts = _checked(sparsity, rounds, start)
     if high == 1:
-        raise PruningError(
-            "exponential: equal factors never reach a sparsity of 1; take 'cubic', or less"
-        )
+        raise PruningError("equal factors never reach a sparsity of 1; take less, or 'cubic'")
     factor = (1 - high) / (1 - low)
     return _increasing(low, [1 - (1 - low) * factor**part for part in parts], high)
 
@@ -140,7 +138,6 @@ def _checked(sparsity: float, rounds: int, start: float) -> tuple[float, float, 
 def _increasing(low: float, between: list[float], high: float) -> tuple[float, ...]:
     schedule = (*between, high)
     if any(a >= b for a, b in itertools.pairwise((low, *schedule))):
-        raise PruningError(
-            f"{len(schedule)} rounds from {low} to {high} are no longer distinct; take fewer"
-        )
+        what = f"{len(schedule)} rounds from {low} to {high}"
+        raise PruningError(f"{what} are no longer distinct; take fewer")
     return schedule

@@ -171,9 +171,7 @@ def find_ticket(
     training = Training(make_model, make_optimizer, train, steps, rewind, seed)
     parsed, unit = parse_score(score), parse_granularity(granularity)
     if parsed.statistic is not None:
-        raise PruningError(
-            f"the score {parsed} needs data; tickets are found by scores of weights alone"
-        )
+        raise PruningError(f"the score {parsed} needs data; take one of weights alone")
     if isinstance(unit, NM):
         raise PruningError(f"{unit} has one sparsity only; rounds cannot raise it")
     with preserve_generators():

@@ -59,9 +59,7 @@ class RewindPoint:
         state = self._load()
         devices, needed = torch.cuda.device_count(), len(state["generators"]["cuda"])
         if needed > devices:
-            raise PruningError(
-                f"the rewind point is of a machine with {needed} CUDA devices; here are {devices}"
-            )
+            raise PruningError(f"the rewind point needs {needed} CUDA devices; here are {devices}")
         try:
             model.load_state_dict(state["model"])
             own = dict(model.named_buffers())

@@ -57,9 +57,7 @@ class TicketStore:
         if folder.exists() and (
             not folder.is_dir() or any(not item.name.startswith(".") for item in folder.iterdir())
         ):
-            raise PruningError(
-                f"{folder}: is there already and holds no lottery ticket; name another folder"
-            )
+            raise PruningError(f"{folder}: holds no lottery ticket; name another folder")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -78,9 +76,7 @@ class TicketStore:
             return point
         data = path.read_bytes()
         if not digest.is_file() or digest.read_bytes() != _digest(data):
-            raise PruningError(
-                f"{path}: the rewind point is damaged; remove it, and it is made again"
-            )
+            raise PruningError(f"{path}: the rewind point is damaged; remove it to make it again")
         return RewindPoint(data)
 
     def masks(self, name: str, make: Callable[[], PruningResult]) -> PruningResult:
@@ -122,7 +118,7 @@ def _check_same(folder: Path, found: Mapping[str, Any], own: Mapping[str, Any]) 
         if found.get(key) != own.get(key):
             raise PruningError(
                 f"{folder}: was made with {key} = {_short(found.get(key))}, not "
-                f"{_short(own.get(key))}; name another folder, or go on as it was begun"
+                f"{_short(own.get(key))}; name another folder"
             )
 
 

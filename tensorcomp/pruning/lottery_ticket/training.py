@@ -53,9 +53,8 @@ class Training:
             raise PruningError(f"make_model returns a {type(model).__name__}, not a torch module")
         optimizer = self.make_optimizer(model)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise PruningError(
-                f"make_optimizer returns a {type(optimizer).__name__}, not a torch optimizer"
-            )
+            found = type(optimizer).__name__
+            raise PruningError(f"make_optimizer returns a {found}, not a torch optimizer")
         return model, optimizer
 
     def start(self) -> RewindPoint:
@@ -82,8 +81,7 @@ def state_of(model: nn.Module) -> Weights:
     for name, tensor in unwrapped(model).state_dict().items():
         if not isinstance(tensor, torch.Tensor):
             raise PruningError(
-                f"the state dict's {name!r} is a {type(tensor).__name__}, not a tensor; rounds "
-                "cannot be kept"
+                f"the state dict's {name!r} is a {type(tensor).__name__}, not a tensor"
             )
         state[name] = tensor.detach().cpu().clone()
     return state

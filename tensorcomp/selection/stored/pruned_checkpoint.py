@@ -98,8 +98,7 @@ class PrunedCheckpoint(Checkpoint):
             )
         if cost.x_max and not _LEAST < cost.x_squared < _MOST:
             raise PruningError(
-                f"tensor {shown(name)}: the squares of its weights leave the range of float64; "
-                "leave it out by 'where'"
+                f"tensor {shown(name)}: squares of its weights overflow; leave it out by 'where'"
             )
         record = self._record(key, cost.rel_l2)
         return PrunedTensor(left.view(np.uint8), original, record, cost)

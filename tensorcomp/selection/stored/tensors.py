@@ -106,9 +106,7 @@ def _may_be_pruned(info: TensorInfo) -> bool:
 
 def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | None) -> None:
     if where is None and not used:
-        raise PruningError(
-            "no matrix or kernel of a layer is there to be pruned; say what is by 'where'"
-        )
+        raise PruningError("there is no matrix or kernel of a layer; say what is by 'where'")
     unused = [rule.selector for rule in rules if rule.selector not in used]
     if where is not None and unused:
         raise PruningError(f"where={listed(unused)} selects no tensor of floats")
