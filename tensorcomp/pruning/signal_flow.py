@@ -106,9 +106,8 @@ def _total(outputs: Any, device: torch.device) -> torch.Tensor:
     parts = [part.sum().to(device) for part in _outputs(outputs)]
     total = torch.stack(parts).sum() if parts else None
     if total is None or not total.requires_grad:
-        raise PruningError(
-            f"the model returns a {type(outputs).__name__} without floats that depend on its weights"
-        )
+        kind = type(outputs).__name__
+        raise PruningError(f"the model returns a {kind} without floats that depend on its weights")
     return total
 
 

@@ -138,8 +138,8 @@ def _by_order(moments: Sequence[Moment], model: Sequence[_Tensor]) -> dict[str, 
             why = "the file of the weights does not keep the order of the parameters"
         if why:
             raise PruningError(
-                f"Adam's moments of the shape {list(shape)} are ambiguous: {why}; give "
-                "statistics, or store param_names (torch ≥ 2.6: optimizer of named_parameters())"
+                f"Adam's moments of the shape {list(shape)} are ambiguous: {why}; store "
+                "param_names (torch ≥ 2.6: optimizer of named_parameters()), or give statistics"
             )
         pairs = zip(tensors, held, strict=True)
         found.update({tensor.item.key: moment for tensor, moment in pairs if tensor.item})
