@@ -118,7 +118,8 @@ def prune(
     if rounds is None:
         rounds = 1 if statistics else parsed.rounds
     size = sum(parameter.numel() for parameter in parameters.values())
-    for part in _parts(sparsity, rounds, size, masks):
+    dropped = 0 if previous is None else sum(previous.pruned.values())
+    for part in _parts(sparsity, rounds, dropped / max(size, 1)):
         selection = select(
             StreamingScores(weights, parsed, measure(masks)),
             part,
@@ -143,20 +144,13 @@ def _first_input(model: torch.nn.Module, data: Iterable[Any] | None) -> Any:
 
 
 def _parts(
-    sparsity: float | Mapping[str, float] | None,
-    rounds: int,
-    size: int,
-    masks: Mapping[str, np.ndarray] | None,
+    sparsity: float | Mapping[str, float] | None, rounds: int, start: float
 ) -> Iterable[float | Mapping[str, float] | None]:
-    """Return the sparsity of each round."""
+    """Return the sparsity of each round, of which the first begins with `start`."""
     if require_count("rounds", rounds) == 1 or sparsity is None:
         return [sparsity]
     if isinstance(sparsity, Mapping):
         raise PruningError("rounds go with one sparsity for all tensors; give rounds=1")
-    dropped = sum(int(np.count_nonzero(~mask)) for mask in (masks or {}).values())
-    start = dropped / max(size, 1)
     if isinstance(sparsity, Real) and sparsity <= start:
         return [sparsity]  # nothing more to prune, which selection settles
-    if sparsity == 1:
-        raise PruningError("several rounds never prune all; give rounds=1")
     return exponential(sparsity, rounds, start)

@@ -76,9 +76,11 @@ def kth_smallest(
         for start, end, same in equal:
             if not ties:
                 break
-            stop = end if same <= ties else _place(scores, name, (start, end), limit, ties)
-            taken += min(same, ties)
-            ties -= min(same, ties)
+            stop, part = end, min(same, ties)
+            if same > ties:  # the last that counts is within the run
+                _, run = next(scores.runs(name, [(start, end)]))
+                stop = start + 1 + native.scores_find_equal(as_words(run), limit, ties)
+            taken, ties = taken + part, ties - part
         cuts[name] = Cut(limit, stop, cut.count + below + taken)
     return cuts
 
@@ -112,14 +114,6 @@ def _kth_key(
         k -= int(totals[digit - 1]) if digit else 0
         found = found << _DIGIT | digit
     return found
-
-
-def _place(
-    scores: StreamingScores, name: str, bounds: tuple[int, int], limit: int, ties: int
-) -> int:
-    """Return the flat index behind so many keys of a run that equal the limit."""
-    start, run = next(scores.runs(name, [bounds]))
-    return start + 1 + native.scores_find_equal(as_words(run), limit, ties)
 
 
 def _parts(scores: StreamingScores, names: Sequence[str]) -> list[_Part]:

@@ -63,12 +63,8 @@ class Pruning:
     def __post_init__(self) -> None:
         parse_score(self.score)
         unit = parse_granularity(self.granularity)
-        targets = {
-            "sparsity": self.sparsity,
-            "max_rel_l2": self.max_rel_l2,
-            "target_size": self.target_size,
-        }
-        given = [name for name, value in targets.items() if value is not None]
+        targets = ("sparsity", "max_rel_l2", "target_size")
+        given = [name for name in targets if getattr(self, name) is not None]
         if len(given) > 1:
             raise PruningError(f"pruning has one target; got {' and '.join(given)}")
         if not given and not isinstance(unit, NM):

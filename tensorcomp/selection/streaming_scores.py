@@ -65,8 +65,13 @@ class StreamingScores(Mapping[str, np.ndarray]):
                     f"the score {score} needs the statistic {score.statistic!r}: give data, or a "
                     "file of 'tensorcomp calibrate'"
                 )
-            for name in self.names:
-                self._statistics[name] = self._checked(statistics, name)
+            for name, shape in self.shapes.items():
+                array = self._statistics[name] = statistics.of(score.statistic, name)
+                if array.shape not in (shape, shape[1:]):
+                    raise PruningError(
+                        f"tensor {name!r} has the shape {list(shape)}, its statistic "
+                        f"{score.statistic!r} {list(array.shape)}: it is of another model"
+                    )
         for name, mask in self.previous.items():
             if name not in self.shapes:
                 raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
@@ -84,16 +89,6 @@ class StreamingScores(Mapping[str, np.ndarray]):
         part = StreamingScores(self.weights, self.score, self.statistics, previous, names=names)
         part._kept = self._kept
         return part
-
-    def _checked(self, statistics: Statistics, name: str) -> np.ndarray:
-        assert self.score.statistic is not None
-        array, shape = statistics.of(self.score.statistic, name), self.shapes[name]
-        if array.shape not in (shape, shape[1:]):
-            raise PruningError(
-                f"tensor {name!r} has the shape {list(shape)}, its statistic "
-                f"{self.score.statistic!r} {list(array.shape)}: it is of another model"
-            )
-        return array
 
     @functools.cached_property
     def dtype(self) -> np.dtype:

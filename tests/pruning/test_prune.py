@@ -159,7 +159,7 @@ def test_structured():
         ({"sparsity": {"0.weight": 0.5}, "where": "0.weight", "rounds": 3}, "give rounds=1"),
         ({"sparsity": 0.5, "rounds": 0}, "rounds is an integer of at least 1; got 0"),
         ({"sparsity": 0.5, "rounds": True}, "rounds is an integer"),
-        ({"sparsity": 1, "rounds": 2}, "never prune all; give rounds=1"),
+        ({"sparsity": 1, "rounds": 2}, "never reach a sparsity of 1; take less"),
         ({"sparsity": 2, "rounds": 2}, "a number from 0 to 1"),
         ({"sparsity": -1, "rounds": 2}, "a number from 0 to 1"),
         ({"score": 3, "sparsity": 0.5}, "a score is a text"),

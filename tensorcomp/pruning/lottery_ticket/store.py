@@ -52,7 +52,7 @@ class TicketStore:
         own = json.loads(json.dumps(settings))
         path = folder / _SETTINGS
         if path.is_file():
-            _check_same(folder, _settings(path), own)
+            _check_same(path, own)
             return
         if folder.exists() and (
             not folder.is_dir() or any(not item.name.startswith(".") for item in folder.iterdir())
@@ -105,20 +105,18 @@ def _digest(data: bytes) -> bytes:
     return xxhash.xxh3_128_hexdigest(data).encode("ascii") + b"\n"
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _check_same(path: Path, own: Mapping[str, Any]) -> None:
+    """Require that a file of settings holds these."""
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
         raise PruningError(f"{path}: is no JSON: {error}; name another folder") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _check_same(folder: Path, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    found = found if isinstance(found, dict) else {}
     for key in {**own, **found}:
+        was, now = _short(found.get(key)), _short(own.get(key))
         if found.get(key) != own.get(key):
             raise PruningError(
-                f"{folder}: was made with {key} = {_short(found.get(key))}, not "
-                f"{_short(own.get(key))}; name another folder"
+                f"{path.parent}: was made with {key} = {was}, not {now}; name another folder"
             )
 
 
