@@ -126,9 +126,8 @@ def calibrate(
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(preserve_state(model))
-        stack.enter_context(torch.inference_mode(mode=False))
+    norms = InputNorms(model, weights if "input_norm" in asked else {})
+    with preserve_state(model), torch.inference_mode(mode=False), norms:
         if train_mode is not None:
             model.train(train_mode)
         for weight in weights.values():
@@ -139,7 +138,6 @@ def calibrate(
         passes = Batches(data, wanted, device, again="grasp" in asked, on_batch=progress)
         if masks is not None:
             mask_parameters(model, masks)
-        norms = stack.enter_context(InputNorms(model, weights if "input_norm" in asked else {}))
         measured = _Measured(model, weights, loss, norms, _seed(model), as_used=train_mode is None)
         first = GradientSums(weights, asked - {"grasp"}, decay)
         divided = GradientSums(weights, asked & {"grasp"})

@@ -126,10 +126,11 @@ def select(
         unit.tile(scores.shapes[name], name)
     if previous is not None:
         scores = scores.after(previous)
+    if require_fraction("floor", floor) > require_fraction("ceiling", ceiling):
+        raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
     if isinstance(unit, NM):
         return _pattern(scores, unit, sparsity, scope, floor, ceiling)
     fractions = _fractions(scores, sparsity)
-    _check_limits(floor, ceiling)
     if scope is None:
         # Sums of whole units tell more of their size than of their worth: no match across tensors.
         usual = scores.score.scope if isinstance(unit, Element) else "tensor"
@@ -172,7 +173,6 @@ def _pattern(
         raise PruningError(
             f"{unit} says by itself that {unit.sparsity:g} is pruned; give no sparsity and no scope"
         )
-    _check_limits(floor, ceiling)
     if not floor <= unit.keep / unit.group <= ceiling:
         raise PruningError(
             f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g}"
@@ -198,20 +198,14 @@ def _fractions(
     return dict(sparsity)
 
 
-def _check_limits(floor: float, ceiling: float) -> None:
-    if require_fraction("floor", floor) > require_fraction("ceiling", ceiling):
-        raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
-
-
 def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
     """Group the tensors whose weights compete with each other."""
-    if scope == "global":
-        return [list(scores.names)]
-    if scope == "tensor":
-        return [[name] for name in scores.names]
-    if not callable(scope):
+    usual: dict[str, Callable[[str], Hashable]]
+    usual = {"global": lambda name: None, "tensor": lambda name: name}
+    key = scope if callable(scope) else usual.get(str(scope))
+    if key is None:
         raise PruningError(f"scope is one of {', '.join(SCOPES)} or a function; got {scope!r}")
     groups: dict[Hashable, list[str]] = {}
     for name in scores.names:
-        groups.setdefault(scope(name), []).append(name)
+        groups.setdefault(key(name), []).append(name)
     return list(groups.values())
