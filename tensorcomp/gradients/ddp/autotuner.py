@@ -27,13 +27,6 @@ class Autotuner(Observer):
     A test begins at the first step that is due, and again when the link has changed. What is chosen
     follows from what all ranks gather, so that all choose alike.
 
-    Parameters
-    ----------
-    adaptive : Adaptive
-    specs : sequence of GradientSpec
-        Of all parameters, on this rank.
-    comm : Communicator
-
     Attributes
     ----------
     choices : mapping of str to str

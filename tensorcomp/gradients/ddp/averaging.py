@@ -1,4 +1,4 @@
-"""Average payloads: those that all ranks gather, or each shard's at its owner.
+"""Average payloads that all ranks gather, or that owners of shards get.
 
 Quantized all-reduce and sparse reduce are the same steps: every rank compresses each shard and
 sends it to its owner (one all-to-all), the owner averages what it decodes, compresses the mean, and
@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensorcomp.gradients.base import Compressor, Payload, State
-from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import Shard, ShardedGradient, shards_of
@@ -30,17 +29,11 @@ from tensorcomp.gradients.wrappers.base import leaf_of, map_leaf
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
 
-def gather(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+def gather(works: Sequence[GroupWork], context: ReduceContext) -> bool:
     """Compress groups, gather all ranks' payloads, and average them.
 
     Ranks are added in their order, by the same arithmetic everywhere: means are bit-identical.
-
-    Parameters
-    ----------
-    works : sequence of GroupWork
-        The same groups in the same order on all ranks.
-    comm : Communicator
-    context : ReduceContext
+    Groups and their order are the same on all ranks.
 
     Returns
     -------
@@ -55,7 +48,7 @@ def gather(works: Sequence[GroupWork], comm: Communicator, context: ReduceContex
     CodecError
         If a payload is damaged.
     """
-    received = exchange(works, lambda work: [(0, work.encode())], comm, context, context.key)
+    received = exchange(works, lambda work: [(0, work.encode())], context, context.key)
     if received is None:
         return True
     for index, work in enumerate(works):
@@ -63,47 +56,48 @@ def gather(works: Sequence[GroupWork], comm: Communicator, context: ReduceContex
         group = work.group
         found = [
             work.decoded
-            if sender == comm.rank
+            if sender == context.comm.rank
             else decode(group.codec, group.spec, frame.payloads[index], sender)
             for sender, frame in enumerate(received)
         ]
         work.mean[:] = 0
         for one in found:
-            one.add_to(work.mean, 1.0 / comm.world)
+            one.add_to(work.mean, 1.0 / context.comm.world)
         work.decode_seconds = time.perf_counter() - started
     return False
 
 
-def reduce_scatter(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+def reduce_scatter(works: Sequence[GroupWork], context: ReduceContext) -> bool:
     """Compress groups for the owners of their shards, and decode their means.
 
     A rank sends 2 (W − 1) / W times the bytes of its payload at most, whatever W is, and 8 · W
-    bytes of lengths. With packet loss, chunks of what ranks send to owners are lost. Parameters,
-    result and errors are those of `gather`; the context's states are also those of the means that
-    this rank compresses (`shards.MEAN_OF`).
+    bytes of lengths. With packet loss, chunks of what ranks send to owners are lost. Result and
+    errors are those of `gather`; the context's states are also those of the means that this rank
+    compresses (`shards.MEAN_OF`).
     """
+    rank = context.comm.rank
     own: list[Payload] = []  # of this rank's shards, which need not be sent
     means: list[Payload] = []
 
     def scatter(work: GroupWork) -> Iterator[tuple[int, bytes]]:
         shards = shards_of(work.group, context.bounds)
-        for shard, payload in zip(shards, _compress(work, shards, comm.rank, context), strict=True):
-            if shard.owner == comm.rank:
+        for shard, payload in zip(shards, _compress(work, shards, context), strict=True):
+            if shard.owner == rank:
                 own.append(payload)
-            yield shard.owner, b"" if shard.owner == comm.rank else payload.data
+            yield shard.owner, b"" if shard.owner == rank else payload.data
 
     def average(work: GroupWork) -> Iterator[tuple[int, bytes]]:
         for shard in shards_of(work.group, context.bounds):
-            if shard.owner == comm.rank:
+            if shard.owner == rank:
                 at = len(means)
                 arrived = [frame.payloads[at] for frame in received or ()]
                 means.append(_mean(work, shard, own[at], arrived, context))
                 yield 0, means[at].data
 
-    received = exchange(works, scatter, comm, context)
+    received = exchange(works, scatter, context)
     if received is None:
         return True
-    answers = exchange(works, average, comm, context, f"{context.key} means") or []
+    answers = exchange(works, average, context, f"{context.key} means") or []
     arriving = [iter(frame.payloads) for frame in answers]
     known = iter(means)
     for work in works:
@@ -113,7 +107,7 @@ def reduce_scatter(works: Sequence[GroupWork], comm: Communicator, context: Redu
             data, mean = next(arriving[shard.owner]), shard.mean
             decoded = (
                 next(known).decoded
-                if shard.owner == comm.rank
+                if shard.owner == rank
                 else decode(mean.compressor, mean.spec, data, shard.owner)
             )
             found.append((shard, decoded or EmptyGradient()))
@@ -152,7 +146,7 @@ class _ShardedLeaf(Compressor):
 
 
 def _compress(
-    work: GroupWork, shards: tuple[Shard, ...], rank: int, context: ReduceContext
+    work: GroupWork, shards: tuple[Shard, ...], context: ReduceContext
 ) -> Sequence[Payload]:
     """Return the payload of each shard of a group."""
     if work.silent or not shards:
@@ -161,10 +155,12 @@ def _compress(
 
     def arrived(shard: Shard, decoded: DecodedGradient) -> DecodedGradient:
         """Return what the sender knows to have arrived."""
-        if loss is None or not loss.acknowledged or shard.owner == rank:
+        if loss is None or not loss.acknowledged or shard.owner == context.comm.rank:
             return decoded
         name, info = shard.mean.spec.name, context.info
-        lost = loss.lost(shard.spec.size, name=name, step=info.step, sender=rank, phase=info.phase)
+        lost = loss.lost(
+            shard.spec.size, name=name, step=info.step, sender=context.comm.rank, phase=info.phase
+        )
         return divide(decoded, lost, loss.chunk)[0]
 
     started = time.perf_counter()

@@ -28,16 +28,8 @@ def load(
 ) -> Any:
     """Return a bucket's gradients times a factor, (n,), in place if possible.
 
-    Parameters
-    ----------
-    buffer : torch.Tensor
-        (n,) floats on any device; float32 and float64 may be changed in place.
-    factor : float
-    scratch : Scratch
-    key : str
-        Of the bucket.
-    stay : bool
-        Whether to return a tensor on the buffer's device, and no array.
+    float32 and float64 may be changed in place. With `stay` it is a tensor on the buffer's device,
+    otherwise an array; the scratch memory of the key is used where the dtype or device differs.
     """
     flat = buffer.detach()
     values: Any
@@ -86,16 +78,9 @@ def is_finite(values: Any) -> bool:
 def open_works(
     layout: Layout, values: Any, states: StateStore, *, skip_unused: bool
 ) -> list[GroupWork]:
-    """Return a bucket's groups as work to be done.
+    """Return a bucket's groups as work to be done, given its values (n,).
 
-    Parameters
-    ----------
-    layout : Layout
-    values : numpy.ndarray or torch.Tensor
-        (n,) of the bucket.
-    states : StateStore
-    skip_unused : bool
-        Whether groups whose gradient is all zero are silent.
+    With `skip_unused` groups whose gradient is all zero are silent.
     """
     works = []
     for group in layout.groups:

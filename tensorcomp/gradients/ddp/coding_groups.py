@@ -93,11 +93,7 @@ class CodingGroup:
 class Layout:
     """Hold the groups of a bucket.
 
-    Parameters
-    ----------
-    groups : tuple of CodingGroup
-    lossy : bool
-        Whether packet loss is simulated: all but sums is reduce-scattered then.
+    It is lossy if packet loss is simulated: all but sums is reduce-scattered then.
     """
 
     groups: tuple[CodingGroup, ...]

@@ -60,9 +60,6 @@ class Scratch:
 class Communicator:
     """Run the collectives of one process group; only one thread may use it.
 
-    What it returns of `all_gather_bytes` lies in memory that the next call with the same key
-    overwrites.
-
     Parameters
     ----------
     group : torch.distributed.ProcessGroup
@@ -85,22 +82,13 @@ class Communicator:
         return taken
 
     def all_gather_bytes(self, data: bytes, key: str) -> list[np.ndarray]:
-        """Return the bytes of every rank, in rank order.
+        """Return the bytes of every rank, (length,) uint8, in rank order.
 
         Frames have a fixed size, which all ranks agree on from the lengths that they saw last time,
         so that one collective is enough; if some rank's bytes do not fit, all ranks see that from
-        the frames' heads and gather the rest. The first time, lengths are gathered before.
-
-        Parameters
-        ----------
-        data : bytes
-        key : str
-            What the bytes are of; the same on all ranks, in the same order.
-
-        Returns
-        -------
-        list of numpy.ndarray
-            (length,) uint8 for each rank: views that are valid until the next call with this key.
+        the frames' heads and gather the rest. The first time, lengths are gathered before. The key
+        says what the bytes are of: it is the same on all ranks, in the same order. What is returned
+        are views, valid until the next call with this key.
         """
         own = np.frombuffer(data, np.uint8)
         if self.world == 1:
@@ -129,15 +117,7 @@ class Communicator:
     def all_to_all_bytes(self, parts: Sequence[bytes]) -> list[np.ndarray]:
         """Send part r to rank r, and return what each rank sent here, in rank order.
 
-        Parameters
-        ----------
-        parts : sequence of bytes
-            One for each rank; empty ones are allowed.
-
-        Returns
-        -------
-        list of numpy.ndarray
-            (length,) uint8 for each rank.
+        Parts may be empty; what is returned is (length,) uint8 for each rank.
         """
         arrays = [np.frombuffer(part, np.uint8) for part in parts]
         if len(arrays) != self.world:
@@ -157,17 +137,8 @@ class Communicator:
     def all_reduce_mean(self, array: np.ndarray) -> np.ndarray:
         """Replace an array by its mean over all ranks, bit-identical on all.
 
-        It is multiplied by 1 / W first and summed then, as DistributedDataParallel does.
-
-        Parameters
-        ----------
-        array : numpy.ndarray
-            Contiguous floats; of the same shape and dtype on all ranks.
-
-        Returns
-        -------
-        numpy.ndarray
-            The same array.
+        It holds floats, is contiguous, and has the same shape and dtype on all ranks. It is
+        multiplied by 1 / W first and summed then, as DistributedDataParallel does.
         """
         if self.world == 1:
             return array
@@ -191,7 +162,7 @@ class Communicator:
         return self._gather(np.array(lengths, np.int64).view(np.uint8), "lengths").view(np.int64)
 
     def _gather(self, own: np.ndarray, name: str) -> np.ndarray:
-        """All-gather equally long bytes; return a row for each rank, kept under a name."""
+        """All-gather equally long bytes into kept memory, a row for each rank."""
         started = time.perf_counter()
         everyone = self._scratch.array(name, own.size * self.world)
         moved = self._tensor(everyone)
@@ -203,7 +174,7 @@ class Communicator:
         return everyone.reshape(self.world, -1)
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        """Return an array where collectives take it: its own memory if that is the CPU."""
+        """Return an array where collectives take it: a view on the CPU."""
         return torch.from_numpy(array).to(self.device)
 
     def _note(self, kind: str, nbytes: int, bytes_sent: float, started: float) -> None:
@@ -222,20 +193,9 @@ def _capacity(length: int) -> int:
 
 
 def check_alike(comm: Communicator, lines: Sequence[str], what: str = "ranks differ") -> None:
-    """Refuse ranks whose settings differ; all ranks call it together.
+    """Refuse ranks whose settings differ, naming the first difference.
 
-    Parameters
-    ----------
-    comm : Communicator
-    lines : sequence of str
-        What this rank has.
-    what : str
-        How the error begins.
-
-    Raises
-    ------
-    GradientError
-        On all ranks, naming the first difference.
+    All ranks call it together, each with its own lines, and all of them raise.
     """
     rows = comm.all_gather_bytes("\n".join(lines).encode(), "ranks alike")
     first, *others = [row.tobytes().decode().split("\n") for row in rows]

@@ -22,7 +22,6 @@ from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
-from tensorcomp.gradients.ddp.state_store import SavedState
 from tensorcomp.gradients.monitoring.metrics import History
 from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.base import chain
@@ -208,16 +207,15 @@ class GradientCompression:
             )
         phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
         info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
-        saved, means = states.as_arrays(state["states"]), states.as_arrays(state["means"])
+        saved, means = states.saved_states(state["states"], strict=strict), state["means"]
         if state["mode"] == "mean":
             means = states.own_shards(means, self._reducer.bounds, self._comm.rank)
-        loaded: dict[str, Any] = {
-            MEAN_OF + name: SavedState(fields, strict=False) for name, fields in means.items()
-        }
+        owned = states.saved_states(means, strict=False)
+        loaded: dict[str, Any] = {MEAN_OF + name: one for name, one in owned.items()}
         for spec in self._specs:
             if spec.name in saved:
                 fresh = self.compressor.at(info, spec).init(spec)
-                loaded[spec.name] = SavedState(saved[spec.name], strict).fit(fresh)
+                loaded[spec.name] = saved[spec.name].fit(fresh)
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
         if self._autotuner is not None:

@@ -20,18 +20,8 @@ _PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
 class Job:
     """Hold a bucket that waits for its mean.
 
-    Parameters
-    ----------
-    index : int
-        Of the bucket in this step.
-    last : bool
-        Whether no other bucket of this step comes after it.
-    buffer : torch.Tensor
-        (n,) its gradients; the mean is written over them.
-    parameters : sequence of torch.Tensor
-        Whose gradients these are, in order.
-    future : torch.futures.Future
-        Gets the buffer once the mean is there.
+    The buffer (n,) holds the gradients of the parameters, in order; the mean is written over them,
+    and the future then gets it. The last bucket of a step ends it.
     """
 
     index: int
@@ -92,24 +82,12 @@ class Engine:
         self._jobs.put(job)
 
     def raise_failure(self) -> None:
-        """Raise what ended this engine, if anything did.
-
-        Raises
-        ------
-        GradientError
-        """
+        """Raise what ended this engine, if anything did."""
         if self.failure is not None:
             raise GradientError(self.failure)
 
     def fail(self, message: str, *, heard: bool = False) -> None:
-        """End all that is pending.
-
-        Parameters
-        ----------
-        message : str
-        heard : bool
-            Whether another rank has failed; otherwise this one's failure is sent to all.
-        """
+        """End all that is pending; send what failed to all ranks unless it was heard."""
         with self._lock:
             if self.failure is None:
                 self.failure = message

@@ -53,13 +53,7 @@ class FailureBroadcast:
                 self._posted = True
 
     def message(self, wait: float = 0.0) -> str | None:
-        """Return what failed on another rank, naming it, or None.
-
-        Parameters
-        ----------
-        wait : float
-            Seconds to wait for it.
-        """
+        """Return what failed on another rank, waiting some seconds for it."""
         deadline = time.monotonic() + wait
         with contextlib.suppress(Exception):  # the store is gone with its host, which was last
             while not self._store.check([_KEY]):

@@ -22,7 +22,7 @@ import numpy as np
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload
-from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
+from tensorcomp.gradients.ddp.communicator import check_alike
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 
@@ -36,17 +36,10 @@ _MAX_BYTES = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class Frame:
-    """Hold a frame that was received.
+    """Hold a frame that was received; payloads are views, uint8.
 
-    Parameters
-    ----------
-    flags : int
-        `NON_FINITE`: its gradient has a value that is not finite; `FAILED`: it failed, and its only
-        payload is the message.
-    step : int
-    schema : int
-    payloads : tuple of numpy.ndarray
-        (length,) uint8 each: views of what was received.
+    Flags are `NON_FINITE`: its gradient has a value that is not finite; `FAILED`: its rank failed,
+    and the only payload is the message.
     """
 
     flags: int
@@ -58,30 +51,23 @@ class Frame:
 def exchange(
     works: Iterable[GroupWork],
     encode: Callable[[GroupWork], Iterable[tuple[int, bytes]]],
-    comm: Communicator,
     context: ReduceContext,
     key: str | None = None,
 ) -> list[Frame] | None:
     """Encode groups, and exchange the payloads; None if some rank is not finite.
 
-    Other ranks wait for the frames: what fails here is sent to them instead of payloads.
+    Other ranks wait for the frames: what fails here is sent to them instead of payloads. Nothing is
+    encoded where the context is not finite.
 
     Parameters
     ----------
     works : iterable of GroupWork
-        Nothing is encoded where the context is not finite.
     encode : callable
         Yields the payloads of a group, each behind the rank that it is for, or behind 0 if all
         ranks get all payloads.
-    comm : Communicator
     context : ReduceContext
     key : str, optional
         Of an all-gather; there is an all-to-all without.
-
-    Returns
-    -------
-    list of Frame, or None
-        By rank.
 
     Raises
     ------
@@ -89,6 +75,7 @@ def exchange(
         On all ranks, if one has failed, is at another step, or compresses something else, naming
         the ranks and what differs.
     """
+    comm = context.comm
     flags = 0 if context.finite else NON_FINITE
     outgoing: list[list[bytes]] = [[] for _ in range(comm.world if key is None else 1)]
     for work in works if context.finite else ():
@@ -127,13 +114,7 @@ def decode(
 
 
 def head(flags: int, step: int, schema: int, payloads: Sequence[bytes]) -> bytes:
-    """Return what goes before the payloads.
-
-    Raises
-    ------
-    GradientError
-        If a payload has 4 GiB or more.
-    """
+    """Return what goes before the payloads; refuse a payload of 4 GiB or more."""
     lengths = [len(payload) for payload in payloads]
     if max(lengths, default=0) > _MAX_BYTES:
         raise GradientError(
@@ -146,19 +127,7 @@ def head(flags: int, step: int, schema: int, payloads: Sequence[bytes]) -> bytes
 
 
 def read(data: np.ndarray, sender: int) -> Frame:
-    """Return the frame in the bytes of a rank.
-
-    Parameters
-    ----------
-    data : numpy.ndarray
-        (length,) uint8.
-    sender : int
-
-    Raises
-    ------
-    GradientError
-        If the bytes are no frame, or one of another version.
-    """
+    """Return the frame in the bytes of a rank; refuse other bytes and versions."""
     if data.size < _HEAD.size:
         raise GradientError(f"rank {sender} sent {data.size} bytes, which are no frame")
     magic, version, flags, _, step, schema, count = _HEAD.unpack(data[: _HEAD.size].tobytes())

@@ -59,10 +59,7 @@ class Step:
 class Observer:
     """Observe steps; what it does between ranks, it does on all of them alike.
 
-    Parameters
-    ----------
-    every : int
-        Steps from one whose gradients it has to see to the next; 0 for none.
+    It has to see the gradients every so many steps; of none with 0.
     """
 
     def __init__(self, comm: Communicator, every: int = 0) -> None:
@@ -84,16 +81,9 @@ class Observer:
     def reduced(
         self, step: Step, layout: Layout, works: Sequence[GroupWork], buffer: torch.Tensor
     ) -> None:
-        """See a bucket that is done.
+        """See a bucket that is done, with its means (n,) as the model gets them.
 
-        Parameters
-        ----------
-        step : Step
-        layout : Layout
-        works : sequence of GroupWork
-            None where some rank had a value that is not finite.
-        buffer : torch.Tensor
-            (n,) the means, as the model gets them.
+        There are no works where some rank had a value that is not finite.
         """
 
     def ended(self, step: Step) -> None:
@@ -112,13 +102,7 @@ class RankCheck(Observer):
             step.hashes[layout.groups[0].key[0]] = digest
 
     def ended(self, step: Step) -> None:
-        """Compare the hashes of all ranks.
-
-        Raises
-        ------
-        GradientError
-            On all ranks, if gradients differ, naming the ranks and the bucket.
-        """
+        """Compare the hashes of all ranks; all refuse different ones."""
         if not self._due:
             return
         own = np.array([*step.hashes.values()], np.uint64).tobytes()
@@ -137,14 +121,7 @@ class RankCheck(Observer):
 class Recorder(Observer):
     """Record bytes and times of every step, and errors of some.
 
-    Parameters
-    ----------
-    comm : Communicator
-    observe : int
-        Steps from one whose errors are measured to the next; 0 for none. Where gradients are
-        compressed on their device, they are not measured.
-    specs : iterable of GradientSpec
-        Of all gradients.
+    Where gradients are compressed on their device, errors are not measured.
     """
 
     def __init__(self, comm: Communicator, observe: int, specs: Iterable[GradientSpec]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorcomp.gradients.base import State, StepInfo
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
+from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -34,11 +35,7 @@ class GroupWork:
     new_state : State or None
         What the step leaves; None for no change.
     decoded : DecodedGradient
-        What this rank's payload decodes to.
-    payload_bytes : int
-        Of this rank's payload.
-    encode_seconds, decode_seconds : float
-        What the codecs took.
+        What this rank's payload, of `payload_bytes`, decodes to.
     """
 
     group: CodingGroup
@@ -70,6 +67,7 @@ class ReduceContext:
 
     Parameters
     ----------
+    comm : Communicator
     key : str
         Of the bucket; the same on all ranks.
     info : StepInfo
@@ -79,13 +77,13 @@ class ReduceContext:
         Whether all values of the bucket on this rank are finite. Where they are not, nothing is
         compressed, and the function that reduces only informs the other ranks.
     states : StateStore
-        Those of this rank, also of shards' means. What is staged counts once the step is done, and
-        is dropped with it.
+        Those of this rank, also of shards' means.
     bounds : mapping of str to tuple of int
         Where the shards of the model's parameters begin and end (`shards.partition`).
     packet_loss : PacketLoss or None
     """
 
+    comm: Communicator
     key: str
     info: StepInfo
     layout: Layout

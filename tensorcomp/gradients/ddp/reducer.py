@@ -32,7 +32,7 @@ from tensorcomp.gradients.wrappers.base import Wrapper, chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.per_role import gradient_roles
 
-_REDUCTIONS: dict[Reduction, Callable[[Sequence[GroupWork], Communicator, ReduceContext], bool]] = {
+_REDUCTIONS: dict[Reduction, Callable[[Sequence[GroupWork], ReduceContext], bool]] = {
     "gather": gather,
     "reduce_scatter": reduce_scatter,
     "sum": reduce_sum,
@@ -60,9 +60,6 @@ class Reducer:
         Where gradients are compressed if that is not the host.
     observers : tuple of Observer
         Are called in this order.
-    steps : int
-        Steps that are done.
-    states : StateStore
     """
 
     def __init__(
@@ -98,13 +95,8 @@ class Reducer:
         """Begin a step, and return whether there is anything to do in it.
 
         There is nothing where every gradient is sent as it is, no residual is left, and nobody
-        observes it: `end` ends such a step. One that was not ended is forgotten.
-
-        Parameters
-        ----------
-        info : StepInfo
-        scale : float
-            What gradients are multiplied by on their way here.
+        observes it: `end` ends such a step. One that was not ended is forgotten. The scale is what
+        gradients are multiplied by on their way here.
         """
         self.states.drop()
         self._step = step = Step(info, scale)
@@ -121,13 +113,7 @@ class Reducer:
         return not step.passed
 
     def run(self, job: Job) -> None:
-        """Replace a bucket's gradients by their mean.
-
-        Raises
-        ------
-        GradientError, CodecError
-            On all ranks alike, except where the connection is lost.
-        """
+        """Replace a bucket's gradients by their mean."""
         if job.buffer.is_sparse:
             self._pass_sparse(job)
         else:
@@ -173,7 +159,7 @@ class Reducer:
         skip = self._find_unused and finite
         works = open_works(layout, values, self.states, skip_unused=skip)
         context = ReduceContext(
-            key, step.info, layout, finite, self.states, self.bounds, self._packet_loss
+            self.comm, key, step.info, layout, finite, self.states, self.bounds, self._packet_loss
         )
         flagged = self._exchange(works, context)
         if not flagged:
@@ -196,8 +182,8 @@ class Reducer:
         for way, indices in context.layout.routes.items():
             some = [works[index] for index in indices]
             if way != "reduce_scatter" and context.finite:
-                return_residuals(some, self.comm.world, context)
-            if _REDUCTIONS[way](some, self.comm, context):
+                return_residuals(some, context)
+            if _REDUCTIONS[way](some, context):
                 return True
         return False
 
@@ -236,12 +222,8 @@ class Reducer:
 def parameters_of(model: DistributedDataParallel, rank: int) -> dict[int, GradientSpec]:
     """Return the specs of trained parameters by the ``id`` of their tensor.
 
-    They are in the model's order. A parameter that several modules share has its first name.
-
-    Raises
-    ------
-    GradientError
-        If one is complex.
+    They are in the model's order. A parameter that several modules share has its first name;
+    complex ones are refused.
     """
     ignored = getattr(model, "parameters_to_ignore", ())
     trained = {

@@ -23,12 +23,7 @@ PYTHON_REDUCER = (
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model whose gradients a communication hook cannot compress.
-
-    Raises
-    ------
-    GradientError
-    """
+    """Refuse a model whose gradients a communication hook cannot compress."""
     if not isinstance(model, DistributedDataParallel):
         raise GradientError(
             f"gradients of a DistributedDataParallel model are compressed; got "
@@ -53,15 +48,8 @@ def check_model(model: Any) -> None:
 def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | None) -> None:
     """Refuse an optimizer that breaks a compressor; warn of a poor match.
 
-    Raises
-    ------
-    GradientError
-        If momentum is corrected and the optimizer has momentum too.
-
-    Warns
-    -----
-    UserWarning
-        If an optimizer that divides by second moments is given few elements of each gradient.
+    Momentum must not be both corrected and the optimizer's; an optimizer that divides by second
+    moments should not be given few elements of each gradient.
     """
     if optimizer is None:
         return
@@ -81,10 +69,7 @@ def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | No
 def refuse_unsynchronized_start(model: DistributedDataParallel) -> Callable[[], None]:
     """Refuse a static graph whose first backward pass is in ``no_sync``.
 
-    Returns
-    -------
-    callable
-        Ends the watch; to be called once gradients have been synchronized.
+    What is returned ends the watch; it is called once gradients have been synchronized.
     """
     if not model.static_graph:
         return lambda: None

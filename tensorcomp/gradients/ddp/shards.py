@@ -43,11 +43,6 @@ def partition(sizes: Mapping[str, int], world: int) -> dict[str, tuple[int, ...]
     dict of str to tuple of int
         For each parameter W + 1 ascending bounds, the first 0 and the last its elements: rank r
         owns the elements from the r-th to the next, which may be none.
-
-    Raises
-    ------
-    GradientError
-        If there is no rank.
     """
     if world < 1:
         raise GradientError(f"expected at least 1 rank to own gradients, got {world}")
@@ -93,14 +88,7 @@ class Shard:
 
 
 def shards_of(group: CodingGroup, bounds: Mapping[str, tuple[int, ...]]) -> tuple[Shard, ...]:
-    """Return the non-empty shards of a group by owner, worked out once.
-
-    Parameters
-    ----------
-    group : CodingGroup
-    bounds : mapping of str to tuple of int
-        From `partition`.
-    """
+    """Return the non-empty shards of a group by owner, worked out once."""
     known: tuple[Shard, ...] | None = group.cached.get("shards")
     if known is None:
         mean = compressor_of_means(group.compressor)
@@ -136,11 +124,6 @@ def compressor_of_means(compressor: Compressor) -> Compressor:
 
     The same leaf, with error feedback if the workers have it, or if what it leaves out is not zero
     on average: all ranks miss what an owner leaves out, and nobody else could send it later.
-
-    Parameters
-    ----------
-    compressor : Compressor
-        The workers', concrete.
     """
     leaf = leaf_of(compressor)
     feedback = next((one for one in chain(compressor) if isinstance(one, ErrorFeedback)), None)
@@ -150,19 +133,11 @@ def compressor_of_means(compressor: Compressor) -> Compressor:
     return ErrorFeedback(leaf) if feedback is None else replace(feedback, inner=leaf)
 
 
-def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceContext) -> None:
+def return_residuals(works: Sequence[GroupWork], context: ReduceContext) -> None:
     """Add shards' residuals to gradients no longer reduce-scattered.
 
     All ranks miss what an owner left out, so it counts once for each of them. The states are gone
     once the step is done.
-
-    Parameters
-    ----------
-    works : sequence of GroupWork
-        Gradients are changed.
-    world : int
-        Ranks.
-    context : ReduceContext
     """
     for work in works:
         group = work.group
@@ -172,7 +147,7 @@ def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceCont
             if shard.owner == group.spec.worker:
                 state: Any = context.states.state(shard.mean)
                 flat = work.gradient.reshape(-1)
-                residual = world * state.residual.astype(group.spec.dtype)
+                residual = context.comm.world * state.residual.astype(group.spec.dtype)
                 flat[shard.where] += (
                     residual if isinstance(flat, np.ndarray) else flat.new_tensor(residual)
                 )
@@ -181,12 +156,7 @@ def return_residuals(works: Sequence[GroupWork], world: int, context: ReduceCont
 
 @dataclass(frozen=True)
 class ShardedGradient(DecodedGradient):
-    """Hold what was sent of a group, shard by shard.
-
-    Parameters
-    ----------
-    shards : tuple of (Shard, DecodedGradient)
-    """
+    """Hold what was sent of a group, shard by shard."""
 
     shards: tuple[tuple[Shard, DecodedGradient], ...]
 

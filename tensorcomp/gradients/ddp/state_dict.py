@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,16 +43,8 @@ def average(
     """Replace states by their mean over all ranks, which all call together.
 
     States of parameters become their mean over the ranks. Of the means' states, of which each rank
-    holds those of its shards, all shards are put together; numbers, which belong to a shard, are
-    left out.
-
-    Parameters
-    ----------
-    parameters, means : dict
-        Changed.
-    bounds : mapping of str to tuple of int
-        Where the shards of every parameter begin and end (`shards.partition`).
-    comm : Communicator
+    holds those of its shards, all shards are put together (`bounds` are those of
+    `shards.partition`); numbers, which belong to a shard, are left out.
     """
     held = {
         name: {f: value for f, value in fields.items() if _is_float_array(value)}
@@ -87,14 +79,16 @@ def average(
             values[name][field] = float(mean[0]) if number else mean.reshape(value.shape)
 
 
-def own_shards(means: Values, bounds: Mapping[str, tuple[int, ...]], rank: int) -> Values:
+def own_shards(
+    means: Mapping[str, Mapping[str, Any]], bounds: Mapping[str, tuple[int, ...]], rank: int
+) -> Values:
     """Return what a rank owns of means' states that were put together."""
     found: Values = {}
     for name, fields in means.items():
-        start, stop = bounds[name][rank : rank + 2]
+        size, (start, stop) = bounds[name][-1], bounds[name][rank : rank + 2]
         if stop > start:
             found[name] = {
-                field: value[start:stop] if np.size(value) == bounds[name][-1] else value
+                field: value[start:stop] if getattr(value, "shape", ()) == (size,) else value
                 for field, value in fields.items()
             }
     return found
@@ -112,35 +106,31 @@ def _wide(value: Any) -> np.dtype:
 
 def as_tensors(values: Values) -> Values:
     """Return the same with copies as torch tensors."""
-    return _mapped(
-        values, lambda _, one: as_tensor(one.copy()) if isinstance(one, np.ndarray) else one
-    )
-
-
-def as_arrays(values: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Return the same with copies as NumPy arrays."""
-    return _mapped(
-        values,
-        lambda name, one: (
-            torch_to_numpy(name, one).copy() if isinstance(one, torch.Tensor) else one
-        ),
-    )
-
-
-def _mapped(values: Mapping[str, Mapping[str, Any]], change: Callable[[str, Any], Any]) -> Values:
     return {
-        name: {field: change(name, value) for field, value in fields.items()}
+        name: {
+            field: as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
+            for field, value in fields.items()
+        }
         for name, fields in values.items()
     }
 
 
-def check(state: Any, comm: Communicator, names: Container[str]) -> None:
-    """Refuse a state dict that is not one of this model on this rank.
+def saved_states(
+    values: Mapping[str, Mapping[str, Any]], *, strict: bool = True
+) -> dict[str, SavedState]:
+    """Return states of copied arrays, by parameter, from what `as_tensors` returned."""
+    found = {}
+    for name, fields in values.items():
+        arrays = {
+            field: torch_to_numpy(name, value).copy() if isinstance(value, torch.Tensor) else value
+            for field, value in fields.items()
+        }
+        found[name] = SavedState(arrays, strict)
+    return found
 
-    Raises
-    ------
-    GradientError
-    """
+
+def check(state: Any, comm: Communicator, names: Container[str]) -> None:
+    """Refuse a state dict that is not one of this model on this rank."""
     check_fields(state, list(_FIELDS))
     if state["mode"] == "exact" and (state["world"], state["rank"]) != (comm.world, comm.rank):
         raise GradientError(
@@ -153,12 +143,7 @@ def check(state: Any, comm: Communicator, names: Container[str]) -> None:
 
 
 def check_fields(state: Any, keys: Sequence[str]) -> None:
-    """Refuse a state dict of another version or with invalid fields.
-
-    Raises
-    ------
-    GradientError
-    """
+    """Refuse a state dict of another version or with invalid fields."""
     if not isinstance(state, Mapping) or state.get("version") != VERSION:
         raise GradientError(
             f"expected a state of gradient compression of version {VERSION}; give what "
@@ -174,7 +159,7 @@ def check_fields(state: Any, keys: Sequence[str]) -> None:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Return whether a field is of a type, one of several values, or a list or mapping of such."""
+    """Return whether a field is as `_FIELDS` wants it."""
     if isinstance(wanted, list):
         return isinstance(value, list | tuple) and all(_matches(one, wanted[0]) for one in value)
     if isinstance(wanted, dict):

@@ -16,28 +16,17 @@ from tensorcomp.gradients.payload.states import carry, flatten, join, split, unf
 
 @dataclass(frozen=True)
 class SavedState:
-    """Hold what a state held when it was saved.
+    """Hold what a state held when it was saved, as `states.flatten` gives it.
 
-    Parameters
-    ----------
-    values : mapping of str to array or number
-        As `states.flatten` gives them.
-    strict : bool
-        Whether everything must be there; otherwise a new state keeps what fits: fields of the same
-        name and size, residuals above all.
+    If strict, everything must be there; otherwise a new state keeps what fits: fields of the same
+    name and size, residuals above all.
     """
 
     values: Mapping[str, Any]
     strict: bool = True
 
     def fit(self, fresh: State) -> State:
-        """Return a new state with these values.
-
-        Raises
-        ------
-        GradientError
-            If they do not fit.
-        """
+        """Return a new state with these values; refuse values that do not fit."""
         if self.strict:
             return unflatten(fresh, self.values)
         wanted = flatten(fresh)

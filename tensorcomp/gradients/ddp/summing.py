@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tensorcomp.gradients.base import Phases, State
-from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.wrappers.base import leaf_of
@@ -18,13 +17,13 @@ from tensorcomp.gradients.wrappers.base import leaf_of
 Ended: TypeAlias = "tuple[np.ndarray, DecodedGradient, State]"
 
 
-def reduce_sum(works: Sequence[GroupWork], comm: Communicator, context: ReduceContext) -> bool:
+def reduce_sum(works: Sequence[GroupWork], context: ReduceContext) -> bool:
     """Run the phases of all groups together, one all-reduce for each phase.
 
-    Parameters and result are those of `averaging.gather`.
+    Arguments and result are those of `averaging.gather`.
     """
     phases = [_phases(work, finite=context.finite) for work in works]
-    ended = in_lockstep(phases, comm.all_reduce_mean, nonfinite=not context.finite)
+    ended = in_lockstep(phases, context.comm.all_reduce_mean, nonfinite=not context.finite)
     if ended is None:
         return True
     for work, (mean, decoded, state) in zip(works, ended, strict=True):
@@ -59,7 +58,7 @@ def in_lockstep(
     Returns
     -------
     list of (mean, decoded, state), or None
-        For each generator what it returns; None if some rank has a value that is not finite.
+        What each generator returns; None if some rank has a value that is not finite.
     """
     ended: dict[int, Ended] = {}
     means: dict[int, Any] = dict.fromkeys(range(len(phases)))  # None begins a generator

@@ -1,4 +1,4 @@
-"""Compress what fully sharded modules (FSDP2) send to the owners of shards.
+"""Compress what fully sharded modules (FSDP2) send to owners of shards.
 
 Fully sharded modules reduce their gradients by a reduce-scatter: each rank owns a part of the mean,
 and no other rank needs it. So one all-to-all of payloads takes its place; there is no second

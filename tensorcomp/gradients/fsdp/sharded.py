@@ -18,7 +18,7 @@ from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
-from tensorcomp.gradients.ddp.state_store import SavedState, StateStore
+from tensorcomp.gradients.ddp.state_store import StateStore
 
 
 class FsdpCompression:
@@ -90,12 +90,11 @@ class FsdpCompression:
                 f"the state is that of {state['compressor']}; compress by it, or begin anew"
             )
         self._settle()
-        values = states.as_arrays(state["states"])
-        self._states.replace({name: SavedState(fields) for name, fields in values.items()})
+        self._states.replace(states.saved_states(state["states"]))
         self.steps = state["step"]
 
     def close(self) -> None:
-        """Compress no more: from now on gradients are reduced as they are. All ranks do it."""
+        """Stop compressing on all ranks: reduce gradients as they are from now on."""
         self._closed = True
 
     def reduce_scatter(
@@ -150,13 +149,13 @@ class FsdpCompression:
         """Return the sum of this rank's shard; None if a value is not finite."""
         info = StepInfo(self.steps)
         layout = self._layout(name, shards, info, comm.rank)
-        context = ReduceContext(name, info, layout, is_finite(shards), self._states, {})
+        context = ReduceContext(comm, name, info, layout, is_finite(shards), self._states, {})
         works = [
             GroupWork(group, shard, shard, self._states.state(group))
             for group, shard in zip(layout.groups, shards, strict=True)
         ]
         owners = iter(range(comm.world))
-        received = exchange(works, lambda work: [(next(owners), work.encode())], comm, context)
+        received = exchange(works, lambda work: [(next(owners), work.encode())], context)
         if received is None:
             return None
         for work in works:

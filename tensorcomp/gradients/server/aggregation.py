@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -24,7 +23,6 @@ class Round:
 
     Parameters
     ----------
-    step : int
     message : bytes
         The mean of the gradients, compressed: what all workers are to be sent, and to apply.
     workers : tuple of int
@@ -51,9 +49,8 @@ class Round:
 
 @dataclass(frozen=True)
 class _Arrived:
-    """Hold a message that is to be part of a mean, as it came and as it decodes."""
+    """Hold a message that is to be part of a mean, and what it decodes to."""
 
-    message: Message
     data: bytes
     decoded: Mapping[str, DecodedGradient]
     weight: float
@@ -156,12 +153,7 @@ class Aggregator:
         return len(self.present) >= self._quorum
 
     def add(self, data: bytes) -> Outcome:
-        """Take in a message.
-
-        Parameters
-        ----------
-        data : bytes
-            From `WorkerCompression.compress`.
+        """Take in a message that `WorkerCompression.compress` returned.
 
         Returns
         -------
@@ -206,7 +198,7 @@ class Aggregator:
                     f"{who}: the gradient of {name!r} has values that are not finite, or nearly so"
                 )
         weight = message.weight if self._workers is None else self._workers[message.worker]
-        self._arrived[key] = _Arrived(message, data, decoded, weight)
+        self._arrived[key] = _Arrived(data, decoded, weight)
         self._specs = specs
         return "folded" if lateness else "counted"
 
@@ -231,10 +223,6 @@ class Aggregator:
     def result(self, step: int) -> Round:
         """Close the open step and return its answer, or an earlier step's.
 
-        Parameters
-        ----------
-        step : int
-
         Raises
         ------
         GradientError
@@ -254,7 +242,7 @@ class Aggregator:
         arrived = dict(sorted(self._arrived.items()))
         done = self._rounds[step] = Round(
             step,
-            self._answers.compress(_weighted_mean(arrived.values()), info=StepInfo(step)),
+            self._answers.compress(self._mean(arrived.values()), info=StepInfo(step)),
             self.present,
             tuple((worker, earlier) for earlier, worker in arrived if earlier < step),
             self.missing,
@@ -267,6 +255,18 @@ class Aggregator:
         self._counted = {key for key in self._counted | set(self._arrived) if key[0] >= oldest}
         self._arrived = {}
         return done
+
+    def _mean(self, arrived: Collection[_Arrived]) -> dict[str, np.ndarray]:
+        """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over its messages, in order."""
+        means: dict[str, np.ndarray] = {}
+        for name in dict.fromkeys(name for one in arrived for name in one.decoded):
+            having = [one for one in arrived if name in one.decoded]
+            total = sum(one.weight for one in having)
+            spec = self._specs[name]
+            means[name] = np.zeros(spec.shape, spec.dtype)
+            for one in having:
+                one.decoded[name].add_to(means[name].reshape(-1), one.weight / total)
+        return means
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as nested dictionaries of arrays and numbers.
@@ -284,13 +284,7 @@ class Aggregator:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take a state from `state_dict` of an aggregator with the same parameters.
-
-        Raises
-        ------
-        GradientError
-            If it is that of another compressor.
-        """
+        """Take a state from `state_dict` of an aggregator with the same parameters."""
         self._answers.load_state_dict(saved["answers"])
         self.step = int(saved["step"])
         counted = np.asarray(saved["counted"]).tolist()
@@ -299,19 +293,3 @@ class Aggregator:
         self._rounds.clear()
         for data in saved["arrived"].values():
             self.add(np.asarray(data, np.uint8).tobytes())
-
-
-def _weighted_mean(arrived: Collection[_Arrived]) -> dict[str, np.ndarray]:
-    """Return Σ wᵢ gᵢ / Σ wᵢ of each tensor over its messages, in order."""
-    totals: defaultdict[str, float] = defaultdict(float)
-    for one in arrived:
-        for name in one.decoded:
-            totals[name] += one.weight
-    means: dict[str, np.ndarray] = {}
-    for one in arrived:
-        for name, decoded in one.decoded.items():
-            spec = one.message.payloads[name].spec
-            if name not in means:
-                means[name] = np.zeros(spec.shape, spec.dtype)
-            decoded.add_to(means[name].reshape(-1), one.weight / totals[name])
-    return means

@@ -118,18 +118,12 @@ class Message:
     def from_bytes(cls, data: bytes, *, limit: int = MAX_GRADIENT_BYTES) -> Message:
         """Read a message; its payloads are not decoded yet.
 
-        Parameters
-        ----------
-        data : bytes
-        limit : int, optional
-            Bytes that all gradients together may decode to.
-
         Raises
         ------
         CodecError
             If it is damaged.
         GradientError
-            If it was written by a newer version, or decodes to more than the limit.
+            If it was written by a newer version, or decodes to more bytes than the limit.
         """
         view, end = memoryview(data), len(data) - _WORD.size
         if end < _WORD.size:
@@ -176,12 +170,7 @@ class Message:
     def decoded(self) -> dict[str, DecodedGradient]:
         """Return what each payload decodes to, sparse where it is.
 
-        Raises
-        ------
-        CodecError
-            If one is damaged.
-        GradientError
-            If a compressor's text cannot be understood.
+        Damaged ones are refused, and compressors' texts that cannot be understood.
         """
         found = {}
         for name, payload in self.payloads.items():

@@ -75,6 +75,7 @@ class Bench:
         finite = is_finite(values)
         works = open_works(layout, values, self.states, skip_unused=self.skip_unused and finite)
         context = ReduceContext(
+            self.comm,
             f"bucket {index}",
             StepInfo(step),
             layout,
@@ -83,7 +84,7 @@ class Bench:
             partition(self.sizes, self.comm.world),
             self.loss,
         )
-        if self.reduce(works, self.comm, context):
+        if self.reduce(works, context):
             return False
         close_works(works, values)
         for work in works:
