@@ -1,5 +1,4 @@
 import csv
-import json
 import sys
 from pathlib import Path
 
@@ -40,8 +39,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def test_bench_prints_a_table(call, weights):
-    done = call("bench", weights)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("bench", weights)
     lines = done.stdout.splitlines()
     table = lines[: lines.index("")]
     assert len(table) == 1 + len(LABELS)
@@ -53,10 +51,8 @@ def test_bench_prints_a_table(call, weights):
 
 def test_bench_json_with_a_tree_of_ones_own(call, weights):
     tree = "affine(5, 32)"
-    done = call("bench", weights, "--json", "--all", "--codec", tree)
-    assert (done.status, done.stderr) == (0, "")
-    (line,) = done.stdout.splitlines()
-    value = json.loads(line, parse_constant=pytest.fail)
+    done = call.ok("bench", weights, "--json", "--all", "--codec", tree)
+    value = done.json
     assert set(value) == KEYS
     assert value["input_bytes"] == weights.stat().st_size
     assert value["measured_weights"] == value["lossy_weights"] == 64 * 96
@@ -79,13 +75,10 @@ def test_bench_csv_and_markdown(call, weights):
 def test_bench_draws_a_plot(call, weights, tmp_path):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "rates.png"
-    done = call("bench", weights, "--plot", plot)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("bench", weights, "--plot", plot)
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert done.stdout.splitlines()[-1].endswith(f"drawn as {plot}")
-    done = call("bench", weights, "--plot", plot)
-    assert done.status == 2
-    assert "exists already" in done.line
+    call.refused("exists already", "bench", weights, "--plot", plot)
     assert [file.name for file in tmp_path.iterdir()].count("rates.png") == 1
 
 
@@ -108,18 +101,12 @@ def test_bench_refuses_wrong_usage(call, weights, arguments, line):
 
 def test_bench_says_how_to_install_what_draws(call, weights, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = call("bench", weights, "--plot", tmp_path / "rates.png")
-    assert done.status == 2
-    assert "pip install 'tensorcomp[plot]'" in done.line
+    call.refused(
+        "pip install 'tensorcomp[plot]'", "bench", weights, "--plot", tmp_path / "rates.png"
+    )
 
 
 def test_bench_needs_an_original_with_something_to_lose(call, model, compressed, tmp_path):
-    done = call("bench", compressed)
-    assert done.status == 2
-    assert "compressed it already" in done.line
-    done = call("bench", model)
-    assert done.status == 2
-    assert "no tensor may lose anything" in done.line
-    done = call("bench", tmp_path / "none.safetensors")
-    assert done.status == 2
-    assert "none.safetensors" in done.line
+    call.refused("compressed it already", "bench", compressed)
+    call.refused("no tensor may lose anything", "bench", model)
+    call.refused("none.safetensors", "bench", tmp_path / "none.safetensors")

@@ -1,9 +1,7 @@
 """``tensorcomp calibrate``: the file it writes, what it says, and what it refuses."""
 
 import json
-import os
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -140,10 +138,9 @@ def same(found, wanted):
 @pytest.mark.parametrize("model", ["Net", "Store.model"])
 @pytest.mark.parametrize("data", ["batches", "Loader", "listed"])
 def test_writes_what_the_call_measures(call, code, model, data):
-    done = call(
+    done = call.ok(
         "calibrate", "--model", f"{code}:{model}", "--data", f"{code}:{data}", "-o", "s.safetensors"
     )
-    assert (done.status, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == (
         "s.safetensors: gradient, taylor, snip, grasp, fisher, input_norm"
     )
@@ -156,8 +153,7 @@ def test_writes_what_the_call_measures(call, code, model, data):
 
 def test_a_loader_with_a_generator_of_its_own_repeats_its_order(call, code):
     options = ["--statistics", "grasp", "--batches", "2", "-o", "s.safetensors"]
-    done = call("calibrate", "--model", f"{code}:Net", "--data", f"{code}:shuffled", *options)
-    assert (done.status, done.stderr) == (0, "")
+    call.ok("calibrate", "--model", f"{code}:Net", "--data", f"{code}:shuffled", *options)
     from net_of_calibration import Net, shuffled
 
     found = calibrate(Net(), list(shuffled()), statistics=["grasp"], batches=2)
@@ -170,8 +166,7 @@ def test_options_and_json(call, code, tmp_path):
     arguments += ["--batches", "2", "--statistics", "snip, grasp,input_norm", "--json"]
     arguments += ["--where", "0.*", "--where", "0.bias", "--temperature", "1"]
     arguments += ["--loss", f"{code}:square"]
-    done = call(*arguments)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok(*arguments)
     (line,) = done.stdout.splitlines()
     value = json.loads(line)
     assert value.pop("seconds") >= 0
@@ -219,10 +214,9 @@ def test_files_are_named_by_their_path_and_run_once(call, code, tmp_path, monkey
     place = Path("project") / "random.py"  # the name of a module that is there already
     counted = tmp_path / "count"
     place.write_text(NET + f"\nwith open({str(counted)!r}, 'a') as file: file.write('x')\n")
-    done = call(
+    call.ok(
         "calibrate", "--model", f"{place}:Net", "--data", f"{place}:listed", "-o", "s.safetensors"
     )
-    assert (done.status, done.stderr) == (0, "")
     assert counted.read_text() == "x"
     assert sys.modules["random"].__file__ != str(place.resolve())
     assert Statistics.load("s.safetensors").batches == 3
@@ -239,13 +233,10 @@ def test_a_checkpoint_is_loaded_first(call, code):
             tensor.add_(0.125)
     arguments += ["-o", "s.safetensors", "--force", "--checkpoint", "w.safetensors"]
     save_file(net.state_dict(), "w.safetensors")
-    done = call(*arguments)
-    assert (done.status, done.stderr) == (0, "")
+    call.ok(*arguments)
     same(Statistics.load("s.safetensors"), expected(net))
     save_file({"0.weight": net[0].weight}, "w.safetensors")
-    done = call(*arguments)
-    assert done.status == 2
-    assert "w.safetensors: does not fit the model: it lacks '0.bias'" in done.line
+    call.refused("w.safetensors: does not fit the model: it lacks '0.bias'", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -279,9 +270,7 @@ def test_refusals_are_one_line_that_says_what_failed(call, code, options, words)
     Path("lacking.py").write_text("import nonesuch_either\n")
     given = {"model": "{}:Net", "data": "{}:batches", "output": "s.safetensors", **options}
     arguments = [each for key, value in given.items() for each in (f"--{key}", value.format(code))]
-    done = call("calibrate", *arguments)
-    assert (done.status, done.stdout) == (2, "")
-    assert words.format(code, code) in done.line
+    call.refused(words.format(code, code), "calibrate", *arguments)
     assert not list(Path.cwd().glob("*s.safetensors*"))
 
 
@@ -302,18 +291,16 @@ def test_refusals_are_one_line_that_says_what_failed(call, code, options, words)
 )
 def test_wrong_usage(call, arguments, words):
     usual = ["--model", "net:Net", "--data", "net:data", "-o", "out.safetensors"]
-    done = call("calibrate", *(usual if arguments else []), *arguments)
-    assert (done.status, done.stdout) == (2, "")
-    assert words in done.line
-    assert done.line.endswith("see tensorcomp calibrate --help")
+    line = call.refused(words, "calibrate", *(usual if arguments else []), *arguments)
+    assert line.endswith("see tensorcomp calibrate --help")
 
 
 def test_an_existing_output_is_kept_before_anything_is_run(call, code):
     Path("s.safetensors").write_text("old")
     arguments = ["calibrate", "--model", f"{code}:broken_factory", "--data", f"{code}:batches"]
-    done = call(*arguments, "-o", "s.safetensors")
-    assert done.status == 2
-    assert "s.safetensors: exists already; --force replaces it" in done.line
+    call.refused(
+        "s.safetensors: exists already; --force replaces it", *arguments, "-o", "s.safetensors"
+    )
     assert Path("s.safetensors").read_text() == "old"
     arguments[2] = f"{code}:Net"
     assert call(*arguments, "-o", "s.safetensors", "--force").status == 0
@@ -360,32 +347,10 @@ def test_without_torch_it_says_what_to_install(python, code):
     assert "pip install 'tensorcomp[torch]'" in done.line
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
-def test_a_bar_is_shown_where_stderr_is_a_terminal(call, code, monkeypatch):
-    ours, theirs = os.openpty()
-    shown: list[bytes] = []
-
-    def drain():
-        try:
-            while data := os.read(ours, 1 << 16):
-                shown.append(data)
-        except OSError:
-            pass  # how Linux reports that the other side was closed
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", terminal)
-        done = call(
-            "calibrate",
-            *("--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", "s.safetensors"),
-        )
-    reader.join()
-    os.close(ours)
-    assert done.status == 0
-    text = b"".join(shown).decode()
+def test_a_bar_is_shown_where_stderr_is_a_terminal(on_terminal, code):
+    text = on_terminal(
+        "calibrate", "--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", "s.safetensors"
+    )
     assert "calibrating" in text
     assert "6/6" in text
 
@@ -395,7 +360,7 @@ def test_what_a_users_code_prints_is_no_result(call, code):
     arguments += ["--statistics", "snip", "--eval-mode", "-o", "s.safetensors", "--force"]
     done = call("calibrate", *arguments, "--json")
     assert done.status == 0
-    assert json.loads(done.stdout)["batches"] == 1
+    assert done.json["batches"] == 1
     assert done.stderr.splitlines() == ["loading weights", "a minibatch"]
     done = call("calibrate", *arguments)
     assert "2 tensors of 36 weights, 1 minibatch of 1 sample, " in done.stdout

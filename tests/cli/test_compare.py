@@ -24,8 +24,7 @@ def other(tmp_path: Path, tensors: dict[str, np.ndarray]) -> Path:
 
 
 def test_compare_with_the_compressed_file_is_exact(call, model, compressed):
-    done = call("compare", model, compressed)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("compare", model, compressed)
     lines = done.stdout.splitlines()
     assert lines[0].split()[:3] == ["Tensor", "Shape", "Type"]
     assert "exact" in lines[1]
@@ -34,8 +33,7 @@ def test_compare_with_the_compressed_file_is_exact(call, model, compressed):
 
 
 def test_compare_shows_errors_and_ends_well(call, model, other):
-    done = call("compare", model, other)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("compare", model, other)
     row = next(line for line in done.stdout.splitlines() if "query.weight" in line)
     assert "40." in row.split()[-2] or "39." in row.split()[-2]
     assert "all floats" in done.stdout
@@ -44,10 +42,8 @@ def test_compare_shows_errors_and_ends_well(call, model, other):
 
 
 def test_compare_json(call, model, other, tensors):
-    done = call("compare", model, other, "--json", "--threads", 2)
-    assert (done.status, done.stderr) == (0, "")
-    (line,) = done.stdout.splitlines()
-    value = json.loads(line, parse_constant=pytest.fail)
+    done = call.ok("compare", model, other, "--json", "--threads", 2)
+    value = done.json
     assert set(value) == KEYS
     assert value["input_bytes"] == model.stat().st_size
     assert value["output_bytes"] == other.stat().st_size
@@ -87,7 +83,7 @@ def test_missing_tensors_and_other_shapes_end_with_1(call, model, tmp_path, tens
     save_file(changed, path)
     done = call("compare", model, path, *option)
     assert done.status == 1
-    text = str(json.loads(done.stdout)) if option == ["--json"] else done.stdout
+    text = str(done.json) if option == ["--json"] else done.stdout
     assert "only in a" in text
     assert "shapes differ: [] and 1×2" in text
     assert "only in b" in text

@@ -47,9 +47,7 @@ def test_no_summary_of_a_verb_is_cut_short(call):
     ],
 )
 def test_an_unknown_verb_gives_a_hint(call, verb, hint):
-    done = call(verb, "x")
-    assert done.status == 2
-    assert f"No such command '{verb}' (did you mean `tensorcomp {hint}`?)" in done.line
+    call.refused(f"No such command '{verb}' (did you mean `tensorcomp {hint}`?)", verb, "x")
 
 
 def test_quiet_prints_tables_only(call, model):
@@ -75,8 +73,7 @@ def test_verbose_logs_on_stderr(call, model):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_of_shells(call, shell):
-    done = call("completion", shell)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("completion", shell)
     assert "_TENSORCOMP_COMPLETE" in done.stdout
     assert call("completion", "csh").status == 2
 
@@ -130,16 +127,12 @@ def test_plan_as_a_table_for_programs(call, model):
     ],
 )
 def test_errors_speak_of_options(call, model, options, words):
-    done = call("compress", model, *options)
-    assert done.status == 2
-    assert words in done.line
+    call.refused(words, "compress", model, *options)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"hello", b"[]", b""])
 def test_what_is_no_plan(call, model, tmp_path, content):
     plan = tmp_path / "plan.json"
     plan.write_bytes(content)
-    done = call("compress", model, "--plan", plan)
-    assert done.status == 2
-    assert "plan.json: expected a plan" in done.line
-    assert "by tensorcomp plan" in done.line
+    line = call.refused("plan.json: expected a plan", "compress", model, "--plan", plan)
+    assert "by tensorcomp plan" in line

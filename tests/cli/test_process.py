@@ -1,12 +1,10 @@
 """The command as a process: imports, help, signals, pipes, terminals, errors nobody foresaw."""
 
-import contextlib
 import inspect
 import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -91,28 +89,8 @@ def test_console_script_is_quiet_where_stderr_is_no_terminal(model):
     assert done.stderr == ""
 
 
-def drain(descriptor: int, into: list[bytes]) -> None:
-    """Read a terminal until its other side is closed, which Linux reports as an error."""
-    with contextlib.suppress(OSError):
-        while data := os.read(descriptor, 1 << 16):
-            into.append(data)
-
-
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
-def test_a_bar_is_shown_where_stderr_is_a_terminal(call, model, monkeypatch):
-    ours, theirs = os.openpty()
-    shown: list[bytes] = []
-    reader = threading.Thread(target=drain, args=(ours, shown))
-    reader.start()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", terminal)
-        done = call("compress", model)
-    reader.join()
-    os.close(ours)
-    assert done.status == 0
-    text = b"".join(shown).decode()
+def test_a_bar_is_shown_where_stderr_is_a_terminal(on_terminal, model):
+    text = on_terminal("compress", model)
     assert "compressing" in text
     assert "6/6 tensors" in text
 

@@ -36,8 +36,7 @@ def compressed_pruned(call, pruned):
 
 
 def test_the_table(call, pruned):
-    done = call("sparsity", pruned)
-    assert (done.status, done.stderr) == (0, "")
+    done = call.ok("sparsity", pruned)
     lines = done.stdout.splitlines()
     head = ["Tensor", "Shape", "Type", "Zeros", "Density", "Dead", "rows", "Dead", "columns"]
     storages = ["Dense", "Bitmap", "Gaps", "Packed", "Live", "Entropy"]
@@ -60,7 +59,7 @@ def test_raw_and_compressed_say_the_same(call, pruned, compressed_pruned):
 
 def test_json(call, compressed_pruned):
     done = call("sparsity", compressed_pruned, "--json", "--threads", 2)
-    value = json.loads(done.stdout)
+    value = done.json
     assert set(value) == {
         *("elements", "zeros", "sparsity", "storages", "best_bytes"),
         *("seconds", "tensors"),
