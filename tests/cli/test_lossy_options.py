@@ -176,7 +176,7 @@ def test_importance(call, path, out, tmp_path):
 
 
 def plan_of(call, path, *options) -> dict[str, Any]:
-    return call.ok("plan", path, *options, "--json").json
+    return json.loads(call.ok("plan", path, *options, "--json").stdout, parse_constant=pytest.fail)
 
 
 def test_plan_shows_what_would_be_done(call, path, tmp_path):
