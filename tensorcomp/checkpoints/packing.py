@@ -35,14 +35,12 @@ def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
         raise FormatError(f"a template's attachment is damaged: {error}") from error
 
 
-def pack_template(
-    kind: str, structure: Mapping[str, Any], attachments: Mapping[str, bytes] | None = None
-) -> SourceTemplate:
+def pack_template(kind: str, structure: Mapping[str, Any]) -> SourceTemplate:
     """Make a template whose structure is an attachment of its own where that saves space."""
     text = json.dumps(structure, separators=(",", ":"))
     if len(text) <= _INLINE_CHARACTERS:
-        return SourceTemplate(kind, structure, attachments or {})
-    return SourceTemplate(kind, {}, {_FRAME: pack(text.encode()), **(attachments or {})})
+        return SourceTemplate(kind, structure)
+    return SourceTemplate(kind, {}, {_FRAME: pack(text.encode())})
 
 
 def unpack_structure(template: SourceTemplate) -> Mapping[str, Any]:

@@ -130,13 +130,16 @@ def _check_names(index: Index, present: Collection[str]) -> None:
             f"{len(missing):,} of {len(index.shards):,} shards are missing: {listed(missing)}; "
             "download them"
         )
-    if index.weight_map is not None:
-        stale = sorted(name for name in present if _is_passed_over(name, index))
-        if stale:
-            raise CheckpointError(
-                f"is stale: it does not name {listed(stale)} beside it; remove the index or those "
-                "files, whichever is old"
-            )
+    if index.weight_map is None:
+        return
+    series = {_series(shard) for shard in index.shards} - {None}
+    unnamed = sorted(set(present) - index.shards)
+    stale = [name for name in unnamed if name == index.whole or _series(name) in series]
+    if stale:
+        raise CheckpointError(
+            f"is stale: it does not name {listed(stale)} beside it; remove the index or those "
+            "files, whichever is old"
+        )
 
 
 def _check_tensors(index: Index) -> None:
@@ -165,17 +168,10 @@ def _check_tensors(index: Index) -> None:
         )
 
 
-def _is_passed_over(name: str, index: Index) -> bool:
-    """Return whether a file is named like a part, or all, of the model but is not."""
-    if name in index.shards:
-        return False
-    series = {
-        (match["stem"], match["suffix"])
-        for shard in index.shards
-        if (match := _SHARD_NAME.fullmatch(shard))
-    }
-    match = _SHARD_NAME.fullmatch(name)
-    return name == index.whole or (match is not None and (match["stem"], match["suffix"]) in series)
+def _series(shard: str) -> tuple[str, str] | None:
+    """Return the parts of a numbered shard's name that all shards of its model have."""
+    match = _SHARD_NAME.fullmatch(shard)
+    return (match["stem"], match["suffix"]) if match else None
 
 
 def _is_plain_name(name: str) -> bool:

@@ -156,30 +156,20 @@ def record_from_json(
     if "bundle" in value:
         bundle = bundles[text_of(value["bundle"])]
         return TensorRecord(name, dtype, shape, role, nbytes, bundle=bundle.name)
-    digest = text_of(value["digest"])
-    int(digest, 16)
-    fallback = natural(value["fallback"]) if "fallback" in value else None
-    tree = natural(value["tree"])
-    rel_l2, max_abs_error = map(_error, value["error"]) if "error" in value else (0.0, 0.0)
-    return TensorRecord(
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        role=role,
-        nbytes=nbytes,
-        tree=tree,
-        fallback=fallback,
-        digest=digest,
-        rel_l2=rel_l2,
-        max_abs_error=max_abs_error,
-        bound=_bound_from_json(value["bound"]) if "bound" in value else {},
-        chunk_elements=natural(value["chunk_elements"]) if "chunk_elements" in value else 0,
-        pruned=_pruning_from_json(name, shape, value["pruned"]) if "pruned" in value else None,
-    )
-
-
-def _bound_from_json(value: Any) -> dict[str, float]:
-    return {text_of(limit): _error(error) for limit, error in value.items()}
+    record = TensorRecord(name, dtype, shape, role, nbytes, tree=natural(value["tree"]))
+    record.digest = text_of(value["digest"])
+    int(record.digest, 16)
+    if "fallback" in value:
+        record.fallback = natural(value["fallback"])
+    if "chunk_elements" in value:
+        record.chunk_elements = natural(value["chunk_elements"])
+    if "error" in value:
+        record.rel_l2, record.max_abs_error = map(_error, value["error"])
+    if "bound" in value:
+        record.bound = {text_of(limit): _error(error) for limit, error in value["bound"].items()}
+    if "pruned" in value:
+        record.pruned = _pruning_from_json(name, shape, value["pruned"])
+    return record
 
 
 def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> PruningRecord:

@@ -59,14 +59,18 @@ def file_size(path: Path) -> int:
     return status.st_size
 
 
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.EACCES: "permission denied; check who may access it",
+    errno.EPERM: "permission denied; check who may access it",
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+}
+
+
 def _reason(error: OSError) -> str:
-    if error.errno == errno.ENOENT:
-        return "there is no such file"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "permission denied; check who may access it"
-    if error.errno == errno.ENOSPC:
-        return "the disk is full; free some space or choose another folder"
-    return error.strerror or os.strerror(error.errno) if error.errno else str(error)
+    if error.errno is None:
+        return str(error)
+    return _REASONS.get(error.errno) or error.strerror or os.strerror(error.errno)
 
 
 _PART, _OLD = "tensorcomp-part", "tensorcomp-old"
@@ -139,12 +143,16 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise CheckpointError("is a folder; give another name by out=…", path=path)
     if path.exists() and not path.is_file():
         raise CheckpointError("is a device or a pipe; give a regular file by out=…", path=path)
+    _refuse_unless_forced(path, force=force)
+    if not path.parent.is_dir():
+        raise CheckpointError(f"there is no folder {path.parent}", path=path)
+
+
+def _refuse_unless_forced(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise CheckpointError(
             "exists already; force=True replaces it, out=… names another", path=path
         )
-    if not path.parent.is_dir():
-        raise CheckpointError(f"there is no folder {path.parent}", path=path)
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -212,10 +220,7 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
         raise CheckpointError(
             "exists already and is not a folder; give another by out=…", path=path
         )
-    if path.exists() and not force:
-        raise CheckpointError(
-            "exists already; force=True replaces it, out=… names another", path=path
-        )
+    _refuse_unless_forced(path, force=force)
     known = set(names)
     for found in sorted(path.rglob("*")) if path.exists() else ():
         relative = PurePath(found.relative_to(path))

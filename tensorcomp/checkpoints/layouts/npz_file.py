@@ -185,13 +185,12 @@ def restore_npz(template: SourceTemplate, source: Checkpoint, out_path: Path) ->
     with writing(out_path), zipfile.ZipFile(out_path, "w") as archive:
         for node in members:
             try:
-                info, entry, raw = infos[node["name"]], _entry(node), _raw_header(node)
+                info, entry = infos[node["name"]], _entry(node)
+                raw = _raw_header(node, info)
             except PARSING_ERRORS as error:
                 raise FormatError(f"the template of the .npz is damaged: {error!r}") from error
             if entry.compress_type not in _METHODS or entry.filename in archive.NameToInfo:
                 raise FormatError("the template of the .npz has an impossible member")
-            if raw is None:
-                raw = usual_npy_header(info)
             with archive.open(entry, "w", force_zip64=True) as file:
                 file.write(raw)
                 for chunk in _file_order(raw, source, info):
@@ -205,10 +204,10 @@ def _entry(node: dict[str, Any]) -> zipfile.ZipInfo:
     return entry
 
 
-def _raw_header(node: dict[str, Any]) -> bytes | None:
-    """Return a member's header: empty if not an array, None for the usual one."""
+def _raw_header(node: dict[str, Any], info: TensorInfo) -> bytes:
+    """Return a member's header; empty if it is not an array."""
     if "header" not in node:
-        return None
+        return usual_npy_header(info)
     return b"" if node["header"] is None else bytes(node["header"].encode("latin-1"))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import mmap
 import os
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,31 +74,28 @@ def _save(loaded: Any, out_path: Path) -> None:
             raise CheckpointError(f"torch could not save it: {reason}", path=out_path) from error
 
 
+@dataclass
 class _Rebuilder:
     """Rebuild tensors of leaves: each stored tensor and each pool once."""
 
-    def __init__(
-        self,
-        source: Checkpoint,
-        leaves: Sequence[dict[str, Any]],
-        pools: Sequence[dict[str, Any]],
-        out_path: Path,
-    ) -> None:
-        self._source = source
-        self._infos = {info.name: info for info in source.tensors}
-        self._leaves = leaves
-        self._pools = pools
-        self._folder = out_path.parent
-        self._out_path = out_path
-        self._made: dict[str | int, torch.Tensor] = {}
+    source: Checkpoint
+    leaves: Sequence[dict[str, Any]]
+    pools: Sequence[dict[str, Any]]
+    out_path: Path
+    made: dict[str | int, torch.Tensor] = field(default_factory=dict)
+
+    @functools.cached_property
+    def infos(self) -> dict[str, TensorInfo]:
+        """The stored tensors by name."""
+        return {info.name: info for info in self.source.tensors}
 
     def tensor_at(self, number: int) -> torch.Tensor:
         """Return a new tensor object for a leaf, on a storage shared as it was."""
-        node = self._leaves[number]
+        node = self.leaves[number]
         key = node["pool"] if "pool" in node else node["name"]
-        if key not in self._made:
-            self._made[key] = self._pool(key) if "pool" in node else self._whole(node)
-        made = self._made[key]
+        if key not in self.made:
+            self.made[key] = self._pool(key) if "pool" in node else self._whole(node)
+        made = self.made[key]
         if "pool" not in node:
             return made.detach()
         shape, stride, offset = node["shape"], node["stride"], node["offset"]
@@ -120,7 +120,7 @@ class _Rebuilder:
         return torch.empty_strided(shape, node["stride"], dtype=dtype).copy_(tensor)
 
     def _pool(self, number: int) -> torch.Tensor:
-        pool = self._pools[number]
+        pool = self.pools[number]
         return self._filled(_dtype(pool["dtype"]), [self._info(name) for name in pool["pieces"]])
 
     def _filled(self, dtype: torch.dtype, infos: Sequence[TensorInfo]) -> torch.Tensor:
@@ -129,7 +129,7 @@ class _Rebuilder:
         memory = byte_view(tensor).data
         done = 0
         for info in infos:
-            for chunk in checked_bytes(self._source, info):
+            for chunk in checked_bytes(self.source, info):
                 memory[done : done + chunk.nbytes] = chunk
                 done += chunk.nbytes
         return tensor
@@ -142,20 +142,14 @@ class _Rebuilder:
             raise FormatError(f"{nbytes:,} bytes are no whole number of {dtype} elements")
         if nbytes < _SCRATCH_BYTES or not hasattr(os, "posix_fallocate"):
             return torch.empty(count, dtype=dtype)
-        with writing(self._out_path):
-            descriptor, name = tempfile.mkstemp(prefix=".tensorcomp-", dir=self._folder)
-            try:
-                # Reserved first: a full disk is an error now, and not a crash when a page is used.
-                os.posix_fallocate(descriptor, 0, nbytes)
-                storage: Any = torch.UntypedStorage.from_file(name, True, nbytes)
-            finally:
-                os.close(descriptor)
-                Path(name).unlink()  # the mapping keeps the data; nothing is left behind
-        return torch.empty(0, dtype=dtype).set_(storage, 0, (count,), (1,))
+        with writing(self.out_path), tempfile.TemporaryFile(dir=self.out_path.parent) as file:
+            # Reserved first: a full disk is an error now, and not a crash when a page is used.
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+            return torch.frombuffer(mmap.mmap(file.fileno(), nbytes), dtype=dtype)
 
     def _info(self, name: str) -> TensorInfo:
         try:
-            return self._infos[name]
+            return self.infos[name]
         except KeyError:
             raise FormatError(f"the checkpoint lacks the tensor {shown(name)}") from None
 
