@@ -36,7 +36,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class SourceTemplate:
-    """Everything of a checkpoint file but its tensors: rebuilds it once they are decoded.
+    """What rebuilds a checkpoint file from its tensors.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class SourceTemplate:
 
 
 class Checkpoint(ABC):
-    """Tensors read one by one: of a file of any format, compressed or not, or in memory.
+    """Checkpoint of any format, compressed or not, read tensor by tensor.
 
     Used as a context manager; `close` releases the file.
 
@@ -83,9 +83,9 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
-        """Return the tensor's bytes, C order and little-endian, as flat uint8, not to be changed.
+        """Return a tensor's bytes in C order, little-endian, as flat uint8.
 
-        A view of the mapped file where the format allows; nothing is copied then.
+        They must not be changed: where the format allows, they are a view of the mapped file.
         """
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:

@@ -16,7 +16,7 @@ from tensorcomp.io.files import file_size, reading, writing
 SAFETENSORS_SUFFIX = ".safetensors"
 TORCH_SUFFIXES = (".bin", ".pt", ".pth")
 
-# What version control and download tools keep beside the files; it is no part of a model.
+# What version control and download tools keep beside the files; it does not belong to a model.
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
 
 
@@ -64,20 +64,9 @@ def scan_folder(path: str | os.PathLike[str]) -> tuple[tuple[Path, ...], tuple[P
 
 
 def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
-    """Copy files from one folder into another, sub-folders and all.
+    """Copy files, relative to one folder, into another.
 
-    Parameters
-    ----------
-    source : Path
-    files : iterable of Path
-        Relative to `source`.
-    target : Path
-        Created if missing. Links become the files that they lead to.
-
-    Raises
-    ------
-    CheckpointError
-        If a file cannot be read or written.
+    Links become the files that they lead to.
     """
     import shutil  # and all archives that it knows
 
@@ -129,7 +118,7 @@ def _folder_weights(folder: Path, names: list[str]) -> set[str]:
 
 
 def _loads(path: Path) -> bool:
-    """Return whether a torch file holds plain tensors (training arguments do not)."""
+    """Return whether a torch file holds plain tensors."""
     from tensorcomp.checkpoints.layouts.torch_file import TorchFile
 
     try:

@@ -24,7 +24,7 @@ class MemoryCheckpoint(Checkpoint):
     Raises
     ------
     TypeError
-        If a value is no array, or its dtype has no safetensors equal.
+        If a value is not an array, or its dtype has no safetensors equal.
     """
 
     def __init__(

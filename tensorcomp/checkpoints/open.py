@@ -1,4 +1,4 @@
-"""Open a checkpoint file of any format, detected from its content, and write one back."""
+"""Open checkpoint files of any format, and write them back."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.PathLike[str]) -> None:
-    """Write the checkpoint file that a template describes, from its decoded tensors.
+    """Write the checkpoint file of a template from its decoded tensors.
 
     A safetensors file is equal to the original in every byte; a torch file loads as an equal
     object, an ``.npz`` archive as equal arrays.
@@ -208,6 +208,6 @@ def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.Pat
 
 
 def _named(place: str) -> Any:
-    """Return what ``module:name`` names (`pkgutil` does as well, and takes a millisecond)."""
+    """Return the object ``module:name``; importing `pkgutil` takes longer."""
     module, name = place.split(":")
     return getattr(importlib.import_module(module), name)

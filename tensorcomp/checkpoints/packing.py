@@ -17,17 +17,14 @@ _FRAME = "structure"
 
 
 def pack(data: bytes, *, like: bytes = b"") -> bytes:
-    """Compress `data` with zstd, given `like`, a similar text that the reader also has."""
+    """Compress bytes, given `like`, a similar text that the reader has."""
     return compress(data, _LEVEL, like=like)
 
 
 def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
     """Undo `pack`.
 
-    Raises
-    ------
-    FormatError
-        If the bytes are damaged or claim to unpack to more than `limit` bytes.
+    Raises `FormatError` if the bytes are damaged or claim to unpack to more than `limit` bytes.
     """
     try:
         return decompress(packed, limit, like=like)
@@ -36,7 +33,7 @@ def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
 
 
 def pack_template(kind: str, structure: Mapping[str, Any]) -> SourceTemplate:
-    """Make a template whose structure is an attachment of its own where that saves space."""
+    """Make a template; a long structure becomes an attachment."""
     text = json.dumps(structure, separators=(",", ":"))
     if len(text) <= _INLINE_CHARACTERS:
         return SourceTemplate(kind, structure)
@@ -44,13 +41,7 @@ def pack_template(kind: str, structure: Mapping[str, Any]) -> SourceTemplate:
 
 
 def unpack_structure(template: SourceTemplate) -> Mapping[str, Any]:
-    """Return a template's structure, unpacked if it is an attachment.
-
-    Raises
-    ------
-    FormatError
-        If the attachment that holds it is damaged.
-    """
+    """Return a template's structure, unpacked if it is an attachment."""
     if _FRAME not in template.attachments:
         return template.structure
     try:

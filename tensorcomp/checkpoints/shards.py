@@ -49,10 +49,7 @@ class Index(NamedTuple):
 def read_index(path: Path) -> Index | None:
     """Return the index in a JSON file, or None if its name is not an index's.
 
-    Raises
-    ------
-    CheckpointError
-        If it cannot be read, is no index, or names files outside its own folder.
+    Raises `CheckpointError` if it is damaged, or names files outside its own folder.
     """
     match = _INDEX_NAME.fullmatch(path.name)
     if match is None:
@@ -169,7 +166,7 @@ def _check_tensors(index: Index) -> None:
 
 
 def _series(shard: str) -> tuple[str, str] | None:
-    """Return the parts of a numbered shard's name that all shards of its model have."""
+    """Return the parts of a shard's name that its model's shards share."""
     match = _SHARD_NAME.fullmatch(shard)
     return (match["stem"], match["suffix"]) if match else None
 

@@ -35,13 +35,7 @@ _NOTHING = (0, 0, xxhash.xxh3_64_intdigest(b""))  # what a short index, and no o
 
 
 def blob_index(shared: bytes, payloads: list[tuple[int, int]]) -> bytes:
-    """Return a blob's index from the size and checksum of each payload.
-
-    Raises
-    ------
-    ValueError
-        If a single chunk shares something with itself.
-    """
+    """Return a blob's index from the size and checksum of each payload."""
     if len(payloads) == 1:
         if shared:
             raise ValueError("a blob of one chunk shares nothing")
@@ -82,10 +76,7 @@ class Blob:
     def open(cls, data: np.ndarray, chunks: int, name: str, version: int = FORMAT_VERSION) -> Blob:
         """Open a blob and check its index against its size.
 
-        Raises
-        ------
-        FormatError
-            If the parts' sizes do not add up to the blob's.
+        Raises `FormatError` if the parts' sizes do not add up to the blob's.
         """
         end = data.size - index_bytes(chunks, version)
         if end < 0:
@@ -106,23 +97,11 @@ class Blob:
         return cls(data, tuple(parts), name)
 
     def shared(self) -> bytes:
-        """Return the data shared by all chunks.
-
-        Raises
-        ------
-        FormatError
-            If its checksum is wrong.
-        """
+        """Return the data shared by all chunks, whose checksum is verified."""
         return b"" if self.parts[0] is _NOTHING else self._checked(0).tobytes()
 
     def payload(self, chunk: int) -> np.ndarray:
-        """Return the payload of a chunk, flat uint8.
-
-        Raises
-        ------
-        FormatError
-            If its checksum is wrong.
-        """
+        """Return the payload of a chunk, flat uint8; its checksum is verified."""
         return self._checked(chunk + 1)
 
     def _checked(self, part: int) -> np.ndarray:
@@ -142,12 +121,7 @@ _U64 = struct.Struct("<Q")
 class ChunkCoder:
     """Encode and decode chunks by a tree, its fallback and their shared data.
 
-    Parameters
-    ----------
-    trees : tuple of Node
-        One, or two if some chunks may need the second.
-    shared : tuple of Shared
-        One a tree.
+    There are two trees if some chunks may need the second, and shared data for each.
     """
 
     trees: tuple[Node, ...]
@@ -155,7 +129,7 @@ class ChunkCoder:
 
     @classmethod
     def learn(cls, trees: tuple[Node, ...], sample: np.ndarray) -> ChunkCoder:
-        """Fit the trees to sampled rows; drop a first tree that cannot represent them."""
+        """Fit the trees to sampled rows; drop a first one that cannot."""
         try:
             return cls(trees, tuple(fit(tree, sample) for tree in trees))
         except NotRepresentable:
@@ -172,10 +146,7 @@ class ChunkCoder:
     def unpack(cls, trees: tuple[Node, ...], data: bytes) -> ChunkCoder:
         """Restore a coder from its shared data.
 
-        Raises
-        ------
-        CodecError
-            If the bytes do not fit the trees.
+        Raises `CodecError` if the bytes do not fit the trees.
         """
         if len(trees) == 1:
             return cls(trees, (unpack_shared(trees[0], data),))
@@ -207,13 +178,7 @@ class ChunkCoder:
         return [bytes([FALLBACK]), *encode(self.trees[1], array, self.shared[1])]
 
     def decode(self, payload: np.ndarray, spec: ArraySpec, out: np.ndarray | None) -> np.ndarray:
-        """Return the chunk of a payload, in `out` if given.
-
-        Raises
-        ------
-        CodecError
-            If the payload is damaged.
-        """
+        """Return the chunk of a payload, in `out` if given; see `decode_into`."""
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
         self.decode_into(payload, out)

@@ -16,7 +16,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import FormatError
 
 _MOST_ROWS = 1 << 10  # since all are decoded for one tensor
-ROW = 128  # elements: rows of unlike scale are told apart, so they must be short
+ROW = 128  # elements: short, since rows of unlike scale are coded apart
 
 
 class Span(NamedTuple):
@@ -54,9 +54,9 @@ class BundleLayout:
         return cls(spans, filled)
 
     def share(self, record: TensorRecord, blob_bytes: int) -> int:
-        """Return a tensor's part of the bytes of its bundle, in proportion to its size.
+        """Return a tensor's part of the bytes of its bundle.
 
-        The parts of a bundle's tensors add up to it.
+        It is in proportion to the tensor's size: the parts of a bundle's tensors add up to it.
         """
         assert record.bundle is not None
         start, stop = self.spans[record.name]
@@ -71,10 +71,7 @@ def check_bundles(
 ) -> None:
     """Check that each bundle has a valid shape and is filled by its tensors.
 
-    Raises
-    ------
-    FormatError
-        If one is not.
+    Raises `FormatError` if one is not.
     """
     for name, bundle in bundles.items():
         rows, filled = bundle.shape[0] if bundle.shape else 0, layout.filled.get(name, 0)

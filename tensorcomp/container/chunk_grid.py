@@ -1,4 +1,4 @@
-"""Cut tensors into chunks of whole rows, the unit of coding, checksums and threads."""
+"""Cut tensors into chunks of whole rows."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class ChunkGrid:
         return start, min(start + self.chunk, self.shape[0])
 
     def chunks(self) -> Iterator[tuple[int, int, int]]:
-        """Yield every chunk's number, and where it starts and stops along the first axis."""
+        """Yield (chunk, start, stop) along the first axis."""
         for index in range(self.count):
             yield index, *self.bounds(index)
 
     def chunks_between(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (chunk, start, stop) for the parts of chunks that hold rows `begin` to `end`."""
+        """Yield (chunk, start, stop) of the parts that hold a range of rows."""
         while begin < end:
             index = begin // self.chunk
             stop = min((index + 1) * self.chunk, end)

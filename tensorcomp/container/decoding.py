@@ -20,14 +20,7 @@ Job: TypeAlias = tuple[ChunkedTensor, int, np.ndarray]  # a chunk, and what it i
 
 
 def decode_jobs(tensor: ChunkedTensor, out: np.ndarray) -> list[Job]:
-    """Return the decoding of a tensor as independent jobs for threads.
-
-    Parameters
-    ----------
-    tensor : ChunkedTensor
-    out : numpy.ndarray
-        Of the grid's shape and dtype.
-    """
+    """Return the decoding of a tensor into `out` as jobs, one a chunk."""
     if tensor.grid.count == 1:
         return [(tensor, 0, out)]
     return [(tensor, index, out[start:stop]) for index, start, stop in tensor.grid.chunks()]
@@ -64,7 +57,7 @@ def _decode_in_order(jobs: Sequence[Job]) -> None:
 
 
 def _decode_on_threads(jobs: Sequence[Job], threads: int) -> None:
-    """Decode all chunks, one thread from the smallest on, the others from the largest.
+    """Decode chunks: one thread from the smallest, others from the largest.
 
     Two threads at small chunks would wait for each other: half of their time is Python's. Fresh
     pages are touched by one thread at a time: by several, that can take longer than decoding.

@@ -133,7 +133,7 @@ class Manifest:
 
 
 def is_manifest(text: str | None) -> bool:
-    """Return whether a metadata string is a manifest: whole or damaged, of whatever version."""
+    """Return whether a metadata string is a manifest, maybe a damaged one."""
     try:
         envelope = json.loads(text or "")
     except (ValueError, RecursionError):
@@ -173,10 +173,7 @@ def _plain(manifest: Manifest) -> bytes:
 def manifest_from_text(text: str, where: str) -> Manifest:
     """Read a metadata string.
 
-    Raises
-    ------
-    FormatError
-        If it is of another format version, or damaged.
+    Raises `FormatError` if it is damaged, or of a newer format version.
     """
     try:
         envelope = json.loads(text)
@@ -206,8 +203,8 @@ def _unpacked(envelope: Any) -> bytes:
 
 def _from_json(value: Any, version: int) -> Manifest:
     source = value["source"]
-    told = value["bundles"] if version >= _BUNDLES_SINCE else {}
-    bundles = {name: record_from_json(name, item) for name, item in told.items()}
+    stored = value["bundles"] if version >= _BUNDLES_SINCE else {}
+    bundles = {name: record_from_json(name, item) for name, item in stored.items()}
     tensors = {
         name: record_from_json(name, item, bundles) for name, item in value["tensors"].items()
     }

@@ -1,4 +1,4 @@
-"""Open models, files or folders, compressed or not; name outputs beside their inputs."""
+"""Open models, compressed or not, and name their outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDER = ".tc"
 
 @dataclass(frozen=True)
 class Model:
-    """Checkpoint files that belong together; a single file is a model of one shard.
+    """Checkpoint files of a model; a single file is its only shard.
 
     Parameters
     ----------
@@ -57,13 +57,7 @@ class Model:
         return shard.as_posix() if self.is_folder else None
 
     def open(self, shard: Path) -> Checkpoint:
-        """Open a shard; a compressed one is read decoded.
-
-        Raises
-        ------
-        CheckpointError, FormatError
-            If it cannot be read.
-        """
+        """Open a shard; a compressed one is read decoded."""
         return open_any(self.file(shard))
 
     def keys(self) -> dict[Path, dict[str, str]]:
@@ -148,13 +142,7 @@ def stored_bytes(checkpoint: Checkpoint, info: TensorInfo) -> int:
 
 
 def open_any(path: Path) -> Checkpoint:
-    """Open a checkpoint file of any format; a compressed one is read decoded.
-
-    Raises
-    ------
-    CheckpointError, FormatError
-        If it cannot be read.
-    """
+    """Open a checkpoint file of any format; a compressed one is read decoded."""
     checkpoint = open_checkpoint(path)
     if isinstance(checkpoint, SafetensorsFile) and is_compressed(checkpoint):
         return CompressedFile(checkpoint)
@@ -169,7 +157,7 @@ def default_output(source: Path) -> Path:
 
 
 def compressed_name(name: str) -> str:
-    """Return the name of a compressed file: model.tc.safetensors, model.pt.tc.safetensors."""
+    """Return the name of a compressed file, such as model.pt.tc.safetensors."""
     return name.removesuffix(SAFETENSORS) + COMPRESSED
 
 
@@ -182,13 +170,7 @@ def restored_name(name: str, kind: str) -> str:
 
 
 def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
-    """Return the restored path of each compressed shard, and the decoded bytes.
-
-    Raises
-    ------
-    CheckpointError, FormatError
-        If a shard cannot be read.
-    """
+    """Return the restored path of each compressed shard, and the decoded bytes."""
     restored, nbytes = {}, 0
     for shard in model.shards:
         with CompressedFile(model.file(shard)) as opened:
@@ -201,10 +183,7 @@ def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
 def open_original(path: Path) -> Iterator[Checkpoint]:
     """Open a checkpoint that is not compressed.
 
-    Raises
-    ------
-    CheckpointError
-        If it cannot be read, or is compressed.
+    Raises `CheckpointError` if it cannot be read, or is compressed.
     """
     with open_checkpoint(path) as checkpoint:
         if is_compressed(checkpoint):
@@ -218,13 +197,7 @@ def is_compressed(checkpoint: Checkpoint) -> bool:
 
 
 def refuse_itself(source: Path, target: Path) -> None:
-    """Raise if an output would replace its input.
-
-    Raises
-    ------
-    CheckpointError
-        If it is.
-    """
+    """Raise `CheckpointError` if an output would replace its input."""
     if target.exists() and source.exists() and target.samefile(source):
         raise CheckpointError(
             "the output would replace the input; give another by out=…", path=source
@@ -235,7 +208,7 @@ def refuse_itself(source: Path, target: Path) -> None:
 def output_folder(
     model: Model, target: Path, written: Mapping[Path, Path], *, force: bool
 ) -> Iterator[Path]:
-    """Make a folder atomically, with a model's other files, for what is written of its shards.
+    """Make a folder atomically with a model's other files; yield its path.
 
     Parameters
     ----------

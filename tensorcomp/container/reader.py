@@ -47,9 +47,9 @@ class CompressedFile(Checkpoint):
     Raises
     ------
     CheckpointError
-        If the file cannot be read or is no safetensors file.
+        If the file cannot be read or is not a safetensors file.
     FormatError
-        If it is no compressed checkpoint, or contradicts itself.
+        If it is not a compressed checkpoint, or contradicts itself.
     """
 
     kind = "compressed"
@@ -82,13 +82,7 @@ class CompressedFile(Checkpoint):
         return self.manifest.infos
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor's decoded bytes, flat uint8, whose digest is checked.
-
-        Raises
-        ------
-        FormatError, VerificationError
-            If the tensor is damaged.
-        """
+        """Return a tensor's decoded bytes, flat uint8; see `iter_bytes`."""
         parts = list(self.iter_bytes(name))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -97,7 +91,7 @@ class CompressedFile(Checkpoint):
         return self.manifest.template
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
-        """Refuse a file that claims to be far more than it is, before anything is decoded.
+        """Refuse a file that claims to decode to far more than its size.
 
         Parameters
         ----------
@@ -122,10 +116,7 @@ class CompressedFile(Checkpoint):
     def record(self, name: str) -> TensorRecord:
         """Return the record of a tensor, by its name or an alias.
 
-        Raises
-        ------
-        FormatError
-            If there is no such tensor.
+        Raises `FormatError` if there is no such tensor.
         """
         found = self.manifest.tensors.get(self.manifest.aliases.get(name, name))
         if found is None:
@@ -133,9 +124,9 @@ class CompressedFile(Checkpoint):
         return found
 
     def blob_bytes(self, name: str) -> int:
-        """Return the bytes that a tensor takes in the file, or its part of its bundle's.
+        """Return the bytes that a tensor takes in the file.
 
-        A duplicate takes none.
+        Of a bundle's bytes this is the tensor's part. A duplicate takes none.
         """
         record = self.record(name)
         if record.same_as is not None:
@@ -204,7 +195,7 @@ class CompressedFile(Checkpoint):
         return ChunkCoder.unpack(coder.trees, shared) if shared else coder
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a tensor's bytes chunk by chunk, flat uint8, and check their digest at the end.
+        """Yield a tensor's bytes chunk by chunk; check their digest at the end.
 
         Raises
         ------

@@ -99,7 +99,7 @@ class TensorRecord:
 
     @property
     def blob(self) -> str:
-        """The name of the blob that holds it, if it is no duplicate."""
+        """Name of the blob that holds it, unless it is a duplicate."""
         return self.name if self.bundle is None else self.bundle
 
 
@@ -183,13 +183,7 @@ def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> Pruning
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value that must be a string.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Return a JSON value; raise `FormatError` if it is not a string."""
     if not isinstance(value, str):
         raise FormatError(f"expected text in the manifest, found {str(value)[:40]!r}")
     return value
@@ -202,13 +196,7 @@ def _error(value: Any) -> float:
 
 
 def natural(value: Any) -> int:
-    """Return a JSON value that must be an integer from 0 to 2⁶² - 1.
-
-    Raises
-    ------
-    FormatError
-        If it is none.
-    """
+    """Return a JSON value; raise `FormatError` unless it is an integer ≥ 0."""
     if type(value) is not int or not 0 <= value < _MOST:  # a bool is an int, but no size
         raise FormatError(f"expected a size in the manifest, found {str(value)[:40]!r}")
     return value

@@ -1,4 +1,4 @@
-"""Encode a tensor chunk by chunk into a blob, and decode it, whole or by rows.
+"""Encode tensors chunk by chunk into blobs; decode them, or rows of them.
 
 Files, slices, comparisons, benchmarks and gradients all go through the loops of this module.
 """
@@ -38,26 +38,14 @@ class ChunkedTensor(Protocol):
 
 
 def decode_tensor(tensor: ChunkedTensor, out: np.ndarray | None = None) -> np.ndarray:
-    """Decode a whole tensor.
-
-    Parameters
-    ----------
-    tensor : ChunkedTensor
-    out : numpy.ndarray, optional
-        Filled and returned: of the grid's shape and dtype.
-
-    Raises
-    ------
-    FormatError, CodecError
-        If a chunk is damaged.
-    """
+    """Decode a whole tensor, into `out` if given; see `decode_rows`."""
     return decode_rows(tensor, 0, tensor.grid.shape[0], out)
 
 
 def decode_rows(
     tensor: ChunkedTensor, begin: int, end: int, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Decode rows `begin` to `end` of a tensor's grid; only the chunks that hold them.
+    """Decode rows `begin` to `end` of a tensor, and only their chunks.
 
     Parameters
     ----------
@@ -104,7 +92,10 @@ class EncodedTensor(NamedTuple):
 def encode_tensor(
     array: np.ndarray, coder: ChunkCoder, grid: ChunkGrid, roots: Sequence[Node] = ()
 ) -> EncodedTensor:
-    """Encode a tensor in memory; each chunk by its root, if given, not the coder's first tree."""
+    """Encode a tensor in memory.
+
+    A root, if given for each chunk, takes the place of the coder's first tree.
+    """
     payloads = [
         join(coder.encode(array[start:stop], roots[index] if roots else None))
         for index, start, stop in grid.chunks()
@@ -113,7 +104,7 @@ def encode_tensor(
 
 
 def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, ...]:
-    """Return the tree by which each chunk is encoded; nothing if it is the same for all.
+    """Return the tree of each chunk; nothing if it is the same for all.
 
     A codec that must see the whole tensor, to select its largest elements say, gives each chunk
     a codec of its own.
@@ -125,7 +116,10 @@ def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, .
 
 
 class TensorBlob:
-    """Blob opened for decoding: of a file, `where`, if it has a record, else in memory."""
+    """Blob opened for decoding, in memory or of a file.
+
+    That of a file has a record, and `where` is the file's name.
+    """
 
     def __init__(
         self,
@@ -199,10 +193,7 @@ class TensorBlob:
     def decode_checked(self) -> np.ndarray:
         """Return all bytes, flat uint8, whose digest is the manifest's.
 
-        Raises
-        ------
-        FormatError, VerificationError
-            If the tensor is damaged.
+        Raises `FormatError` or `VerificationError` if the tensor is damaged.
         """
         flat: np.ndarray = decode_tensor(self).reshape(-1).view(np.uint8)
         self.check_digest(xxhash.xxh3_128_hexdigest(flat))
@@ -211,10 +202,7 @@ class TensorBlob:
     def check_digest(self, found: str) -> None:
         """Compare the digest of all decoded bytes with the manifest's.
 
-        Raises
-        ------
-        VerificationError
-            If they differ.
+        Raises `VerificationError` if they differ.
         """
         assert self.record is not None
         if found[:DIGEST_DIGITS] != self.record.digest:
@@ -228,16 +216,8 @@ class TensorBlob:
 class BundleMember:
     """Tensor in a bundle, decoded like a `TensorBlob` of one chunk.
 
-    Its digest is the bundle's, which is checked whenever that is decoded.
-
-    Parameters
-    ----------
-    record : TensorRecord
-    grid : ChunkGrid
-    take : callable
-        Returns the tensor's bytes, flat uint8, not to be changed.
-    lossless : bool
-        Whether the bundle's trees keep every bit.
+    Its bytes are those that `take` returns, not to be changed. Its digest is the bundle's, which is
+    checked whenever that is decoded.
     """
 
     def __init__(
@@ -254,13 +234,7 @@ class BundleMember:
         self._take = take
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Return the tensor, its only chunk, decoded into `out` if given.
-
-        Raises
-        ------
-        FormatError, VerificationError
-            If the bundle is damaged.
-        """
+        """Return the tensor, its only chunk, decoded into `out` if given."""
         assert index == 0
         decoded = self._take().view(self.grid.dtype).reshape(self.grid.shape)
         if out is None:

@@ -123,12 +123,9 @@ class CompressedWriter:
             self._write(shared)
 
     def write_chunk(self, payload: Payload) -> int:
-        """Write the next chunk's payload; after a blob's last one return the blob's bytes, else 0.
+        """Write the next payload; return the bytes of a finished blob, else 0.
 
-        Raises
-        ------
-        ValueError
-            If no blob is open.
+        Raises `ValueError` if no blob is open.
         """
         blob = self._blob
         if blob is None or len(blob.entries) == blob.chunks:
@@ -200,7 +197,7 @@ def _move(file: Output, begin: int, end: int, by: int) -> None:
 
 
 def _write_all(file: Output, data: np.ndarray | bytes | memoryview) -> None:
-    """Write all bytes: an unbuffered file may take fewer at a time, on a full disk say."""
+    """Write all bytes; an unbuffered file may take fewer at a time."""
     written = file.write(data)
     while written < len(data):
         written += file.write(memoryview(data)[written:])

@@ -1,4 +1,4 @@
-"""Read and write files: atomic creation, errors of the operating system in one line."""
+"""Create files and folders atomically; explain errors of the system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensorcomp.errors import CheckpointError
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an `OSError` or a `MemoryError` while reading into a `CheckpointError`."""
+    """Turn errors of the system while reading into a `CheckpointError`."""
     try:
         yield
     except OSError as error:
@@ -39,10 +39,8 @@ def writing(path: Path) -> Iterator[None]:
 def file_size(path: Path) -> int:
     """Return the size in bytes of a regular file, links followed.
 
-    Raises
-    ------
-    CheckpointError
-        If nothing is there, or it is a folder, a device or a pipe, or may not be read.
+    Raises `CheckpointError` if nothing is there, or it is a folder, a device or a pipe, or may
+    not be read.
     """
     if "\0" in str(path):
         raise CheckpointError("a path cannot hold a NUL character", path=shown(path))

@@ -1,4 +1,4 @@
-"""What a comparison of two checkpoints found."""
+"""Define the result of comparing two checkpoints."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Comparison:
 
     @functools.cached_property
     def total(self) -> ErrorSums:
-        """The errors of all floats together; a count of steps says nothing about weights."""
+        """Errors of all floats together, without integers such as step counts."""
         parts = (row.errors for row in self.tensors if row.is_float and row.errors is not None)
         return sum(parts, ErrorSums())
 

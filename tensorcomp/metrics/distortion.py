@@ -1,4 +1,4 @@
-"""How far an approximation is from its original: sums that add up chunk by chunk, and figures."""
+"""Measure distortion: error sums that add up chunk by chunk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TINY, _HUGE = 1e-280, 1e280  # sums of squares beyond may lack some that are 0 
 
 @dataclass(slots=True)  # making a frozen one takes six times as long
 class ErrorSums:
-    """What the error figures of x (the original) and y (the approximation) are made of.
+    """Sums for the error figures of x, the original, and y, its approximation.
 
     It is not changed once it is made.
 
@@ -69,7 +69,7 @@ class ErrorSums:
 
     @property
     def exact(self) -> bool:
-        """Whether all values are equal; a zero equals a negative one, a NaN any other."""
+        """Whether all values are equal; -0.0 equals 0.0, a NaN any other."""
         return not self.max_error and not self.unequal_nonfinite
 
     @property
@@ -79,7 +79,7 @@ class ErrorSums:
 
     @property
     def l2(self) -> float:
-        """The L2 norm of the error; where squares leave the range of float64, an upper bound."""
+        """L2 norm of the error; an upper bound where squares exceed float64."""
         if self.unequal_nonfinite:
             return math.inf
         if _TINY < self.squared_error < _HUGE:
@@ -118,7 +118,7 @@ class ErrorSums:
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the angle between x and y; None if either is all zeros or not finite."""
+        """Cosine of x and y; None if either is all zeros or not finite."""
         norms = math.sqrt(self.x_squared) * math.sqrt(self.y_squared)
         if self.unequal_nonfinite or not 0 < norms < math.inf:
             return None
@@ -138,7 +138,7 @@ def measure(x: np.ndarray, y: np.ndarray) -> ErrorSums:
     Raises
     ------
     ValueError
-        If the sizes differ, or a type is no number.
+        If the sizes differ, or a type does not hold numbers.
 
     Notes
     -----
@@ -182,7 +182,7 @@ def _piece(wide: np.dtype, x: np.ndarray, y: np.ndarray) -> ErrorSums:
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """Return the float type that is computed with, which holds all values of short types."""
+    """Return the float type to compute with."""
     narrow = dtype.itemsize <= (4 if is_float(dtype) else 2)
     return np.dtype(np.float32 if narrow else np.float64)
 
@@ -195,7 +195,7 @@ def _widened(array: np.ndarray, wide: np.dtype) -> np.ndarray:
 
 @functools.cache
 def _values_of_bytes(dtype: np.dtype) -> np.ndarray:
-    """Return the 256 values of a float type of one byte: ml_dtypes converts element by element."""
+    """Return the 256 values of a one-byte float type; ml_dtypes is slow."""
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
 
 
@@ -219,7 +219,7 @@ def _nonfinite(x: np.ndarray, y: np.ndarray) -> ErrorSums:
 
 
 def _long_integers(x: np.ndarray, y: np.ndarray) -> ErrorSums:
-    """Return the sums of integers that float64 may round; their differences are exact."""
+    """Return the sums of 64-bit integers; their differences are exact."""
     as_floats = _sums(x.astype(np.float64), y.astype(np.float64))
     if as_floats.x_max + as_floats.max_error < _EXACT:
         return as_floats

@@ -13,7 +13,7 @@ FORMULA = "R(D) = Σ nᵢ ½ log₂(σᵢ² / min(θ, σᵢ²)) / Σ nᵢ, D = �
 
 @dataclass(frozen=True)
 class Limit:
-    """The fewest bits per weight for a signal-to-noise ratio of all weights together.
+    """Fewest bits per weight for a signal-to-noise ratio of all weights.
 
     Of nᵢ weights, each is an independent Gaussian of variance σᵢ². The squared error D of all
     together takes least bits if it is spread by reverse water-filling: weights of variance σᵢ² have

@@ -61,12 +61,9 @@ class NpyHeader:
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read the header at the position of `file`.
+    """Read the header at the position of a file.
 
-    Raises
-    ------
-    CheckpointError
-        If it is damaged, or its array holds Python objects.
+    Raises `CheckpointError` if it is damaged, or its array holds Python objects.
     """
     start = file.read(len(_MAGIC) + 2)
     width = _LENGTH_BYTES.get((start[-2], start[-1])) if len(start) == len(_MAGIC) + 2 else None

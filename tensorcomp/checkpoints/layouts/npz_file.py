@@ -2,7 +2,7 @@
 
 Object arrays, which need pickle, are refused. A dtype that safetensors lacks (texts, dates,
 records, long doubles) travels as the bytes of its array, in the order in which they lie in the
-file, and so does a member that is no array.
+file, and so does a member that is not an array.
 """
 
 from __future__ import annotations
@@ -50,11 +50,6 @@ class _Member:
 
 class NpzFile(Checkpoint):
     """An open ``.npz`` archive; a member is unpacked when it is read.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
 
     Raises
     ------
@@ -144,7 +139,7 @@ class NpzFile(Checkpoint):
 
     @contextmanager
     def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
-        """Open a member; what a damaged or unusual one raises becomes a `CheckpointError`."""
+        """Open a member; any refusal becomes a `CheckpointError`."""
         try:
             with (
                 located(path=self.path, tensor=entry.filename),
@@ -160,24 +155,7 @@ class NpzFile(Checkpoint):
 
 
 def restore_npz(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
-    """Write an ``.npz`` archive with equal arrays, in their byte and axis order.
-
-    Parameters
-    ----------
-    template : SourceTemplate
-        From `NpzFile.template`.
-    source : Checkpoint
-        Gives the arrays' bytes.
-    out_path : Path
-        Created, or overwritten.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be written.
-    FormatError
-        If the template is damaged, or does not fit the tensors.
-    """
+    """Write an ``.npz`` archive of equal arrays, as `open.restore` says."""
     members = unpack_structure(template).get("members")
     infos = {info.name: info for info in source.tensors}
     if not isinstance(members, list):

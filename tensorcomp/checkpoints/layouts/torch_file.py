@@ -35,11 +35,6 @@ class TorchFile(Checkpoint):
     Tensors are mapped where the file allows. Numbers, texts, lists, dicts and the like are part of
     the template.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
     Raises
     ------
     CheckpointError

@@ -47,7 +47,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _View:
-    """A leaf by number, and the elements [begin, end) of its storage that it spans."""
+    """Leaf and the elements [begin, end) of its storage that it spans."""
 
     number: int
     name: str
@@ -63,17 +63,8 @@ class _View:
 def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
     """Decide which tensors to store, and how to rebuild all from them.
 
-    Parameters
-    ----------
-    leaves : sequence of Leaf
-        Plain strided tensors on the CPU.
-    where : str
-        The file's name, for error messages.
-
-    Raises
-    ------
-    CheckpointError
-        If views of one storage differ in dtype: torch itself would not save them.
+    Leaves are plain strided tensors on the CPU. Raises `CheckpointError` if views of one storage
+    differ in dtype: torch itself would not save them.
     """
     layout = Layout(leaves=[{} for _ in leaves])
     taken = {METADATA_KEY}

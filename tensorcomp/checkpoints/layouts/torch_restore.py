@@ -32,23 +32,9 @@ _SCRATCH_BYTES = 64 << 20
 
 
 def restore_torch(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
-    """Write a torch file that loads as an equal object.
+    """Write a torch file that loads as an equal object, as `open.restore` says.
 
-    Parameters
-    ----------
-    template : SourceTemplate
-        From `TorchFile.template`.
-    source : Checkpoint
-        Gives the stored tensors' bytes.
-    out_path : Path
-        Created, or overwritten. Large tensors pass through unnamed files beside it.
-
-    Raises
-    ------
-    CheckpointError
-        If torch is not installed or the file cannot be written.
-    FormatError
-        If the template is damaged, or does not fit the tensors.
+    Large tensors pass through unnamed files beside it.
     """
     require_torch(out_path)
     structure = unpack_structure(template)
@@ -86,7 +72,7 @@ class _Rebuilder:
 
     @functools.cached_property
     def infos(self) -> dict[str, TensorInfo]:
-        """The stored tensors by name."""
+        """Stored tensors by name."""
         return {info.name: info for info in self.source.tensors}
 
     def tensor_at(self, number: int) -> torch.Tensor:

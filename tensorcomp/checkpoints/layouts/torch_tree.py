@@ -61,12 +61,10 @@ class TreeEncoder:
     _count: int = 0
 
     def encode(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """Return `value` as JSON.
+        """Return an object as JSON.
 
-        Raises
-        ------
-        CheckpointError
-            If the object holds itself, nests too deeply, or holds a class that no checkpoint needs.
+        Raises `CheckpointError` if it holds itself, nests too deeply, or has a class that no
+        checkpoint needs.
         """
         key = id(value)
         if key in self._numbers:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 class TreeDecoder:
     """Rebuild an object from the JSON of `TreeEncoder`.
 
-    Parameters
-    ----------
-    tensor_at : callable
-        Gives the tensor of a leaf number.
+    Its `tensor_at` returns the tensor of a leaf number.
     """
 
     tensor_at: Callable[[int], Any]
@@ -32,10 +29,7 @@ class TreeDecoder:
     def decode(self, node: Any) -> Any:
         """Return the object of a node.
 
-        Raises
-        ------
-        FormatError
-            If the node is not one that `TreeEncoder` writes.
+        Raises `FormatError` if the node is not one that `TreeEncoder` writes.
         """
         try:
             return self._decode(node)

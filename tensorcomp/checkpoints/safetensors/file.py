@@ -96,24 +96,7 @@ class SafetensorsFile(Checkpoint):
 
 
 def restore_safetensors(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
-    """Write the safetensors file that `template` came from, byte for byte.
-
-    Parameters
-    ----------
-    template : SourceTemplate
-        From `SafetensorsFile.template`.
-    source : Checkpoint
-        Its tensors stand in the order that `SafetensorsFile.tensors` gave.
-    out_path : Path
-        Created, or overwritten.
-
-    Raises
-    ------
-    CheckpointError
-        If the file cannot be written.
-    FormatError
-        If the template is damaged, or a tensor has not the size that it should have.
-    """
+    """Write a safetensors file back, byte for byte, as `open.restore` says."""
     usual = build_header(source.tensors, _metadata(template))
     header = usual
     if _HEADER in template.attachments:
