@@ -46,7 +46,7 @@ def bench(
     from tensorcomp.benchmark import tables
     from tensorcomp.benchmark.plot import check_plot, draw_benchmark
     from tensorcomp.io.files import atomic_file, refuse_existing
-    from tensorcomp.planning.strategies import own_strategy, strategies
+    from tensorcomp.pipeline.strategies import own_strategy, strategies
 
     from .progress import progress
 

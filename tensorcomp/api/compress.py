@@ -22,8 +22,7 @@ from tensorcomp.container.model import (
 from tensorcomp.io.files import atomic_file, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.pipeline.results import FileResult
-from tensorcomp.pipeline.summary import CheckpointSummary, join
+from tensorcomp.pipeline.summary import CheckpointSummary, FileResult, join
 from tensorcomp.progress import Progress
 
 

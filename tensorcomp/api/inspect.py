@@ -6,8 +6,12 @@ import os
 
 from tensorcomp.container.model import open_model
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.pipeline.results import summarise_checkpoint, summarise_compressed
-from tensorcomp.pipeline.summary import CheckpointSummary, join
+from tensorcomp.pipeline.summary import (
+    CheckpointSummary,
+    join,
+    summarise_checkpoint,
+    summarise_compressed,
+)
 
 
 def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:

@@ -28,7 +28,7 @@ from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.pipeline.summary import share_text
+from tensorcomp.pipeline.tensor_summary import share_text
 from tensorcomp.planning.plan import LOSSLESS, Plan, plan_to_json
 from tensorcomp.planning.roles.classify import RoleDecision, classify_all
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint

@@ -23,11 +23,11 @@ from tensorcomp.errors import PlanError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.metrics.gaussian_limit import Limit
 from tensorcomp.pipeline.bundle import runs
-from tensorcomp.pipeline.encoded_tensor import LOSSLESS, Coded, code
+from tensorcomp.pipeline.strategies import LOSSLESS, Coded, code
+from tensorcomp.pipeline.strategies import strategies as known_strategies
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.profiles import Profile, load_profile
 from tensorcomp.planning.roles.classify import roles_of
-from tensorcomp.planning.strategies import strategies as known_strategies
 from tensorcomp.progress import Progress
 
 SAMPLE = 8_000_000  # weights

@@ -53,8 +53,7 @@ class EncodedChunk(NamedTuple):
     mark : int
         The payload's first byte: how it is coded (see `container.blob`).
     from_original : ErrorSums
-        As `errors`, but against the chunk before it was pruned (see `compared`); all zeros if
-        `decoded` is None.
+        As `errors`, but against the chunk before it was pruned; all zeros if `decoded` is None.
     keeps_zeros : bool
         Whether what was pruned is still +0.0.
     """
@@ -65,27 +64,6 @@ class EncodedChunk(NamedTuple):
     mark: int = CODED
     from_original: ErrorSums = _EXACT
     keeps_zeros: bool = True
-
-
-def compared(encoded: EncodedChunk, array: np.ndarray, original: np.ndarray) -> EncodedChunk:
-    """Compare a pruned, encoded chunk with its original.
-
-    Parameters
-    ----------
-    encoded : EncodedChunk
-    array : numpy.ndarray
-        The chunk as it was encoded.
-    original : numpy.ndarray
-        The chunk before it was pruned, of the same shape and dtype.
-    """
-    if encoded.decoded is None:
-        return encoded
-    zeros = as_words(array).reshape(-1) == 0
-    decoded = encoded.decoded.view(array.dtype)
-    return encoded._replace(
-        from_original=measure(original, decoded),
-        keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
-    )
 
 
 @dataclass(frozen=True)

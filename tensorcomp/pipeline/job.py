@@ -18,7 +18,7 @@ from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.plan import draft_source
-from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
 from tensorcomp.planning.plan import Plan, check_names

@@ -1,28 +1,37 @@
-"""Plan the tensors of a source from samples, before anything is encoded."""
+"""Plan a source from samples, and estimate its manifest, before anything is encoded.
+
+A file's header stands before its blobs, so room for it is set aside when only this is known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import xxhash
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.chunk_grid import chunk_grid
+from tensorcomp.container.manifest import Manifest
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.container.writer import header_bytes
-from tensorcomp.pipeline.bundle import bundled
-from tensorcomp.pipeline.header_estimate import (
-    bundle_records,
-    draft_manifest,
-    likely_manifest,
-    tensor_records,
-)
+from tensorcomp.pipeline.bundle import BundledSource, bundled
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.prepare import are_equal, copied_bytes
+from tensorcomp.planning.plan import TensorPlan, bound_to_json
+from tensorcomp.planning.roles.classify import roles_of
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 if TYPE_CHECKING:
     from tensorcomp.planning.allocation_problem import AllocationProblem
     from tensorcomp.planning.planner import Planner, Tensor
+
+Records: TypeAlias = tuple[dict[str, TensorRecord], dict[str, TensorRecord]]
+
+_LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
 def draft_source(
@@ -40,9 +49,10 @@ def draft_source(
     Raises
     ------
     PlanError
-        If a tree needs a budget that is not there, or a tensor's importance is not given.
+        If a tree needs a budget and there is none, or a tensor's importance is not given.
     """
-    manifest = draft_manifest(source, tensor_records(source), options.chunk_elements)
+    alone = BundledSource(source, None, options.chunk_elements, source.tensors, {}, {})
+    manifest = likely_manifest(alone, known_records(alone))
 
     def tensors() -> Iterator[Tensor]:
         from tensorcomp.planning.planner import Tensor
@@ -61,5 +71,120 @@ def draft_source(
         draft = planner.plan(tensors(), workers, header_bytes(manifest))
     plan = draft.cheapest([info.name for info in source.tensors])
     work = bundled(source, plan, options.chunk_elements)
-    likely = likely_manifest(work, tensor_records(source, work), bundle_records(work))
-    return replace(draft, overhead=header_bytes(likely))
+    return replace(draft, overhead=header_bytes(likely_manifest(work, known_records(work))))
+
+
+def known_records(work: BundledSource) -> Records:
+    """Return the records of all tensors and of all bundles, as known before encoding."""
+    source, bundle_of = work.original, work.bundle_of
+    roles = roles_of(source.tensors)
+    pruned = source.planned() if isinstance(source, PrunedCheckpoint) else {}
+    tensors = {}
+    for info in source.tensors:
+        name = info.name
+        bundle, first = bundle_of.get(name), work.same_as.get(name)
+        tensors[name] = TensorRecord(
+            name=name,
+            dtype=info.dtype,
+            shape=info.shape,
+            role=roles[name],
+            nbytes=info.nbytes,
+            digest=_placeholder(name) if bundle is None and first is None else "",
+            same_as=first,
+            pruned=pruned.get(name),
+            bundle=bundle,
+        )
+    bundles = {
+        info.name: TensorRecord(
+            info.name, info.dtype, info.shape, "", info.nbytes, digest=_placeholder(info.name)
+        )
+        for info in work.tensors
+        if info.name in work.bundles
+    }
+    return tensors, bundles
+
+
+def _placeholder(name: str) -> str:
+    """Return a stand-in for a digest: as long, and as incompressible."""
+    return xxhash.xxh3_128_hexdigest(name.encode(errors="replace"))[:DIGEST_DIGITS]
+
+
+def likely_manifest(work: BundledSource, known: Records) -> Manifest:
+    """Return the estimated manifest of a source, with its plan's trees.
+
+    Tensors that begin and end like an earlier one count as duplicates, which need less room. In
+    place of errors there are numbers as incompressible.
+
+    Parameters
+    ----------
+    work : BundledSource
+    known : pair of mapping of str to TensorRecord
+        As `known_records` returns them.
+    """
+    source, plan, (tensors, bundles) = work.original, work.plan, known
+    looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
+    first_with: dict[tuple[str, int, bytes], str] = {}
+    trees = TreeTable()
+    likely = dict(tensors)
+    for name, record in tensors.items():
+        if not record.has_blob:
+            continue
+        data = looked_at.read(name)
+        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
+        if first != name:
+            likely[name] = replace(record, same_as=first)
+            continue
+        error = int(record.digest, 16) / 16**DIGEST_DIGITS
+        errors: dict[str, Any] = {
+            "rel_l2": six_digits(error),
+            "max_abs_error": six_digits(error**2),
+        }
+        if record.pruned is not None:
+            pruned = replace(record.pruned, rel_l2=error)
+            likely[name] = record = replace(record, pruned=pruned, **errors)
+        planned = TensorPlan() if plan is None else plan.tensors[name]
+        if planned.tree is not None:
+            likely[name] = replace(
+                record,
+                tree=trees.add(planned.tree, planned.why),
+                fallback=0,
+                bound={} if planned.bound is None else bound_to_json(planned.bound),
+                **errors,
+            )
+    return Manifest(
+        chunk_elements=work.chunk_elements,
+        trees=tuple(trees.planned),
+        tensors=likely,
+        template=source.template(),
+        source_bytes=source.nbytes,
+        aliases=source.aliases,
+        bundles=bundles,
+    )
+
+
+def six_digits(error: float) -> float:
+    """Round an error to the six digits of a manifest."""
+    return float(f"{error:.6g}")
+
+
+class TreeTable:
+    """Table of the distinct trees of a file."""
+
+    def __init__(self) -> None:
+        self.planned: list[PlannedTree] = []
+        self._numbers: dict[PlannedTree, int] = {}
+        self._known: dict[tuple[int, str], int] = {}  # by identity: hashing a tree takes longer
+        self._trees: list[Node] = []  # so that no identity is used again
+
+    def add(self, tree: Node, why: str) -> int:
+        """Return the index of a tree, added if new."""
+        number = self._known.get((id(tree), why))
+        if number is None:
+            planned = PlannedTree(tree.text, why)
+            number = self._numbers.setdefault(planned, len(self.planned))
+            if number == len(self.planned):
+                self.planned.append(planned)
+            self._known[id(tree), why] = number
+            self._trees.append(tree)
+        return number

@@ -15,11 +15,13 @@ import xxhash
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
+from tensorcomp.metrics.distortion import measure
 from tensorcomp.pipeline.bundle import BundledSource, runs
-from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, compared, planned_encoder
+from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, planned_encoder
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
@@ -61,10 +63,20 @@ class Prepared(NamedTuple):
     def chunk(self, grid: ChunkGrid, index: int) -> EncodedChunk:
         """Encode a chunk."""
         start, stop = grid.bounds(index)
-        encoded = self.coder.encode(self.array[start:stop], index)
-        if self.pruned is None:
+        return self.compared(self.coder.encode(self.array[start:stop], index), grid, index)
+
+    def compared(self, encoded: EncodedChunk, grid: ChunkGrid, index: int) -> EncodedChunk:
+        """Measure the errors of an encoded chunk against the tensor before it was pruned."""
+        if self.pruned is None or encoded.decoded is None:
             return encoded
-        return _compared(encoded, self.array, self.pruned, grid, index)
+        start, stop = grid.bounds(index)
+        original = self.pruned.original.view(grid.dtype).reshape(grid.shape)[start:stop]
+        decoded = encoded.decoded.view(grid.dtype)
+        zeros = as_words(self.array[start:stop]).reshape(-1) == 0
+        return encoded._replace(
+            from_original=measure(original, decoded),
+            keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
+        )
 
 
 class ChunkJob(NamedTuple):
@@ -91,15 +103,6 @@ class ChunkJob(NamedTuple):
         return done or self.nbytes < _SMALL_BYTES
 
 
-def _compared(
-    encoded: EncodedChunk, array: np.ndarray, pruned: PrunedTensor, grid: ChunkGrid, index: int
-) -> EncodedChunk:
-    """Compare an encoded chunk with what it was before pruning."""
-    original = pruned.original.view(grid.dtype).reshape(grid.shape)
-    chunk = slice(*grid.bounds(index))
-    return compared(encoded, array[chunk], original[chunk])
-
-
 def encode(job: ChunkJob) -> EncodedChunk:
     """Encode a chunk."""
     if job.chunk < 0:
@@ -124,11 +127,12 @@ def chunk_jobs(
         coder, encoded = planned_encoder(array, grid, planned, effort)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)
-        if encoded is None and grid.count == 1 and key not in first_with:
-            encoded = coder.encode(array, 0)  # one task for most tensors
-        if encoded is not None and pruned is not None:
-            encoded = _compared(encoded, array, pruned, grid, 0)
-        return Prepared(array, digest, key, coder, encoded, pruned)
+        tensor = Prepared(array, digest, key, coder, None, pruned)
+        if encoded is not None:
+            return tensor._replace(encoded=tensor.compared(encoded, grid, 0))
+        if grid.count > 1 or key in first_with:
+            return tensor
+        return tensor._replace(encoded=tensor.chunk(grid, 0))  # one task for most tensors
 
     def prepare_run(run: Sequence[TensorInfo]) -> list[Prepared]:
         return [prepare(info) for info in run]

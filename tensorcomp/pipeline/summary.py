@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from tensorcomp._formatting import (
     bits_text,
     bytes_text,
     counted,
-    percent,
     printable,
     ratio_text,
     shape_text,
     snr_text,
 )
 from tensorcomp._tables import Column, Table
-from tensorcomp.container.records import PruningRecord
-from tensorcomp.pipeline.tensor_summary import TensorSummary
-
-
-def row_shape(row: TensorSummary) -> str:
-    """Return the text of a tensor's shape."""
-    return shape_text(row.shape)
+from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.container.manifest import Manifest
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import TensorRecord
+from tensorcomp.pipeline.tensor_summary import (
+    SIZE_COLUMNS,
+    TensorSummary,
+    by_tree,
+    pruning_figures,
+    share_text,
+    tree_family,
+)
+from tensorcomp.planning.roles.classify import classify_all
 
 
 def _named(row: TensorSummary) -> str:
@@ -32,16 +36,13 @@ def _named(row: TensorSummary) -> str:
     return printable(row.name) + same
 
 
+def _file(row: TensorSummary) -> str | None:
+    return row.file
+
+
 def _why(row: TensorSummary) -> str:
     role = f"{row.role}: {row.role_why}" if row.role_why else ""
     return printable("; ".join(filter(None, (row.why, role))))
-
-
-SIZE_COLUMNS = (
-    Column("Bytes", "bytes", lambda row: row.stored, bytes_text),
-    Column("Bits", "bits_per_weight", lambda row: row.bits_per_weight, bits_text),
-    Column("Ratio", "ratio", lambda row: row.ratio, ratio_text, spare=2),
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,14 +94,8 @@ class CheckpointSummary:
     def pruning(self) -> dict[str, Any] | None:
         """Return the figures of all pruned tensors as JSON values; None if none was selected.
 
-        Returns
-        -------
-        dict
-            ``scores`` and ``granularities`` by which they were pruned, mostly one each; ``count``
-            of the ``weights`` of the selected tensors were set to zero, the part ``sparsity``;
-            ``worst_rel_l2``, the largest share of its norm that a tensor lost by pruning alone;
-            ``kept_snr_db``, the least SNR of the weights that are not pruned, of all tensors, in
-            dB, null if they are exact.
+        They are those of `pruning_figures`, and ``kept_snr_db``, the least SNR in dB of the weights
+        of all tensors that are not pruned, null if they are exact.
         """
         if not self.pruned:
             return None
@@ -123,9 +118,7 @@ class CheckpointSummary:
             weights. Each of ``tensors`` has its role and how that is known, its errors (0 if
             exact) and its SNR in dB (null if exact); ``codec`` is the text of its tree, ``same as
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
-            their ``file``. A pruned checkpoint has ``pruned``: how many of the ``weights`` of the
-            selected tensors were set to zero; and so has each of these, with the share of its norm
-            that this alone cost (``rel_l2``).
+            their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``.
         """
         pruning = self.pruning()
         return {
@@ -145,17 +138,9 @@ class CheckpointSummary:
             return "=" if row.same_as is not None else numbers.get(tree_family(row.tree), "-")
 
         columns = (
-            Column(
-                "File",
-                "file",
-                lambda row: row.file,
-                printable,
-                left=True,
-                optional=True,
-                heading=True,
-            ),
+            Column("File", "file", _file, printable, left=True, optional=True, heading=True),
             Column("Tensor", "name", lambda row: row.name, printable, left=True, narrow=_named),
-            Column("Shape", "shape", row_shape, left=True),
+            Column("Shape", "shape", lambda row: shape_text(row.shape), left=True),
             Column("Type", "dtype", lambda row: row.dtype, printable, left=True),
             Column("Role", "role", lambda row: row.role, left=True, spare=1),
             *SIZE_COLUMNS,
@@ -198,41 +183,114 @@ def join(summaries: Iterable[CheckpointSummary]) -> CheckpointSummary:
     """Return the figures of several files together."""
     parts = list(summaries)
     return CheckpointSummary(
-        input_bytes=sum(part.input_bytes for part in parts),
-        output_bytes=sum(part.output_bytes for part in parts),
-        tensors=tuple(row for part in parts for row in part.tensors),
+        sum(part.input_bytes for part in parts),
+        sum(part.output_bytes for part in parts),
+        tuple(row for part in parts for row in part.tensors),
         compressed=any(part.compressed for part in parts),
     )
 
 
-def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:
-    """Return the figures of records, each with the elements of its tensor."""
-    count = sum(record.count for record, _ in records)
-    weights = sum(elements for _, elements in records)
-    return {
-        "scores": list(dict.fromkeys(record.score for record, _ in records)),
-        "granularities": list(dict.fromkeys(record.granularity for record, _ in records)),
-        "count": count,
-        "weights": weights,
-        "sparsity": count / weights if weights else 0.0,
-        "worst_rel_l2": max(record.rel_l2 for record, _ in records),
+class FileResult(NamedTuple):
+    """Manifest and sizes of one compressed file.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    blobs : mapping of str to int
+        Bytes of each blob.
+    output_bytes : int
+    refused : collection of str
+        Tensors of which the planned tree could not represent every chunk.
+    """
+
+    manifest: Manifest
+    blobs: Mapping[str, int]
+    output_bytes: int
+    refused: Collection[str] = ()
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the original."""
+        return self.manifest.source_bytes
+
+    def stored(self, record: TensorRecord) -> int:
+        """Return the bytes of a tensor's blob, or its part of its bundle's; 0 for a duplicate."""
+        if record.same_as is not None:
+            return 0
+        if record.bundle is None:
+            return self.blobs[record.name]
+        return self.manifest.layout.share(record, self.blobs[record.bundle])
+
+    def summary(self, file: str | None = None) -> CheckpointSummary:
+        """Return the figures of each tensor; `file` names one of several."""
+        sizes = {r.name: self.stored(r) for r in self.manifest.tensors.values()}
+        rows = _rows(self.manifest, sizes, file, self.refused)
+        return CheckpointSummary(self.input_bytes, self.output_bytes, rows, compressed=True)
+
+
+def summarise_compressed(opened: CompressedFile, file: str | None = None) -> CheckpointSummary:
+    """Return the figures of a compressed file; `file` names one of several."""
+    manifest = opened.manifest
+    sizes = {name: opened.blob_bytes(name) for name in manifest.tensors}
+    rows = _rows(manifest, sizes, file)
+    return CheckpointSummary(manifest.source_bytes, opened.nbytes, rows, compressed=True)
+
+
+def _rows(
+    manifest: Manifest, sizes: Mapping[str, int], file: str | None, refused: Collection[str] = ()
+) -> tuple[TensorSummary, ...]:
+    roles = classify_all(manifest.infos)
+    rows = {}
+    for name, record in manifest.tensors.items():
+        stored, planned = manifest.stored(name), manifest.planned(record)
+        rows[name] = TensorSummary(
+            name=name,
+            dtype=record.dtype,
+            shape=record.shape,
+            role=record.role,
+            nbytes=record.nbytes,
+            stored=sizes[name],
+            tree=planned.tree if planned else None,
+            why=planned.why if planned else "",
+            same_as=record.same_as,
+            file=file,
+            rel_l2=stored.rel_l2,
+            max_abs_error=stored.max_abs_error,
+            role_why=roles[name].why if roles[name].role == record.role else "",  # an older file
+            pruned=stored.pruned,
+            bound=stored.bound,
+            coded=name not in refused,
+        )
+    return _with_tied(rows, manifest.aliases)
+
+
+def summarise_checkpoint(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:
+    """Return the figures of a checkpoint that is not compressed; `file` names one of several."""
+    roles = classify_all(checkpoint.tensors)
+    rows = {
+        info.name: TensorSummary(
+            name=info.name,
+            dtype=info.dtype,
+            shape=info.shape,
+            role=roles[info.name].role,
+            nbytes=info.nbytes,
+            stored=info.nbytes,
+            file=file,
+            role_why=roles[info.name].why,
+        )
+        for info in checkpoint.tensors
     }
+    tensors = _with_tied(rows, checkpoint.aliases)
+    return CheckpointSummary(checkpoint.nbytes, checkpoint.nbytes, tensors, compressed=False)
 
 
-def share_text(record: PruningRecord | None, weights: int) -> str | None:
-    """Return which part of so many weights a record says is pruned; None if there is none."""
-    return None if record is None or not weights else percent(record.count / weights)
-
-
-def tree_family(tree: str | None) -> str:
-    """Return a tree's text without its steps, which are each tensor's own."""
-    return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
-
-
-def by_tree(rows: Iterable[TensorSummary]) -> dict[str, list[TensorSummary]]:
-    """Return the tensors of each tree, steps apart, in the order of the trees."""
-    groups: dict[str, list[TensorSummary]] = {}
-    for row in rows:
-        if row.tree is not None:
-            groups.setdefault(tree_family(row.tree), []).append(row)
-    return groups
+def _with_tied(
+    rows: Mapping[str, TensorSummary], aliases: Mapping[str, str]
+) -> tuple[TensorSummary, ...]:
+    """Return the rows of tensors, and one for each further name, which stores nothing."""
+    nothing: dict[str, Any] = {"nbytes": 0, "stored": 0, "tree": None, "why": "", "bound": {}}
+    tied = (
+        replace(rows[target], name=name, same_as=target, tied=True, coded=True, **nothing)
+        for name, target in aliases.items()
+    )
+    return (*rows.values(), *tied)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import InfeasibleBudgetError
-from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 

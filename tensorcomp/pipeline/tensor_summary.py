@@ -1,12 +1,15 @@
-"""Summarize a tensor of a checkpoint, compressed or not."""
+"""Summarize single tensors of a checkpoint, compressed or not."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorcomp._formatting import bits_text, bytes_text, percent, ratio_text
+from tensorcomp._tables import Column
 from tensorcomp.container.records import PruningRecord
 
 _SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
@@ -14,7 +17,7 @@ _SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """Sizes, tree and errors of one tensor.
+    """Sizes, tree and errors of one tensor of a checkpoint.
 
     Parameters
     ----------
@@ -26,7 +29,7 @@ class TensorSummary:
         Bytes of it in this file, its part of a bundle's if it is in one; 0 for a duplicate or tied
         name.
     tree : str or None
-        What it is coded by; None if it is not compressed, or stored under another name.
+        None if it is not compressed, or stored under another name.
     why : str
         Why that tree; empty if there is none.
     same_as : str or None
@@ -34,17 +37,17 @@ class TensorSummary:
     tied : bool
         Whether it is a further name of `same_as`, and not a tensor with equal bytes.
     file : str or None
-        In which file of a folder.
+        Its file of a folder.
     rel_l2, max_abs_error : float
         Measured errors, 0 if exact.
     role_why : str
         How the role is known.
     pruned : PruningRecord or None
-        How the tensor was pruned, or that which holds its data; the errors count it.
+        Pruning of the tensor, or of that which holds its data; the errors count it.
     bound : mapping of str to float
-        What its errors, or those of its weights that are not pruned, are promised to keep.
+        Limits of its errors, or of those of its weights that are not pruned.
     coded : bool
-        Whether its tree could represent every chunk; known of what was just compressed only.
+        Whether its tree could represent every chunk; known of a file just compressed only.
     """
 
     name: str
@@ -148,3 +151,51 @@ class TensorSummary:
             **({} if self.pruned is None else {"pruned": self.pruning()}),
             **({} if self.file is None else {"file": self.file}),
         }
+
+
+SIZE_COLUMNS = (
+    Column("Bytes", "bytes", lambda row: row.stored, bytes_text),
+    Column("Bits", "bits_per_weight", lambda row: row.bits_per_weight, bits_text),
+    Column("Ratio", "ratio", lambda row: row.ratio, ratio_text, spare=2),
+)
+
+
+def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:
+    """Return the figures of records, each with the elements of its tensor, as JSON values.
+
+    Returns
+    -------
+    dict
+        ``scores`` and ``granularities`` by which tensors were pruned, mostly one each; ``count`` of
+        their ``weights`` were set to zero, the part ``sparsity``; ``worst_rel_l2``, the largest
+        share of its norm that a tensor lost by pruning alone.
+    """
+    count = sum(record.count for record, _ in records)
+    weights = sum(elements for _, elements in records)
+    return {
+        "scores": list(dict.fromkeys(record.score for record, _ in records)),
+        "granularities": list(dict.fromkeys(record.granularity for record, _ in records)),
+        "count": count,
+        "weights": weights,
+        "sparsity": count / weights if weights else 0.0,
+        "worst_rel_l2": max(record.rel_l2 for record, _ in records),
+    }
+
+
+def share_text(record: PruningRecord | None, weights: int) -> str | None:
+    """Return the share of pruned weights as text; None if nothing was selected for pruning."""
+    return None if record is None or not weights else percent(record.count / weights)
+
+
+def tree_family(tree: str | None) -> str:
+    """Return a tree's text without its steps, which are each tensor's own."""
+    return re.sub(r"\bstep=[^,)]+", "step=…", tree or "")
+
+
+def by_tree(rows: Iterable[TensorSummary]) -> dict[str, list[TensorSummary]]:
+    """Return the tensors of each tree, steps apart, in the order of the trees."""
+    groups: dict[str, list[TensorSummary]] = {}
+    for row in rows:
+        if row.tree is not None:
+            groups.setdefault(tree_family(row.tree), []).append(row)
+    return groups

@@ -22,15 +22,9 @@ from tensorcomp.container.writer import CompressedWriter, Output
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
-from tensorcomp.pipeline.header_estimate import (
-    TreeTable,
-    bundle_records,
-    likely_manifest,
-    six_digits,
-    tensor_records,
-)
+from tensorcomp.pipeline.plan import TreeTable, known_records, likely_manifest, six_digits
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
-from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.plan import TensorPlan, bound_to_json
 from tensorcomp.progress import Progress
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedTensor
@@ -113,9 +107,8 @@ class _FileWriter:
 
     def __init__(self, source: BundledSource, file: Output) -> None:
         self._source = source
-        self._tensors = tensor_records(source.original, source)
-        self._bundles = bundle_records(source)
-        self._draft = likely_manifest(source, self._tensors, self._bundles)
+        self._tensors, self._bundles = known = known_records(source)
+        self._draft = likely_manifest(source, known)
         self.writer = CompressedWriter(file, self._draft)
         self._trees = TreeTable()
         self._sizes: dict[str, int] = {}
@@ -217,36 +210,27 @@ class BlobWriter:
         Parameters
         ----------
         record : TensorRecord
-            What is known beforehand.
+            As known before encoding.
         digest : str
             Of the tensor as it was encoded.
         trees : list of int
             The numbers of its trees.
         pruned : PrunedTensor, optional
-            What it was before, if it was pruned.
+            The tensor before pruning, if it was pruned.
         chunk_elements : int
             Elements of a chunk at most, if not as in the manifest.
         """
-        coder = self.coder
-        rel_l2 = max_abs = 0.0
-        if pruned is not None or not coder.lossless:
-            errors = self.errors
-            if pruned is not None:
-                errors = pruned.cost if coder.lossless else self.from_original
-            rel_l2, max_abs = six_digits(errors.rel_l2), six_digits(errors.max_abs)
-        bound = {} if coder.bound is None else bound_to_json(coder.bound)
-        return TensorRecord(
-            name=record.name,
-            dtype=record.dtype,
-            shape=record.shape,
-            role=record.role,
-            nbytes=record.nbytes,
+        coder, errors = self.coder, self.errors
+        if pruned is not None:
+            errors = pruned.cost if coder.lossless else self.from_original
+        return replace(
+            record,
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
             digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
-            rel_l2=rel_l2,
-            max_abs_error=max_abs,
-            bound=bound,
+            rel_l2=six_digits(errors.rel_l2),
+            max_abs_error=six_digits(errors.max_abs),
+            bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=chunk_elements,
             pruned=None if pruned is None else pruned.record,
         )

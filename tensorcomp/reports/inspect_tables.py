@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import bytes_text, counted, percent, printable, snr_text
+from tensorcomp._formatting import bytes_text, counted, percent, printable, shape_text, snr_text
 from tensorcomp._tables import Column, Table, Value, fold
-from tensorcomp.pipeline.summary import (
+from tensorcomp.pipeline.summary import CheckpointSummary
+from tensorcomp.pipeline.tensor_summary import (
     SIZE_COLUMNS,
-    CheckpointSummary,
+    TensorSummary,
     by_tree,
     pruning_figures,
-    row_shape,
 )
-from tensorcomp.pipeline.tensor_summary import TensorSummary
 
 if TYPE_CHECKING:
     from tensorcomp.api.plan import PlanReport
@@ -47,7 +46,7 @@ def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
 
     columns = (
         Column("Tensors that cost most", "", lambda row: row.name, printable, left=True),
-        Column("Shape", "", row_shape, left=True),
+        Column("Shape", "", lambda row: shape_text(row.shape), left=True),
         Column("Type", "", lambda row: row.dtype, printable, left=True),
         SIZE_COLUMNS[0],
         Column("Share", "", lambda row: share(row.stored)),

@@ -13,7 +13,7 @@ from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.pipeline.encoded_tensor import code
+from tensorcomp.pipeline.strategies import code
 from tensorcomp.planning.lossless import any_tree, sparse_sample
 from tensorcomp.planning.sparse_forms import VALUES, sparse_forms
 

@@ -16,8 +16,7 @@ from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.errors import CheckpointError, PlanError
-from tensorcomp.pipeline.encoded_tensor import LOSSLESS, code
-from tensorcomp.planning.strategies import strategies
+from tensorcomp.pipeline.strategies import LOSSLESS, code, strategies
 from tensorcomp.progress import Progress
 
 UNIFORM = Strategy("uniform", "uniform($step)", 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tensorcomp.planning.strategies import strategies
+from tensorcomp.pipeline.strategies import strategies
 
 KEYS = {
     "input",

@@ -137,7 +137,7 @@ def test_a_plan_of_the_pruned_checkpoint_is_obeyed(source, tmp_path):
     for given in (forecast.plan, tmp_path / "plan.json"):
         with pytest.raises(PlanError, match="pruned first, by 'magnitude, element'"):
             tensorcomp.compress(source, tmp_path / "t", plan=given)
-    with pytest.raises(PruningError, match="without a plan"):
+    with pytest.raises(PruningError, match="beside a plan"):
         tensorcomp.compress(source, plan=tmp_path / "plan.json", prune=Pruning(target_size=9999))
     with pytest.raises(PruningError, match="plan for a sparsity"):
         make_plan(source, prune=Pruning(target_size=9999))

@@ -13,7 +13,7 @@ from tensorcomp.codecs import parse_tree
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import PlanError
-from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.planning.allocation_problem import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget

@@ -13,7 +13,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
-from tensorcomp.pipeline.results import FileResult
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.profiles import Candidates, Profile
 

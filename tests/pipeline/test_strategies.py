@@ -6,7 +6,7 @@ import pytest
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.strategies import own_strategy, strategies, strategy_tree
+from tensorcomp.pipeline.strategies import own_strategy, strategies, strategy_tree
 from tensorcomp.planning.trials import run_trial
 
 
