@@ -77,6 +77,7 @@ def added_codecs() -> tuple[type[Codec], ...]:
     return tuple(found)
 
 
+@functools.cache
 def added_templates(*, lossless: bool) -> tuple[str, ...]:
     """Return the templates of other packages' codecs: of lossless ones, or of the others."""
     return tuple(

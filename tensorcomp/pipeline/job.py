@@ -113,7 +113,10 @@ def compress_shards(
         if planner is None or planner.is_lossless:
             return write(None)
         draft, nbytes = draft_shards(pruned, options, planner)
-        return write_to_budget(draft, draft.max_bytes(nbytes), keys, write)
+        most = draft.max_bytes(nbytes)
+        if most is None:
+            return write(draft.allocate(None, [key for names in keys for key in names.values()]))
+        return write_to_budget(draft, most, keys, write)
 
 
 _DEFAULT = Plan({})

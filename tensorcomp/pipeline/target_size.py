@@ -26,15 +26,15 @@ Write: TypeAlias = "Callable[[Plan], list[FileResult]]"
 
 
 def write_to_budget(
-    draft: AllocationProblem, most: int | None, keys: Sequence[Mapping[str, str]], write: Write
+    draft: AllocationProblem, most: int, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
     """Write files under allocated plans until they keep a size.
 
     Parameters
     ----------
     draft : AllocationProblem
-    most : int or None
-        Bytes of all files together; None if there is no limit.
+    most : int
+        Bytes of all files together.
     keys : sequence of mapping of str to str
         For each file, what the draft calls its tensors, as they stand in it.
     write : callable
@@ -63,7 +63,7 @@ def write_to_budget(
         written = list(_by_key(results, keys))
         sizes = {key: result.stored(record) for key, result, record in written}
         total = sum(result.output_bytes for result in results)
-        if most is None or _CLOSE * most <= total <= most:
+        if _CLOSE * most <= total <= most:
             return results
         if total <= most:
             best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
@@ -71,7 +71,6 @@ def write_to_budget(
         draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
         least = min(least, total)
     if best is None:
-        assert most is not None
         raise draft.impossible(least, most)
     return results if last is best[1] else write(best[1])
 

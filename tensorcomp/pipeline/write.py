@@ -220,16 +220,18 @@ class BlobWriter:
         chunk_elements : int
             Elements of a chunk at most, if not as in the manifest.
         """
-        coder, errors = self.coder, self.errors
+        coder, errors, rel_l2, max_abs = self.coder, self.errors, 0.0, 0.0
         if pruned is not None:
             errors = pruned.cost if coder.lossless else self.from_original
+        if pruned is not None or not coder.lossless:
+            rel_l2, max_abs = six_digits(errors.rel_l2), six_digits(errors.max_abs)
         return replace(
             record,
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
             digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
-            rel_l2=six_digits(errors.rel_l2),
-            max_abs_error=six_digits(errors.max_abs),
+            rel_l2=rel_l2,
+            max_abs_error=max_abs,
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=chunk_elements,
             pruned=None if pruned is None else pruned.record,

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +175,8 @@ def load_profile(name: str) -> Profile:
 
 
 def _parse(text: str, name: str) -> Profile:
+    import tomllib
+
     try:
         return _from_table(tomllib.loads(text), name)
     except tomllib.TOMLDecodeError as error:

@@ -54,7 +54,7 @@ def check_template(template: str) -> None:
     PlanError
         If it is not.
     """
-    instantiate(expand_quantizer(template, "balanced"), 1.0)
+    prototype(expand_quantizer(template, "balanced"))
 
 
 def instantiate(template: str, step: float) -> Node:

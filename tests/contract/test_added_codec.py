@@ -10,7 +10,7 @@ import pytest
 from tensorcomp import Budget, load_file, save
 from tensorcomp.benchmark.run import bench
 from tensorcomp.codecs import codec_class, format_tree, parse_tree
-from tensorcomp.codecs.registry import added_codecs
+from tensorcomp.codecs.registry import added_codecs, added_templates
 from tensorcomp.gradients import ErrorFeedback, parse_compressor
 from tensorcomp.planning.lossless import plan_lossless
 from tensorcomp.planning.profiles import load_profile
@@ -85,7 +85,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "[tensorcomp.codecs]\n"
         "ramp = added_codecs_package:Ramp\ncoarse = added_codecs_package:Coarse\n"
     )
-    caches = (codec_class, parse_tree, added_codecs)
+    caches = (codec_class, parse_tree, added_codecs, added_templates)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
