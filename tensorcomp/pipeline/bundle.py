@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -99,7 +100,8 @@ def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> Bundl
         if len(different) < _FEWEST:
             continue
         most = min(_LARGEST, chunk_elements) - ROW
-        for number, members in enumerate(runs(different, _elements, most)):
+        batches = runs(different, lambda info: math.prod(info.shape), most)
+        for number, members in enumerate(batches):
             name = f"small tensors.{dtype}.{number}"
             while name in taken:
                 name += "'"
@@ -135,21 +137,12 @@ def _distinct(
     return different, equal
 
 
-def _elements(info: TensorInfo) -> int:
-    return info.nbytes // _itemsize(info)
-
-
-def _itemsize(info: TensorInfo) -> int:
-    dtype = numpy_dtype(info.dtype)
-    assert dtype is not None  # others are not bundled
-    return dtype.itemsize
-
-
 def _bundle_info(name: str, members: Sequence[TensorInfo]) -> TensorInfo:
-    """Return what a bundle is as a tensor: rows enough for all its members."""
-    row_bytes = ROW * _itemsize(members[0])
-    rows = -(-sum(info.nbytes for info in members) // row_bytes)
-    return TensorInfo(name, members[0].dtype, (rows, ROW), rows * row_bytes)
+    """Return a bundle as a tensor, of rows enough for all its members."""
+    first = members[0]
+    rows = -(-sum(math.prod(info.shape) for info in members) // ROW)
+    nbytes = rows * ROW * first.nbytes // math.prod(first.shape)
+    return TensorInfo(name, first.dtype, (rows, ROW), nbytes)
 
 
 Item = TypeVar("Item")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,12 @@ from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
-from tensorcomp.planning.trials import ErrorsOf, errors_of, fit_steps
+from tensorcomp.planning.trials import errors_of, fit_steps
 
 _AIM = 0.997  # of a bound that was broken
 _ATTEMPTS = 4
 _FEW_VALUES = 0.3  # share up to which gaps take fewer bytes than a bit for each place
 _EXACT = ErrorSums()
-
-_Sampler: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 class EncodedChunk(NamedTuple):
@@ -78,7 +76,7 @@ class TensorEncoder:
     roots : tuple of Node
         The tree that encodes each chunk; empty if it is the coder's first for all.
     bound : Bound or None
-        What the decoded tensor must keep.
+        Limit of the decoded tensor's errors.
     attempts : int
         How often a step was made smaller since the bound was broken.
     """
@@ -118,7 +116,7 @@ def lossless_encoder(
     plan = plan_lossless(array, effort)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{why}; {plan.why}" if why else plan.why
-    return TensorEncoder(_learn(trees, array, grid, sample_rows), reason)
+    return TensorEncoder(_learn(trees, sample_rows(array), grid), reason)
 
 
 def planned_encoder(
@@ -133,7 +131,7 @@ def planned_encoder(
     -------
     TensorEncoder
     EncodedChunk or None
-        What a tensor of a single chunk became, where that had to be seen already.
+        The only chunk, where it had to be encoded already.
     """
     if plan is None or plan.tree is None:
         return lossless_encoder(array, grid, effort, "" if plan is None else plan.why), None
@@ -142,7 +140,7 @@ def planned_encoder(
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
     done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
-    sample = readable(_large_sample(array)) if grid.count > 1 else array
+    sample = readable(sample_rows(array, CHUNK_ELEMENTS)) if grid.count > 1 else array
 
     @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
@@ -152,7 +150,10 @@ def planned_encoder(
         done[tree] = coder, coder.encode(array, 0)
         return None if coder.lossless else done[tree][1].errors
 
-    tree = _fitted(plan.tree, plan.bound, errors, may_grow=plan.fits_bound)
+    tree: Node | None = plan.tree
+    first = None if plan.fits_bound else errors(plan.tree)
+    if first is None or plan.bound.used(first.rel_l2, first.max_abs) > 1:
+        tree = fit_steps(plan.tree, plan.bound, errors)
     if tree is None:
         why = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
         return lossless_encoder(array, grid, effort, why), None
@@ -167,21 +168,12 @@ def _coder_of(
     trees = (tree, any_tree(array.dtype, effort))
     try:
         roots = chunk_roots(tree, array, grid)
-        coder = _learn(trees, array, grid, _large_sample)
+        coder = _learn(trees, sample_rows(array, CHUNK_ELEMENTS), grid)
     except NotRepresentable as error:
         return lossless_encoder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
         return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
     return TensorEncoder(coder, why, roots, bound)
-
-
-def _fitted(tree: Node, bound: Bound, errors: ErrorsOf, *, may_grow: bool) -> Node | None:
-    """Return the tree with steps that keep the bound."""
-    if not may_grow:
-        found = errors(tree)
-        if found is not None and bound.used(found.rel_l2, found.max_abs) <= 1:
-            return tree
-    return fit_steps(tree, bound, errors)
 
 
 def tightened_encoder(
@@ -242,11 +234,5 @@ def _under_mask(tree: Node, array: np.ndarray) -> Node:
     return parse_tree(f"sparse(mask={mask}, values={format_tree(tree)})")
 
 
-def _learn(
-    trees: tuple[Node, ...], array: np.ndarray, grid: ChunkGrid, sample: _Sampler
-) -> ChunkCoder:
-    return ChunkCoder.alone(trees) if grid.count == 1 else ChunkCoder.learn(trees, sample(array))
-
-
-def _large_sample(array: np.ndarray) -> np.ndarray:
-    return sample_rows(array, CHUNK_ELEMENTS)
+def _learn(trees: tuple[Node, ...], sample: np.ndarray, grid: ChunkGrid) -> ChunkCoder:
+    return ChunkCoder.alone(trees) if grid.count == 1 else ChunkCoder.learn(trees, sample)

@@ -124,7 +124,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
     source, plan, (tensors, bundles) = work.original, work.plan, known
     looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
     first_with: dict[tuple[str, int, bytes], str] = {}
-    trees = TreeTable()
+    trees: dict[PlannedTree, int] = {}
     likely = dict(tensors)
     for name, record in tensors.items():
         if not record.has_blob:
@@ -147,14 +147,14 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         if planned.tree is not None:
             likely[name] = replace(
                 record,
-                tree=trees.add(planned.tree, planned.why),
+                tree=tree_number(trees, planned.tree, planned.why),
                 fallback=0,
                 bound={} if planned.bound is None else bound_to_json(planned.bound),
                 **errors,
             )
     return Manifest(
         chunk_elements=work.chunk_elements,
-        trees=tuple(trees.planned),
+        trees=tuple(trees),
         tensors=likely,
         template=source.template(),
         source_bytes=source.nbytes,
@@ -168,23 +168,6 @@ def six_digits(error: float) -> float:
     return float(f"{error:.6g}")
 
 
-class TreeTable:
-    """Table of the distinct trees of a file."""
-
-    def __init__(self) -> None:
-        self.planned: list[PlannedTree] = []
-        self._numbers: dict[PlannedTree, int] = {}
-        self._known: dict[tuple[int, str], int] = {}  # by identity: hashing a tree takes longer
-        self._trees: list[Node] = []  # so that no identity is used again
-
-    def add(self, tree: Node, why: str) -> int:
-        """Return the index of a tree, added if new."""
-        number = self._known.get((id(tree), why))
-        if number is None:
-            planned = PlannedTree(tree.text, why)
-            number = self._numbers.setdefault(planned, len(self.planned))
-            if number == len(self.planned):
-                self.planned.append(planned)
-            self._known[id(tree), why] = number
-            self._trees.append(tree)
-        return number
+def tree_number(trees: dict[PlannedTree, int], tree: Node, why: str) -> int:
+    """Return the index of a tree in a table of trees; it is added if new."""
+    return trees.setdefault(PlannedTree(tree.text, why), len(trees))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,11 +146,8 @@ def chunk_jobs(
         size=lambda run: sum(_memory(source, info) for info in run),
         memory_budget=ROOM,
     )
-    for info, prepared in (
-        pair for run, done in prepared_runs for pair in zip(run, done, strict=True)
-    ):
-        grid = grids[info.name]
-        first = info.name
+    for info, prepared in (pair for pairs in starmap(zip, prepared_runs) for pair in pairs):
+        grid, first = grids[info.name], info.name
         if info.name not in source.bundles:  # which may equal a tensor, but never are one
             first = first_with.setdefault(prepared.key, info.name)
         if first != info.name:

@@ -113,7 +113,12 @@ def write_with_plan(
         if not movable:
             break
         octaves = 8 * (total - _ROOM * most) / max(sum(elements[key] for key in movable), 1)
-        grown = {key: _grown(plan.tensors[key], 2 ** min(octaves, 8.0)) for key in movable}
+        factor = 2 ** min(octaves, 8.0)
+        grown = {
+            key: replace(tensor, tree=scale_steps(tensor.tree, factor))
+            for key, tensor in plan.tensors.items()
+            if key in movable and tensor.tree is not None
+        }
         plan = replace(plan, tensors={**plan.tensors, **grown})
     assert most is not None
     raise InfeasibleBudgetError(
@@ -125,8 +130,3 @@ def write_with_plan(
 
 def _may_grow(tensor: TensorPlan) -> bool:
     return tensor.tree is not None and tensor.bound is None and has_free_step(tensor.tree)
-
-
-def _grown(tensor: TensorPlan, factor: float) -> TensorPlan:
-    assert tensor.tree is not None
-    return replace(tensor, tree=scale_steps(tensor.tree, factor))

@@ -17,17 +17,16 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.records import DIGEST_DIGITS, TensorRecord
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree
 from tensorcomp.container.writer import CompressedWriter, Output
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
-from tensorcomp.pipeline.plan import TreeTable, known_records, likely_manifest, six_digits
+from tensorcomp.pipeline.plan import known_records, likely_manifest, six_digits, tree_number
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.plan import TensorPlan, bound_to_json
 from tensorcomp.progress import Progress
-from tensorcomp.selection.stored.pruned_checkpoint import PrunedTensor
 
 Result = TypeVar("Result")
 
@@ -110,7 +109,7 @@ class _FileWriter:
         self._tensors, self._bundles = known = known_records(source)
         self._draft = likely_manifest(source, known)
         self.writer = CompressedWriter(file, self._draft)
-        self._trees = TreeTable()
+        self._trees: dict[PlannedTree, int] = {}
         self._sizes: dict[str, int] = {}
         self._refused: set[str] = set()
 
@@ -121,14 +120,23 @@ class _FileWriter:
 
     def add_blob(self, blob: BlobWriter, job: ChunkJob, *, coded: bool) -> None:
         """Record a tensor or bundle, of which `job` is a chunk."""
-        name, prepared = blob.name, job.prepared
+        name, prepared, coder = blob.name, job.prepared, blob.coder
+        lossless, pruned, errors = coder.lossless, prepared.pruned, blob.errors
+        if pruned is not None:
+            errors = pruned.cost if lossless else blob.from_original
+        is_exact = lossless and pruned is None
+        trees = [tree_number(self._trees, tree, coder.why) for tree in coder.coder.trees]
         records = self._bundles if name in self._bundles else self._tensors
-        records[name] = blob.record(
+        records[name] = replace(
             records[name],
-            prepared.digest,
-            [self._trees.add(tree, blob.coder.why) for tree in blob.coder.coder.trees],
-            prepared.pruned,
+            tree=trees[0],
+            fallback=trees[1] if len(trees) > 1 else None,
+            digest=(prepared.digest if lossless else blob.digest)[:DIGEST_DIGITS],
+            rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
+            max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
+            bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_long_chunk(self._source.planned(name)),
+            pruned=None if pruned is None else pruned.record,
         )
         self._sizes[name] = blob.size
         if not coded:
@@ -138,7 +146,7 @@ class _FileWriter:
         """Write the header."""
         manifest = replace(
             self._draft,
-            trees=tuple(self._trees.planned),
+            trees=tuple(self._trees),
             tensors=self._tensors,
             bundles=self._bundles,
         )
@@ -172,7 +180,7 @@ _EXACT = ErrorSums()
 
 
 class BlobWriter:
-    """Blob being written, and the errors of what it decodes to."""
+    """Blob being written, and the errors and digest of what it decodes to."""
 
     def __init__(
         self, writer: CompressedWriter, name: str, grid: ChunkGrid, coder: TensorEncoder
@@ -196,43 +204,7 @@ class BlobWriter:
             self._digest.update(encoded.decoded)
         return self.size > 0
 
-    def record(
-        self,
-        record: TensorRecord,
-        digest: str,
-        trees: list[int],
-        pruned: PrunedTensor | None = None,
-        *,
-        chunk_elements: int = 0,
-    ) -> TensorRecord:
-        """Return the tensor's record.
-
-        Parameters
-        ----------
-        record : TensorRecord
-            As known before encoding.
-        digest : str
-            Of the tensor as it was encoded.
-        trees : list of int
-            The numbers of its trees.
-        pruned : PrunedTensor, optional
-            The tensor before pruning, if it was pruned.
-        chunk_elements : int
-            Elements of a chunk at most, if not as in the manifest.
-        """
-        coder, errors, rel_l2, max_abs = self.coder, self.errors, 0.0, 0.0
-        if pruned is not None:
-            errors = pruned.cost if coder.lossless else self.from_original
-        if pruned is not None or not coder.lossless:
-            rel_l2, max_abs = six_digits(errors.rel_l2), six_digits(errors.max_abs)
-        return replace(
-            record,
-            tree=trees[0],
-            fallback=trees[1] if len(trees) > 1 else None,
-            digest=(digest if coder.lossless else self._digest.hexdigest())[:DIGEST_DIGITS],
-            rel_l2=rel_l2,
-            max_abs_error=max_abs,
-            bound={} if coder.bound is None else bound_to_json(coder.bound),
-            chunk_elements=chunk_elements,
-            pruned=None if pruned is None else pruned.record,
-        )
+    @property
+    def digest(self) -> str:
+        """Digest of what the chunks decode to."""
+        return self._digest.hexdigest()

@@ -1,15 +1,19 @@
-"""Which option each tensor takes, so that all of them together keep a size."""
+"""Allocate bits: choose an option of each tensor so that all together keep a size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from tensorcomp.planning.rate_distortion import RDCurve
 
+# Weights of a tensor, and bits per weight and weighted error of its options.
+Curve: TypeAlias = tuple[int, np.ndarray, np.ndarray]
+
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
-_HALVINGS, _WIDE = 80, 10  # in the first ones, options are compared tensor by tensor
+_HALVINGS, _WIDE = 80, 10  # after the first ones, few options can still win
 _ROUNDING = 1e-12  # far above that of a cost, relative
 
 
@@ -35,68 +39,45 @@ def allocate(
         One option a tensor; their bits are near `most_bits`, and above it only where even those of
         the cheapest options are.
     """
-    if not options:
-        return []
-    errors = [weight * item.mse for item, weight in zip(options, importance, strict=True)]
-    low, high = _FLATTEST, _STEEPEST  # a steep slope spends few bits
-    for _ in range(_WIDE):
-        middle = (low + high) / 2
-        if _total(options, _choose(options, errors, middle)) > most_bits:
-            low = middle
-        else:
-            high = middle
-    near = _Near(options, errors, low, high)
-    for _ in range(_WIDE, _HALVINGS):
-        middle = (low + high) / 2
-        if near.total(middle) > most_bits:
-            low = middle
-        else:
-            high = middle
-    chosen = near.choose(high)
-    return _spend(options, chosen, near.choose(low), most_bits - _total(options, chosen))
-
-
-def _choose(options: Sequence[RDCurve], errors: Sequence[np.ndarray], slope: float) -> list[int]:
-    factor = 2.0**slope
-    return [
-        int((error + factor * item.bits).argmin())
-        for item, error in zip(options, errors, strict=True)
+    curves = [
+        (item.weights, item.bits, weight * item.mse)
+        for item, weight in zip(options, importance, strict=True)
     ]
+    kept: list[np.ndarray] = []
+    low, high = _FLATTEST, _STEEPEST  # a steep slope spends few bits
+    for number in range(_HALVINGS):
+        if number == _WIDE:
+            kept = [np.flatnonzero(_may_win(*curve[1:], 2.0**low, 2.0**high)) for curve in curves]
+            curves = [
+                (weights, bits[near], errors[near])
+                for (weights, bits, errors), near in zip(curves, kept, strict=True)
+            ]
+        middle = (low + high) / 2
+        if _total(curves, _choose(curves, middle)) > most_bits:
+            low = middle
+        else:
+            high = middle
+    chosen, dearer = _choose(curves, high), _choose(curves, low)
+    left = most_bits - _total(curves, chosen)
+    chosen, dearer = (
+        [int(near[option]) for near, option in zip(kept, found, strict=True)]
+        for found in (chosen, dearer)
+    )
+    return _spend(options, chosen, dearer, left)
 
 
-class _Near:
-    """The options that any slope between two may choose, those of all tensors in a row."""
+def _choose(curves: Sequence[Curve], slope: float) -> list[int]:
+    """Return the first of the best options of each tensor."""
+    factor = 2.0**slope
+    return [int((errors + factor * bits).argmin()) for _, bits, errors in curves]
 
-    def __init__(
-        self, options: Sequence[RDCurve], errors: Sequence[np.ndarray], low: float, high: float
-    ) -> None:
-        kept = [
-            np.flatnonzero(_may_win(item.bits, error, 2.0**low, 2.0**high))
-            for item, error in zip(options, errors, strict=True)
-        ]
-        self._options = np.concatenate(kept)
-        self._bits = np.concatenate([item.bits[k] for item, k in zip(options, kept, strict=True)])
-        self._errors = np.concatenate([error[k] for error, k in zip(errors, kept, strict=True)])
-        self._counts = np.array([near.size for near in kept])
-        self._starts = np.cumsum(self._counts) - self._counts
-        self._weights = np.array([item.weights for item in options], np.float64)
 
-    def choose(self, slope: float) -> list[int]:
-        """Return the first of the best options of each tensor."""
-        chosen: list[int] = self._options[self._best(slope)].tolist()
-        return chosen
-
-    def total(self, slope: float) -> float:
-        """Return the bits of all of them together."""
-        bits: list[float] = (self._weights * self._bits[self._best(slope)]).tolist()
-        return sum(bits)
-
-    def _best(self, slope: float) -> np.ndarray:
-        cost = self._errors + 2.0**slope * self._bits
-        least = np.minimum.reduceat(cost, self._starts)
-        best = np.flatnonzero(cost == np.repeat(least, self._counts))
-        first: np.ndarray = best[np.searchsorted(best, self._starts)]
-        return first
+def _total(curves: Sequence[Curve], chosen: Sequence[int]) -> float:
+    """Return the bits of all tensors together."""
+    return sum(
+        weights * float(bits[option])
+        for (weights, bits, _), option in zip(curves, chosen, strict=True)
+    )
 
 
 def _may_win(bits: np.ndarray, errors: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -138,13 +119,6 @@ def _spend(
             left -= item.weights * float(item.bits[option] - item.bits[now])
             spent[number] = option
     return spent
-
-
-def _total(options: Sequence[RDCurve], chosen: Sequence[int]) -> float:
-    return sum(
-        item.weights * float(item.bits[option])
-        for item, option in zip(options, chosen, strict=True)
-    )
 
 
 def least_bits(options: Sequence[RDCurve]) -> float:

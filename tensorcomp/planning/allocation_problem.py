@@ -108,7 +108,9 @@ class AllocationProblem:
         """
         if max_bytes is None:
             return self._plan([], order)
-        self._require_possible(max_bytes)
+        least = self.least_bytes()
+        if least > max_bytes * _DOUBT and not self.measured:
+            raise self.impossible(int(least * _CAUTION), max_bytes)
         available = _ROOM * max_bytes - self.overhead - self.fixed_bytes
         items = list(self.options.values())
         chosen = allocate(items, list(self.importance.values()), 8 * available)
@@ -128,11 +130,6 @@ class AllocationProblem:
         for name, first in self.copies.items():
             plans[name] = plans[first]
         return Plan({name: plans[name] for name in order}, self.budget, self.effort)
-
-    def _require_possible(self, max_bytes: int) -> None:
-        least = self.least_bytes()
-        if least > max_bytes * _DOUBT and not self.measured:
-            raise self.impossible(int(least * _CAUTION), max_bytes)
 
     def impossible(self, least: int, max_bytes: int) -> InfeasibleBudgetError:
         """Return the error that says which size is possible, if not that of the budget."""

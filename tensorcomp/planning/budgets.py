@@ -8,7 +8,7 @@ file, every byte counted; the error is then spread over the tensors so that it h
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from tensorcomp.errors import PlanError
 
@@ -121,8 +121,7 @@ class Budget:
 
     def given(self) -> dict[str, float]:
         """Return the limit that is set, by its name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def is_size(self) -> bool:

@@ -27,7 +27,7 @@ _FINE = 256  # points an octave, once interpolated
 
 @dataclass(frozen=True)
 class RDCurve:
-    """What a tensor may cost, and which error that gives.
+    """Rates and errors that a tensor may have.
 
     Parameters
     ----------
@@ -89,29 +89,26 @@ def measure_curve(
     array = readable(sample)
     scale = rms(array)
     extreme = _with_extreme(array, largest)
-    families: list[tuple[str, float | None, np.ndarray, np.ndarray]] = [
-        ("", None, np.array([lossless_bits]), np.zeros(1))
+    families: list[tuple[tuple[str, float | None], np.ndarray, np.ndarray]] = [
+        (("", None), np.array([lossless_bits]), np.zeros(1))
     ]
     rows = weights // max(math.prod(array.shape[1:]), 1)
     for template in templates:
-        if not instantiate(template, scale or 1.0).codec.is_promising(array, rows):
+        if not prototype(template).codec.is_promising(array, rows):
             continue
         if not is_free(template):
             trial = run_trial(prototype(template), array)
             if trial is not None and _mse(trial) < math.inf:
-                families.append((template, None, np.array([trial.bits]), np.array([_mse(trial)])))
+                point = np.array([trial.bits]), np.array([_mse(trial)])
+                families.append(((template, None), *point))
         elif scale > 0:
             found = _sweep(template, array, extreme, scale, lossless_bits)
             if found is not None:
-                families.append((template, *found))
-    sizes = [family[2].size for family in families]
+                families.append(((template, found[0]), *found[1:]))
+    trees, bits, mse = zip(*families, strict=True)
+    first = np.cumsum([0, *map(len, bits[:-1])])
     return RDCurve(
-        weights=weights,
-        scale=scale,
-        bits=np.concatenate([family[2] for family in families]),
-        mse=np.concatenate([family[3] for family in families]),
-        trees=tuple((template, octave) for template, octave, _, _ in families),
-        first=tuple(np.cumsum([0, *sizes[:-1]]).tolist()),
+        weights, scale, np.concatenate(bits), np.concatenate(mse), trees, tuple(first.tolist())
     )
 
 
