@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 import click
-
-_Number = TypeVar("_Number", int, float)
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*([a-zµ/]*)")
 _DECIMAL = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -17,14 +14,8 @@ _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def quantity(
-    kind: str,
-    units: Mapping[str, float],
-    example: str,
-    number: Callable[[float], _Number],
-    *,
-    least: float,
-    most: float = math.inf,
-) -> Callable[[str], _Number]:
+    kind: str, units: Mapping[str, float], example: str, *, least: float, most: float = math.inf
+) -> Callable[[str], float]:
     """Return a parser of a number and a unit, whatever their case.
 
     Parameters
@@ -34,39 +25,45 @@ def quantity(
     units : mapping of str to float
         What a number of each unit is multiplied by; ``""`` is that of none.
     example : str
-    number : callable
-        Makes the result: ``int``, ``round`` or ``float``.
     least, most : float
         The smallest value, and the first that is too large.
 
     Examples
     --------
-    >>> quantity("length", {"m": 1, "km": 1000}, "5 km", float, least=0)("1.5 KM")
+    >>> quantity("length", {"m": 1, "km": 1000}, "5 km", least=0)("1.5 KM")
     1500.0
     """
 
-    def parse(text: str) -> _Number:
+    def parse(text: str) -> float:
         match = _QUANTITY.fullmatch(text.strip().lower())
         value = float(match[1]) * units.get(match[2], math.nan) if match else math.nan
         if not least <= value < most:
             raise click.BadParameter(f"{text!r}; expected a {kind} such as {example}")
-        return number(value)
+        return value
 
     return parse
 
 
-size = quantity(
+def size(text: str) -> int:
+    """Return the bytes of a text such as ``700MB`` or ``1.5GiB``."""
+    return int(_size(text))
+
+
+def count(text: str) -> int:
+    """Return a number of parameters: ``25e6``, ``25M``, ``7B``."""
+    return round(_count(text))
+
+
+_size = quantity(
     "size",
     {f"{prefix}{b}": n for prefix, n in (_DECIMAL | _BINARY).items() for b in ("", "b")},
     "700MB or 1.5GiB",
-    int,
     least=0,
 )
-count = quantity(
+_count = quantity(
     "number of parameters",
     {"": 1, "k": 1e3, "m": 1e6, "b": 1e9},
     "25e6 or 7B",
-    round,
     least=1,
     most=math.nextafter(1e15, math.inf),
 )
@@ -74,9 +71,8 @@ bandwidth = quantity(
     "bandwidth",
     {f"{prefix}{unit}": n for prefix, n in _DECIMAL.items() for unit in ("bit", "bit/s", "bps")},
     "100mbit or 1gbit",
-    float,
     least=math.nextafter(0, 1),
 )
 duration = quantity(
-    "time", {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}, "0.1ms or 50us", float, least=0
+    "time", {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}, "0.1ms or 50us", least=0
 )

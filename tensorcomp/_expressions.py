@@ -150,7 +150,11 @@ def parse(text: str, language: Language) -> Call:
         raise language.error(
             f"a {language.noun} is a text of at most {MAX_CHARACTERS} characters; got {got}"
         )
-    return _Parser(text, language).whole()
+    parser = _Parser(text, language)
+    call = parser.call(0)
+    if parser.kind != "end":
+        raise parser.unexpected("the end")
+    return call
 
 
 def required_fields(make: Any) -> list[str]:
@@ -190,13 +194,6 @@ class _Parser:
         self.at = -1
         self._advance()
 
-    def whole(self) -> Call:
-        """Parse the whole text as a call."""
-        call = self._call(0)
-        if self.kind != "end":
-            raise self._unexpected("the end")
-        return call
-
     def _tokens(self) -> Iterator[_Token]:
         position = 0
         for match in _TOKEN.finditer(self.text):
@@ -216,7 +213,8 @@ class _Parser:
         self.at += 1
         self.kind, self.word, self.position = self.tokens[self.at]
 
-    def _unexpected(self, wanted: str) -> TensorcompError:
+    def unexpected(self, wanted: str) -> TensorcompError:
+        """Return the exception for the token that is there."""
         found = _shown(self.word) if self.word else "the end"
         return self.language.expected(wanted, found, self.position, self.text)
 
@@ -225,10 +223,11 @@ class _Parser:
         _, word, position = self.tokens[self.at - 1]
         return self.text[first : position + len(word)]
 
-    def _call(self, depth: int) -> Call:
+    def call(self, depth: int) -> Call:
+        """Parse a call."""
         first, name = self.position, self.word
         if self.kind != "name" or name in _LITERALS:
-            raise self._unexpected(self.language.name)
+            raise self.unexpected(self.language.name)
         self._advance()
         arguments = self._items(depth, self._argument) if self.word == "(" else ()
         return Call(name, arguments, self._written(first), self.language)
@@ -247,9 +246,9 @@ class _Parser:
             if self.word == ",":
                 self._advance()
                 if self.word == ")" and item == self._argument:
-                    raise self._unexpected("an argument")
+                    raise self.unexpected("an argument")
             elif self.word != ")":
-                raise self._unexpected("',' or ')'")
+                raise self.unexpected("',' or ')'")
         self._advance()
         return tuple(items)
 
@@ -266,31 +265,26 @@ class _Parser:
     def _value(self, depth: int) -> Value:
         kind, word = self.kind, self.word
         if kind == "name" and word not in _LITERALS:
-            return self._call(depth)
+            return self.call(depth)
         if word == "(":
             return self._items(depth, self._value)
         if kind not in ("name", "number", "string"):
-            raise self._unexpected("an argument")
+            raise self.unexpected("an argument")
         self._advance()
         if kind == "name":
             return _LITERALS[word]
-        return self._string(word) if kind == "string" else self._number(word)
-
-    def _string(self, text: str) -> str:
+        if kind == "number" and not word.lstrip("+-").isdecimal():
+            return float(word)
+        if kind == "number" and len(word) > _MAX_DIGITS:
+            raise self.language.error(f"a number has at most {_MAX_DIGITS} digits; got {len(word)}")
         try:
-            return str(json.loads(text))
+            value: int | str = json.loads(word) if kind == "string" else int(word)
         except json.JSONDecodeError as error:
             raise self.language.error(
-                f"expected a JSON string, got {_shown(text)} in the {self.language.noun} "
+                f"expected a JSON string, got {_shown(word)} in the {self.language.noun} "
                 f"{_shown(self.text)}"
             ) from error
-
-    def _number(self, text: str) -> int | float:
-        if not text.lstrip("+-").isdecimal():
-            return float(text)
-        if len(text) > _MAX_DIGITS:
-            raise self.language.error(f"a number has at most {_MAX_DIGITS} digits; got {len(text)}")
-        return int(text)
+        return value
 
 
 def _shown(text: str) -> str:

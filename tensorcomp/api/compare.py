@@ -36,8 +36,6 @@ from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
-_AHEAD = 8
-
 
 def compare(
     a: str | os.PathLike[str],
@@ -83,7 +81,7 @@ def compare(
         progress.begin(len(shared), sum(shared))
         sums = [ErrorSums() for _ in rows]
         workers = stack.enter_context(Workers(threads or available_threads()))
-        for job, errors in workers.in_order(_measure, _jobs(pairs, rows), prefetch=_AHEAD):
+        for job, errors in workers.in_order(_measure, _jobs(pairs, rows), prefetch=8):
             sums[job.row] += errors
             progress.advance(rows[job.row].name, job.nbytes)
         a_bytes, b_bytes = (sum(file.nbytes for file in side.values()) for side in sides)

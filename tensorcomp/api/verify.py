@@ -22,7 +22,7 @@ from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
-_ROUNDING = 1e-5  # errors are told in six digits
+_ROUNDING = 1e-5  # errors are recorded in six digits
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def verify(
     path : str or path-like
     against : str or path-like, optional
         The original; every tensor, and what rebuilds the file, is then compared with it too. Of a
-        lossy tensor the errors must be those that the file tells, and keep its bound.
+        lossy tensor the errors must be those that the file records, and keep its bound.
     threads : int, optional
     progress : Progress, optional
 
@@ -91,16 +91,14 @@ def verify(
 def _verify_file(
     path: Path, original: Path | None, threads: int, progress: Progress
 ) -> list[Check]:
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(CompressedFile(path))
-        workers = stack.enter_context(Workers(threads))
+    with (
+        CompressedFile(path) as file,
+        Workers(threads) as workers,
+        contextlib.nullcontext() if original is None else open_checkpoint(original) as source,
+    ):
         progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
-        checks = []
-        read: Callable[[str], np.ndarray] | None = None
-        if original is not None:
-            checkpoint = stack.enter_context(open_checkpoint(original))
-            checks += _compare_outlines(path, file, checkpoint)
-            read = None if checks else checkpoint.read
+        checks = [] if source is None else _compare_outlines(path, file, source)
+        read = None if source is None or checks else source.read
 
         def check(info: TensorInfo) -> Check:
             try:
@@ -165,9 +163,8 @@ def _check_bound(where: str, record: TensorRecord, errors: ErrorSums) -> None:
 
 def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
     """Require that a tensor's errors are those of the manifest."""
-    found_errors = errors.rel_l2, errors.max_abs
-    told = record.rel_l2, record.max_abs_error
-    for found, expected in zip(found_errors, told, strict=True):
+    recorded = record.rel_l2, record.max_abs_error
+    for found, expected in zip((errors.rel_l2, errors.max_abs), recorded, strict=True):
         if abs(found - expected) > _ROUNDING * expected:
             raise VerificationError(
                 f"{where} differs from the original by {found:.6g}, and not by {expected:.6g}"

@@ -3,7 +3,7 @@
 The mask is not stored: it is among the zeros that are decoded. A tensor whose tree is lossless must
 be the original, bit for bit, but for +0.0 in at most so many places as were pruned. Of a lossy one
 the error of the kept weights is what is left of the whole error without that of the pruned ones:
-the decoded zeros hold all of these, and their norm is told in all digits.
+the decoded zeros hold all of these, and their norm is recorded in all digits.
 """
 
 from __future__ import annotations

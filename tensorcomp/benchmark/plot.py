@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -95,11 +96,9 @@ def _figure(found: Benchmark) -> Figure:
         label = f"not drawn: {row.label}, {row.bits:.2f} bits, {error}"
         axes.plot([], [], " ", label=_literal(label))
     snrs = [row.snr_db or 0.0 for row in shown] or [50.0]
-    axes.set_xlim(0, most_bits)
-    axes.set_ylim(min(1.1 * min(snrs), 0.0), 1.06 * max(snrs))
+    axes.set(xlabel="rate, bits per weight", ylabel="signal-to-noise ratio, dB")
+    axes.set(xlim=(0, most_bits), ylim=(min(1.1 * min(snrs), 0.0), 1.06 * max(snrs)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
-    axes.set_xlabel("rate, bits per weight")
-    axes.set_ylabel("signal-to-noise ratio, dB")
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -126,17 +125,11 @@ def _draw_limit(axes: Axes, found: Benchmark, most_bits: float) -> None:
 
 
 def _draw_families(axes: Axes, families: Iterable[Sequence[StrategyRow]]) -> None:
-    for number, rows in enumerate(families):
-        axes.plot(
-            [row.bits for row in rows],
-            [row.snr_db or 0.0 for row in rows],
-            linestyle="-" if len(rows) > 1 else "none",
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=5,
-            linewidth=1.2,
-            color=_COLOURS[number % len(_COLOURS)],
-            label=_literal(rows[0].family),
-        )
+    styles = zip(itertools.cycle(_MARKERS), itertools.cycle(_COLOURS), strict=True)
+    for rows, (marker, colour) in zip(families, styles, strict=False):
+        (line,) = axes.plot([row.bits for row in rows], [row.snr_db or 0.0 for row in rows])
+        line.set(marker=marker, markersize=5, color=colour, label=_literal(rows[0].family))
+        line.set(linestyle="-" if len(rows) > 1 else "none", linewidth=1.2)
 
 
 def _title(found: Benchmark) -> str:
