@@ -131,7 +131,7 @@ def _measured(
 
 
 def _named_batches(data: Iterable[Any], text: str) -> Iterable[Any]:
-    """Have errors of a loader say its name; it can be started again if the loader can."""
+    """Name a loader in its errors; it can start again if the loader can."""
     named = _Named(data, text)
     return iter(named) if isinstance(data, Iterator) else named
 

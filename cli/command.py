@@ -1,4 +1,4 @@
-"""Make commands: options in groups, forms of output, logging, errors in terms of options."""
+"""Define commands: groups of options, forms of output, logging, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMS = ("json", "csv", "markdown")
 
 
 class Settings:
-    """What options say about the whole run."""
+    """Settings of the whole run, from its options."""
 
     debug = False
     quiet = False
@@ -36,7 +36,7 @@ def settings() -> Settings:
 
 
 class Result(NamedTuple):
-    """What a verb found.
+    """Result of a verb, in all forms of output.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A verb: its function returns a `Result`, which is printed in the form that is asked for."""
+    """A verb whose function returns a `Result`, printed in the requested form."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by groups."""
@@ -153,7 +153,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _by_options(message: str, ctx: click.Context) -> str:
-    """Return a message about arguments of the library in terms of the verb's options.
+    """Replace the library's arguments in a message by the verb's options.
 
     ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
     ``--force``.
@@ -175,7 +175,7 @@ def _is_given(value: object) -> bool:
 
 @contextlib.contextmanager
 def _logging(verbose: int, ctx: click.Context) -> Iterator[None]:
-    """Show what is logged under the name ``tensorcomp`` on stderr, if asked; first the verb."""
+    """Show the verb and the log of ``tensorcomp`` on stderr, if requested."""
     if not verbose:
         yield
         return

@@ -1,4 +1,4 @@
-"""Start the console script: what needs no verb is done before anything else is imported."""
+"""Start the console script, with as few imports as its arguments need."""
 
 from __future__ import annotations
 

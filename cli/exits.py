@@ -1,4 +1,4 @@
-"""End the program: on signals, and with an exit status and one line for every error."""
+"""End the program on signals and errors, with a status and one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
 
 
 class Stopped(BaseException):
-    """A request to end the program; no `Exception`, so that nothing but clean-up handles it.
+    """A request to end the program; not an `Exception`, so only clean-up sees it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def end_on_signals() -> None:
 
 @contextlib.contextmanager
 def signals_stop() -> Iterator[None]:
-    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed."""
+    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, for clean-up to run."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -63,7 +63,7 @@ def signals_stop() -> Iterator[None]:
 
 
 def explain(error: BaseException) -> tuple[int, str]:
-    """Return the exit status for an error, and the line to print; it may be empty."""
+    """Return the exit status for an error, and the line to print, if any."""
     import click  # late: what is above takes no time to import, and handles signals from then on
 
     if isinstance(error, Stopped):
@@ -94,7 +94,7 @@ def say(line: str) -> None:
 
 
 def _signals() -> list[int]:
-    """Return the signals that end the program, but for those it was started to ignore.
+    """Return the signals that end the program, unless started to ignore them.
 
     What the parent has had ignored, as nohup does, stays so; Windows lacks SIGHUP.
     """

@@ -1,4 +1,4 @@
-"""The console script ``tensorcomp``: verbs, and how errors become a line and an exit status."""
+"""Run the console script ``tensorcomp``: its verbs, errors and exit status."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OTHERS = {"torch", "matplotlib"}
 
 
 class Verbs(click.Group):
-    """A group of `VERBS`, each imported when it is run or its own help is asked for.
+    """A group of `VERBS`, each imported when it is needed.
 
     The module and the function of each are called as it is.
     """

@@ -1,4 +1,4 @@
-"""Python objects that options name: ``module:name`` or ``path/to/file.py:name``."""
+"""Load objects by ``module:name`` or ``path/to/file.py:name``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def object_text(text: str) -> str:
 
 @contextlib.contextmanager
 def importable(*texts: str | None) -> Iterator[None]:
-    """Have the current folder, and those of the files that are named, importable in a block.
+    """Make the current folder and those of the given files importable.
 
     What a user's code prints there goes to stderr: stdout is for results.
     """
@@ -44,7 +44,7 @@ def importable(*texts: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming(text: str, doing: str = "") -> Iterator[None]:
-    """Turn an error of a user's code into one that says which object of theirs failed.
+    """Turn an error of a user's code into one that names their object.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def made(text: str, kind: Any, noun: str) -> Any:
-    """Return the object that a text names, or what it returns if it is a function.
+    """Return the object that a text names, or the result of calling it.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ _TYPES = {
 def option(
     names: str, text: str, *, group: str = "Options", dest: str | None = None, **settings: Any
 ) -> Callable[[Verb], Verb]:
-    """Return an option that takes what its placeholder stands for; a flag without one.
+    """Return an option of its placeholder's type, or a flag without one.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ job_options = together(_lossy_options, _plan_option, _prune_options, threads, fo
 
 
 def options_of(given: dict[str, Any]) -> CompressOptions:
-    """Return the options of a verb's job, of which ``plan_options`` or ``job_options`` are given.
+    """Return how to compress, from ``plan_options`` or ``job_options``.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def options_of(given: dict[str, Any]) -> CompressOptions:
 
 
 def _budget_of(options: dict[str, Any]) -> Budget | None:
-    """Take the limits out of a verb's options, and return their budget; None if none is given."""
+    """Pop the limits from a verb's options, and return their budget, if any."""
     limits = {name: options.pop(name) for name in _LIMITS}
     given = {name: value for name, value in limits.items() if value is not None}
     if not given:
@@ -239,7 +239,7 @@ def _budget_of(options: dict[str, Any]) -> Budget | None:
 
 
 def _pruning_of(options: dict[str, Any]) -> Pruning | None:
-    """Take what says how to prune out of a verb's options; None if they ask for no pruning."""
+    """Pop the pruning options from a verb's options, and return them, if any."""
     score = options.pop("prune")
     values = {name: options.pop(name[2:].replace("-", "_")) for name in _PRUNING_FIELDS}
     given = {name: value for name, value in values.items() if value not in (None, ())}

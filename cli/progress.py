@@ -1,4 +1,4 @@
-"""Time a long job, and show how far it is: a bar where stderr is a terminal, or a log."""
+"""Time a long job, and show its progress as a bar or a log."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _rich_progress(unit: str) -> RichProgress:
 
 
 class _Bar(Watch):
-    """A bar over one file, or over all files of a folder, whose bytes `begin_folder` gives."""
+    """A bar over one file, or over all files of a folder."""
 
     def __init__(self, shown: RichProgress, doing: str) -> None:
         super().__init__(doing)

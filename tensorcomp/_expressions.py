@@ -1,4 +1,4 @@
-"""Parse and print ``name(argument, key=argument)``: codec trees, compressors, scores.
+"""Parse and print ``name(argument, key=argument)``.
 
 One grammar for every text of the package; it is parsed, never evaluated::
 
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 
 
 class Language(NamedTuple):
-    """What texts of one kind describe, and how a wrong one is reported."""
+    """Kind of texts: its words and limits, and the exception for wrong ones."""
 
     noun: str  # for example "tree"
     name: str  # what a name in it is, for example "a codec's name"
@@ -66,7 +66,7 @@ class Call(NamedTuple):
         aliases: Mapping[str, str] | None = None,
         others: bool = False,
     ) -> dict[str, Argument]:
-        """Assign the arguments to names; those without a name get the first ones, in order.
+        """Assign the arguments to names; unnamed ones get the first, in order.
 
         Aliases are further names that stand for one of these; with ``others`` arguments of unknown
         names are returned too.
@@ -111,7 +111,7 @@ class Call(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """One argument of a call: its name if it has one, its value, and where it stands in a text."""
+    """One argument of a call, and its position in the text."""
 
     name: str | None
     value: Value
@@ -122,7 +122,7 @@ class Argument(NamedTuple):
 
     @property
     def plain(self) -> Any:
-        """The number, truth value, null, string or tuple; raises where the argument is a call."""
+        """The number, truth value, null, string or tuple; a call is an error."""
         if isinstance(self.value, Call):
             raise self._wrong("a number, true, false, null or a quoted string")
         return self.value
@@ -144,7 +144,7 @@ class Argument(NamedTuple):
 
 
 def parse(text: str, language: Language) -> Call:
-    """Parse a text of a language; its exception has the position of the first mistake."""
+    """Parse a text; an error has the position of the first mistake."""
     if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         got = f"{len(text)}" if isinstance(text, str) else f"{text!r:.60}"
         raise language.error(
@@ -163,7 +163,7 @@ def required_fields(make: Any) -> list[str]:
 
 
 def changed_fields(thing: object) -> Iterator[str]:
-    """Yield ``name=value`` for each field of a dataclass that differs from its default."""
+    """Yield ``name=value`` for each field that differs from its default."""
     for field in fields(thing):  # type: ignore[arg-type]
         value = getattr(thing, field.name)
         if field.default is MISSING or value != field.default:
@@ -177,7 +177,7 @@ def format_call(name: str, arguments: Iterable[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the known name that is most like one; else nothing."""
+    """Return ``; did you mean 'x'?`` for a known name like this one, if any."""
     import difflib  # for messages only
 
     near = difflib.get_close_matches(name, list(known), 1)
@@ -219,7 +219,7 @@ class _Parser:
         return self.language.expected(wanted, found, self.position, self.text)
 
     def _written(self, first: int) -> str:
-        """Return the text from a position to the end of the last token that was taken."""
+        """Return the text from a position to the end of the last token."""
         _, word, position = self.tokens[self.at - 1]
         return self.text[first : position + len(word)]
 

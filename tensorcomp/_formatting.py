@@ -25,7 +25,7 @@ def bytes_text(nbytes: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three digits, but no fewer than all those of its integer part.
+    """Return a number with three digits, or all those of its integer part.
 
     Examples
     --------
@@ -88,13 +88,13 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a name from a file as `escaped` does, its middle cut out if it is long."""
+    """Return a name from a file, escaped, its middle cut out if it is long."""
     text = escaped(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
 def escaped(text: str) -> str:
-    r"""Return text with whatever could move the cursor, or cannot be shown, spelled out.
+    r"""Return text with what cannot be shown or moves the cursor escaped.
 
     Examples
     --------

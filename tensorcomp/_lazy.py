@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that importing them is free."""
+"""Import a package's names when they are first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, from its stub.
+    """Return a package's ``__getattr__``, ``__dir__`` and ``__all__``.
 
     The stub ``__init__.pyi`` says each name once, for type checkers and for this function:
     ``from module import name as name``.

@@ -1,4 +1,4 @@
-"""One table, for a terminal, as Markdown, comma-separated values, JSON or HTML."""
+"""Render a table for a terminal, as Markdown, CSV, JSON or HTML."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def cells(text: str) -> int:
 
 
 def fold(text: str, width: int) -> str:
-    """Break a long name into lines after a dot or the like; later ones are indented.
+    """Break a long name into lines after dots or the like, later ones indented.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def in_columns(rows: Sequence[Sequence[str]], right: Collection[int], gap: int =
 
 
 def _folded(rows: Sequence[Sequence[str]], width: int, right: Collection[int]) -> list[list[str]]:
-    """Return each row's lines, with the first column folded so that they keep within `width`."""
+    """Return each row's lines, the first column folded to keep within `width`."""
     others = _widths(rows)[1:]
     gap = 2 if sum(others) + 2 * len(others) + 2 * _NARROWEST <= width else 1
     room = max(width - sum(others) - gap * len(others), _NARROWEST)

@@ -22,7 +22,7 @@ def available_threads() -> int:
     """Return how many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells
+    except AttributeError:  # not on macOS and Windows
         return os.cpu_count() or 1
 
 
@@ -45,14 +45,15 @@ class Workers:
 
     Parameters
     ----------
-    threads : int
-        At least 1.
+    threads : int, optional
+        At least 1; all available processors by default.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         keep_freed_memory()
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads - 1, "tensorcomp") if threads > 1 else None
+        self._threads = threads or available_threads()
+        others = self._threads - 1
+        self._pool = ThreadPoolExecutor(others, "tensorcomp") if others else None
 
     def __enter__(self) -> Workers:
         """Return self."""
@@ -110,7 +111,7 @@ class Workers:
             yield _first_result(waiting)
 
     def map_all(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
-        """Call a function on every item, in any order; raise the first exception, if any."""
+        """Call a function on every item, in any order."""
         if self._pool is None:
             for item in items:
                 function(item)

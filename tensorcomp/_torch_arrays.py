@@ -29,7 +29,7 @@ def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
 
 
 def byte_view(tensor: Any) -> np.ndarray:
-    """Return the memory of a contiguous CPU tensor as flat uint8, whatever its dtype."""
+    """Return the memory of a contiguous CPU tensor as flat uint8."""
     import torch
 
     size = tensor.element_size()

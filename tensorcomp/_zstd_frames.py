@@ -22,7 +22,7 @@ _LEAST_DICTIONARY = 8  # bytes; below, zstd takes none
 
 
 class _Local(threading.local):
-    """Compressors of a thread: making one costs more than using it on little data."""
+    """Compressors of a thread, since making one takes longer than using it."""
 
     def __init__(self) -> None:
         self.compressors: dict[tuple[int, bool], zstd.ZstdCompressor] = {}

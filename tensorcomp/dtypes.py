@@ -47,13 +47,13 @@ _FLOAT_KINDS = frozenset("fV")  # V, or f by recent versions, is ml_dtypes' kind
 
 
 def common_name(name: str) -> str | None:
-    """Return what NumPy, ml_dtypes and torch call a safetensors dtype; None if they lack it."""
+    """Return the name of a safetensors dtype in NumPy and torch, if they have it."""
     return _TABLE.get(name, (None, 0))[0]
 
 
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype | None:
-    """Return the NumPy dtype of a safetensors dtype name, or None where its bits stay opaque."""
+    """Return the NumPy dtype of a safetensors dtype, None if it stays opaque."""
     common = common_name(name)
     if common is None:
         return None
@@ -83,17 +83,17 @@ def dtype_name(dtype: np.dtype) -> str:
 
 
 def dtype_bits(name: str) -> int | None:
-    """Return the bits of one element of a safetensors dtype, or None if the name is unknown."""
+    """Return the bits per element of a safetensors dtype, None if unknown."""
     return _TABLE.get(name, (None, None))[1]
 
 
 def holds_floats(dtype: np.dtype) -> bool:
-    """Return whether a dtype of the table holds floats: NumPy's own, bfloat16 or fp8."""
+    """Return whether a dtype holds floats: NumPy's own, bfloat16 or fp8."""
     return dtype.kind in _FLOAT_KINDS
 
 
 def torch_dtype(name: str) -> torch.dtype | None:
-    """Return the torch dtype of a safetensors dtype name; older torch versions lack some."""
+    """Return the torch dtype of a safetensors dtype, None if torch lacks it."""
     import torch
 
     found: Any = getattr(torch, common_name(name) or "", None)

@@ -102,7 +102,7 @@ class CodecError(TensorcompError):
 
 
 class NotRepresentable(CodecError):
-    """A transform cannot represent an array exactly; the planner takes its next choice."""
+    """A transform cannot represent an array; the planner takes its next choice."""
 
 
 class FormatError(TensorcompError):
@@ -164,11 +164,11 @@ class CheckpointError(TensorcompError):
 
 
 class PruningError(TensorcompError):
-    """Weights cannot be scored or selected as asked, or masks do not fit the model."""
+    """Weights cannot be scored or selected, or masks do not fit the model."""
 
 
 class GradientError(TensorcompError):
-    """Gradients cannot be compressed or exchanged as asked; raised on all ranks alike."""
+    """Gradients cannot be compressed or exchanged; raised on all ranks alike."""
 
 
 class VerificationError(TensorcompError):

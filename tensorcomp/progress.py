@@ -10,7 +10,7 @@ class Progress:
     """
 
     def begin_folder(self, nbytes: int) -> None:
-        """Start a folder of files with so many bytes together; each then begins in its turn."""
+        """Start a folder of files with so many bytes together, before the first."""
 
     def begin(self, tensors: int, nbytes: int) -> None:
         """Start a file of so many tensors and bytes of them."""

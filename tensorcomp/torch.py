@@ -12,7 +12,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """Return the tensors of compressed bytes as torch tensors (see `tensorcomp.load`)."""
+    """Return the torch tensors of compressed bytes (see `tensorcomp.load`)."""
     return loading.load(data, "pt")
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tensorcomp._formatting import shape_text
-from tensorcomp._threads import Workers, available_threads
+from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
 from tensorcomp.container.model import (
@@ -80,7 +80,7 @@ def compare(
         shared = [x.info.nbytes for x, y in pairs if x is not None and y is not None]
         progress.begin(len(shared), sum(shared))
         sums = [ErrorSums() for _ in rows]
-        workers = stack.enter_context(Workers(threads or available_threads()))
+        workers = stack.enter_context(Workers(threads))
         for job, errors in workers.in_order(_measure, _jobs(pairs, rows), prefetch=8):
             sums[job.row] += errors
             progress.advance(rows[job.row].name, job.nbytes)
@@ -100,7 +100,7 @@ class _Tensor:
 
     @property
     def held(self) -> Held:
-        """What the report says of it."""
+        """The tensor as the report has it."""
         return Held(self.info.dtype, self.info.shape, self.stored)
 
 
@@ -108,7 +108,7 @@ _Pair: TypeAlias = "tuple[_Tensor | None, _Tensor | None]"
 
 
 def _tensors(side: Mapping[Path, Checkpoint]) -> Iterator[_Tensor]:
-    """Yield the tensors of all files of a checkpoint, tied names behind those of their file."""
+    """Yield the tensors of a checkpoint, file by file, tied names last."""
     for shard, checkpoint in side.items():
         name = shard.name
         if isinstance(checkpoint, CompressedFile):

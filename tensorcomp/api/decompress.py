@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorcomp._threads import Workers, available_threads
+from tensorcomp._formatting import shown
+from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
@@ -36,7 +37,9 @@ def decompress(
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Restore what `compress` read: a safetensors file byte for byte, others as equal objects.
+    """Restore the file or folder that `compress` read.
+
+    A safetensors file is restored byte for byte, others as equal objects.
 
     Parameters
     ----------
@@ -61,7 +64,7 @@ def decompress(
         exists or cannot be written. The output is then as it was.
     """
     source = Path(path)
-    number, progress = threads or available_threads(), progress or Progress()
+    progress = progress or Progress()
     if not source.is_dir():
         with CompressedFile(source) as file:
             file.check_expansion(max_bytes)
@@ -69,7 +72,7 @@ def decompress(
             name = restored_name(source.name, file.template().kind)
             target = source.with_name(name) if out is None else Path(out)
             refuse_itself(source, target)
-            _restore_file(file, target, number, progress, force=force)
+            _restore_file(file, target, threads, progress, force=force)
         return target
     resolved = source.resolve()
     _require_ending(source, resolved.name, FOLDER, out)
@@ -82,18 +85,20 @@ def decompress(
         for shard, restored_file in restored.items():
             with CompressedFile(model.file(shard)) as file:
                 file.check_expansion(max_bytes)
-                _restore_file(file, partial / restored_file, number, progress, force=False)
+                _restore_file(file, partial / restored_file, threads, progress, force=False)
     return target
 
 
 def _require_ending(source: Path, name: str, ending: str, out: object) -> None:
-    """Require the ending from which the output's name follows, unless that is given."""
+    """Require the ending that gives the output's name, unless that is given."""
     if out is None and not name.endswith(ending):
-        raise CheckpointError(f"its name does not end in {ending}; say -o", path=source)
+        raise CheckpointError(
+            f"expected a name that ends in {ending}, got {shown(name)}; give out=…", path=source
+        )
 
 
 def _restore_file(
-    file: CompressedFile, target: Path, threads: int, progress: Progress, *, force: bool
+    file: CompressedFile, target: Path, threads: int | None, progress: Progress, *, force: bool
 ) -> None:
     refuse_existing(target, force=force)
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))

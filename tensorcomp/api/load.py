@@ -31,7 +31,7 @@ def load(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Return the tensors of compressed bytes; the counterpart of ``safetensors.numpy.load``.
+    """Return the tensors of compressed bytes, like ``safetensors.numpy.load``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def load_file(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Return the tensors of a compressed file; the counterpart of ``safetensors.*.load_file``.
+    """Return a compressed file's tensors, like ``safetensors.*.load_file``.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _converter(framework: str, device: Any) -> Converter:
 
 
 def _as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a tensor's bytes as an array of its type; as bytes, where NumPy has no such type."""
+    """Return a tensor's bytes as an array, of bytes where NumPy lacks the type."""
     numpy_type = numpy_dtype(dtype)
     try:
         return flat if numpy_type is None else np.ndarray(shape, numpy_type, flat)
@@ -153,7 +153,7 @@ def _load_all(
 
 
 class safe_open:
-    """Open a compressed file for tensors and slices, like ``safetensors.safe_open``.
+    """Open a compressed file for slices, like ``safetensors.safe_open``.
 
     Parameters
     ----------

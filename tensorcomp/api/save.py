@@ -21,7 +21,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     **keywords: Unpack[CompressKeywords],
 ) -> bytes:
-    """Compress tensors into bytes; the counterpart of ``safetensors.*.save``.
+    """Compress tensors into bytes, like ``safetensors.*.save``.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def save_file(
     metadata: Mapping[str, str] | None = None,
     **keywords: Unpack[CompressKeywords],
 ) -> CompressResult:
-    """Compress tensors into a file; the counterpart of ``safetensors.*.save_file``.
+    """Compress tensors into a file, like ``safetensors.*.save_file``.
 
     The file appears complete or not at all; one of that name is replaced.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp._threads import Workers, available_threads
+from tensorcomp._threads import Workers
 from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
@@ -81,15 +81,14 @@ def verify(
             originals = {shard: Path(against) / name for shard, name in restored.items()}
     elif against is not None:
         originals = {model.shards[0]: Path(against)}
-    number = threads or available_threads()
     checks = []
     for shard in model.shards:
-        checks += _verify_file(model.file(shard), originals.get(shard), number, progress)
+        checks += _verify_file(model.file(shard), originals.get(shard), threads, progress)
     return checks
 
 
 def _verify_file(
-    path: Path, original: Path | None, threads: int, progress: Progress
+    path: Path, original: Path | None, threads: int | None, progress: Progress
 ) -> list[Check]:
     with (
         CompressedFile(path) as file,

@@ -1,4 +1,4 @@
-"""What strategies make of a checkpoint: rates, errors and speeds, beside R(D)."""
+"""Hold rates, errors and speeds of strategies, and R(D)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorcomp.metrics.gaussian_limit import Limit
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """What became of the weights under one strategy."""
+    """Rate, error and speed of one strategy."""
 
     label: str
     family: str
@@ -33,7 +33,7 @@ class StrategyRow:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What all strategies make of a checkpoint."""
+    """Figures of all strategies on a checkpoint."""
 
     name: str  # of the file or folder
     profile: str  # says which tensors may lose something

@@ -109,7 +109,7 @@ def _figure(found: Benchmark) -> Figure:
 
 
 def _families(rows: Sequence[StrategyRow]) -> dict[str, list[StrategyRow]]:
-    """Return the strategies that differ in rate only, by their name, those of few bits first."""
+    """Group the strategies that differ in rate only, by ascending bits."""
     families: dict[str, list[StrategyRow]] = {row.family: [] for row in rows}
     for row in sorted(rows, key=lambda row: row.bits):
         families[row.family].append(row)

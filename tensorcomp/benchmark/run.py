@@ -120,7 +120,7 @@ def _may_lose(tensor: Stored, profile: Profile) -> bool:
 
 
 class _Job:
-    """What is to be coded, and what is the same for all strategies."""
+    """Pieces to encode, and their limit, which all strategies share."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Job:
             yield self._row(strategy)
 
     def _row(self, strategy: Strategy) -> StrategyRow:
-        """Encode and decode all pieces; bytes and squares are those of the checkpoint."""
+        """Encode and decode all pieces; scale the sums to the checkpoint."""
         stored, squared_error, worst_rel_l2 = self.limit.other_bytes, 0.0, 0.0
         refused, encode_seconds, decode_seconds = 0, 0.0, 0.0
         for batch in runs(self._pieces, lambda piece: piece.size, _BATCH):
@@ -202,7 +202,7 @@ class _Job:
     def _timed(
         self, function: Callable[[_Item], _Result], items: Sequence[_Item]
     ) -> tuple[list[_Result], float]:
-        """Return the results of a function, and the seconds that all calls took together."""
+        """Return the results of a function, and the seconds of all calls."""
         begun = time.perf_counter()
         results = [result for _, result in self._workers.in_order(function, items)]
         return results, max(time.perf_counter() - begun, 1e-9)

@@ -1,4 +1,4 @@
-"""Sample a checkpoint: tensors of every role, rows of every tensor, and their moments.
+"""Sample the tensors of every role in a checkpoint, and their rows.
 
 Of a tensor that is too large, rows are taken evenly spaced; of a role with too many tensors,
 tensors evenly spaced in the checkpoint's order. Each piece says for how many weights it stands, so
@@ -77,7 +77,7 @@ class Piece:
 
 
 def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
-    """Return pieces of about so many elements together; every tensor whole if `most` is None."""
+    """Return pieces of about `most` elements together, or all tensors if None."""
     whole = list(tensors)
     total = sum(tensor.weights for tensor in whole)
     if most is None or total <= most:
@@ -104,7 +104,7 @@ def _evenly(group: Sequence[Stored], count: int) -> list[Stored]:
 
 
 def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
-    """Return every `step`-th row of a tensor, kept once it is loaded or read anew each time."""
+    """Return every `step`-th row of a tensor, cached or read anew each time."""
     info = tensor.info
     grid = chunk_grid(info.dtype, info.shape, info.nbytes)
 

@@ -45,7 +45,7 @@ def benchmark_table(found: Benchmark) -> Table:
 
 
 def benchmark_json(found: Benchmark) -> dict[str, Any]:
-    """Return all figures as JSON values; the keys are part of the command line's interface.
+    """Return all figures as JSON values, whose keys are a public interface.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What became of a checkpoint: figures, tables for people, JSON for programs.
+"""Show results as tables for people and as JSON for programs.
 
 Pure functions of what was read from files; nothing here opens one.
 """

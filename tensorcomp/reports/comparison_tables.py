@@ -125,7 +125,7 @@ def comparison_totals(comparison: Comparison) -> str:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as JSON values; the keys are part of the command line's interface.
+    """Return a comparison as JSON values, whose keys are a public interface.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Show what a training step takes under each compressor: the table, its legend, JSON."""
+"""Show the estimated training step of each compressor: table, notes, JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def estimate_table(found: Estimate) -> Table:
 
 
 def estimate_json(found: Estimate) -> dict[str, Any]:
-    """Return all figures as JSON values; the keys are part of the command line's interface.
+    """Return all figures as JSON values, whose keys are a public interface.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 
 def estimate_notes(found: Estimate) -> Iterator[str]:
-    """Yield lines that say what was asked, what the columns are, and whether compression pays."""
+    """Yield notes on the setting, the columns, and whether compression pays."""
     backward = f", {_ms(found.backward)} ms of backward pass" if found.backward else ""
     latency = f" and {_ms(found.latency)} ms a message" if found.latency else ""
     yield (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp._threads import Workers, available_threads
+from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.codecs.bit_views import as_words
@@ -85,7 +85,7 @@ def sparsity_report(
                 raise PruningError(f"a mask is for {name!r}, and there is no such tensor")
             require_mask(name, mask, shapes[name])
         progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
-        workers = stack.enter_context(Workers(threads or available_threads()))
+        workers = stack.enter_context(Workers(threads))
         rows = []
         for entry, row in workers.in_order(
             lambda entry: _row(entry, given.get(entry.info.name), every=every),
