@@ -16,12 +16,15 @@ def bytes_text(nbytes: int) -> str:
     >>> [bytes_text(size) for size in (999, 1000, 90_868_376, 999_999)]
     ['999 B', '1.00 kB', '90.9 MB', '1.00 MB']
     """
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    size, unit = nbytes / 1000, 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{three_digits(size)} {_UNITS[unit]}"
+    return f"{nbytes} B" if nbytes < 1000 else scaled(nbytes / 1000, _UNITS)
+
+
+def scaled(value: float, units: Sequence[str]) -> str:
+    """Return a value with three digits, in the largest of decimal units that fits."""
+    number = 0
+    while value >= 999.5 and number < len(units) - 1:
+        value, number = value / 1000, number + 1
+    return f"{three_digits(value)} {units[number]}"
 
 
 def three_digits(value: float) -> str:

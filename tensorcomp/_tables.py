@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from tensorcomp._formatting import escaped
@@ -37,8 +37,7 @@ class Column(NamedTuple):
         return self.none if value is None else self.text(value)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     r"""Rows of anything, seen through columns.
 
     Parameters
@@ -68,7 +67,7 @@ class Table:
 
     columns: Sequence[Column]
     rows: Sequence[Any]
-    total: Mapping[str, Value] = field(default_factory=dict)
+    total: Mapping[str, Value] = MappingProxyType({})
 
     def lines(self, width: int | None = None) -> list[str]:
         """Return lines for a terminal.

@@ -83,17 +83,12 @@ class TensorcompError(Exception):
 
 
 @contextlib.contextmanager
-def located(
-    *,
-    path: str | os.PathLike[str] | None = None,
-    tensor: str | None = None,
-    chunk: int | None = None,
-) -> Iterator[None]:
+def located(*, path: str | os.PathLike[str], tensor: str | None = None) -> Iterator[None]:
     """Fill in the unknown fields of an error that the block raises."""
     try:
         yield
     except TensorcompError as error:
-        error.at(path=path, tensor=tensor, chunk=chunk)
+        error.at(path=path, tensor=tensor)
         raise
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import bits_text, bytes_text, counted, printable, three_digits
+from tensorcomp._formatting import bits_text, bytes_text, counted, printable, scaled, three_digits
 from tensorcomp._tables import Column, Table
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.cost_model.estimate import Estimate, EstimateRow
 
-_UNITS = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+_UNITS = ("bit/s", "kbit/s", "Mbit/s", "Gbit/s")
 
 
 def _ms(seconds: float) -> str:
@@ -27,8 +27,7 @@ def bandwidth_text(bits: float) -> str:
     >>> bandwidth_text(1e9), bandwidth_text(2.5e7)
     ('1.00 Gbit/s', '25.0 Mbit/s')
     """
-    scale, unit = next((pair for pair in _UNITS if bits >= pair[0]), _UNITS[-1])
-    return f"{three_digits(bits / scale)} {unit}"
+    return scaled(bits, _UNITS)
 
 
 def _break_even(row: EstimateRow) -> float | None:
