@@ -117,7 +117,8 @@ def _measured(
     network = made(model, torch.nn.Module, "a torch.nn.Module")
     if checkpoint is not None:
         load_weights(network, checkpoint)
-    minibatches = _named_batches(made(data, Iterable, "minibatches"), data)
+    loader = made(data, Iterable, "minibatches")
+    minibatches = _Named(loader, data)  # which can start again if the loader can
     criterion = None if loss is None else load_object(loss)
     if loss is not None:
         if not callable(criterion):
@@ -126,14 +127,9 @@ def _measured(
     weights = prunable_parameters(network, options["where"])
     sizes = {name: parameter.numel() for name, parameter in weights.items()}
     with naming(model, " on the data"):
-        found = measure(network, minibatches, loss=criterion, **options)
+        batches = iter(minibatches) if isinstance(loader, Iterator) else minibatches
+        found = measure(network, batches, loss=criterion, **options)
     return found, sizes
-
-
-def _named_batches(data: Iterable[Any], text: str) -> Iterable[Any]:
-    """Name a loader in its errors; it can start again if the loader can."""
-    named = _Named(data, text)
-    return iter(named) if isinstance(data, Iterator) else named
 
 
 class _Named:

@@ -77,16 +77,14 @@ def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
         Of other things, which have no bytes.
     """
     chosen = settings()
+    in_terminal = sys.stderr is not None and sys.stderr.isatty()
+    has_bar = in_terminal and os.environ.get("TERM") != "dumb"
     with contextlib.ExitStack() as stack:
         watch = Watch(doing)
-        if _has_bar() and not chosen.quiet and not chosen.verbose:
+        if has_bar and not chosen.quiet and not chosen.verbose:
             watch = _Bar(stack.enter_context(_rich_progress(unit)), doing)
         yield watch
         watch.stop()
-
-
-def _has_bar() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _rich_progress(unit: str) -> RichProgress:
