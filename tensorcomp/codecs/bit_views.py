@@ -19,13 +19,7 @@ _UNSIGNED: dict[int, np.dtype] = {
 
 @functools.cache
 def word_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the unsigned integer dtype of the same size.
-
-    Raises
-    ------
-    NotRepresentable
-        If an element has not 1, 2, 4 or 8 bytes.
-    """
+    """Return the unsigned integer dtype of the same size."""
     word = _UNSIGNED.get(dtype.itemsize)
     if word is None:
         raise NotRepresentable(f"elements of {dtype.itemsize} bytes ({dtype}) are no machine words")

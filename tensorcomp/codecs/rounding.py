@@ -76,13 +76,7 @@ def as_matrix(array: np.ndarray) -> np.ndarray:
 
 
 def check_float(dtype: np.dtype, codec: str) -> None:
-    """Require a float type, one that has a zero, of what a codec decodes.
-
-    Raises
-    ------
-    CodecError
-        If it is another.
-    """
+    """Require a float type, one that has a zero, of what a codec decodes."""
     if not is_real(dtype):
         raise CodecError(f"{codec}: {dtype} is no float type with a zero")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -12,9 +13,9 @@ import numpy as np
 from tensorcomp._expressions import changed_fields, format_call
 from tensorcomp.codecs.base import ArraySpec, Codec, Serializer, Transform, spec_of
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.entropy.side_info import pack_sections, unpack_sections
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import CodecError, PlanError
 
+_U64 = struct.Struct("<Q")
 FILTER = "bytes"  # the name of the only part that a serializer has
 _NO_ELEMENTS = ArraySpec((0,), np.dtype(np.uint8))
 
@@ -134,3 +135,23 @@ def unpack_shared(node: Node, data: bytes) -> Shared:
     children = _array_children(node)
     own, *packed = unpack_sections(data, 1 + len(children), "what the chunks share")
     return own, tuple(map(unpack_shared, children, packed))
+
+
+def pack_sections(sections: Sequence[bytes]) -> bytes:
+    """Return the sections, each behind its uint64 length."""
+    return b"".join(_U64.pack(len(section)) + section for section in sections)
+
+
+def unpack_sections(data: bytes, count: int, what: str) -> list[bytes]:
+    """Read what `pack_sections` wrote; `what` names it in messages."""
+    sections = []
+    stop = 0
+    while stop < len(data):
+        start = stop + _U64.size
+        stop = start + int.from_bytes(data[stop:start], "little")
+        if stop > len(data):
+            raise CodecError(f"{what} is cut short")
+        sections.append(data[start:stop])
+    if len(sections) != count:
+        raise CodecError(f"{what}: expected {count} sections, got {len(sections)}")
+    return sections

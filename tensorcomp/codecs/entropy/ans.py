@@ -205,13 +205,7 @@ def _is_folded(array: np.ndarray) -> bool:
 def unpack_escaped(
     symbols: np.ndarray, escape: int, escapes: int, packed: bytes, width: int, folded: bool
 ) -> np.ndarray:
-    """Return the escaped values of an array of symbols, in its dtype, unfolded if they are folded.
-
-    Raises
-    ------
-    CodecError
-        If the escape symbol or the values cannot be those of such an array.
-    """
+    """Return the escaped values of symbols, in their dtype, unfolded if they are folded."""
     if escape == NO_ESCAPE:
         return np.empty(0, symbols.dtype)
     if escape >> (8 * symbols.itemsize):

@@ -7,7 +7,8 @@ mean of its integers (exponents, which are logarithms already) or on log2 of the
 
 Levels belong to the chunk. Only where rows are so long that a chunk has few of them are the
 columns' levels learned once for the tensor, from a sample of its rows, and shared. Everything is
-integer arithmetic, so that equal inputs give equal bytes on every machine.
+integer arithmetic, so that equal inputs give equal bytes on every machine. Reading damaged levels
+raises `CodecError`.
 """
 
 from __future__ import annotations
@@ -108,13 +109,7 @@ def integers(array: np.ndarray) -> np.ndarray:
 
 
 def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
-    """Read what `learn_columns` gave: the width of a level, and the columns' levels.
-
-    Raises
-    ------
-    CodecError
-        If a level is out of range, or their number is not the columns'.
-    """
+    """Read what `learn_columns` gave: the width of a level, and the columns' levels."""
     width, levels = unpack_side_info(shared, 2, 8 + columns)
     if len(width) != 8:
         raise CodecError(f"expected 8 bytes for the width of a level, got {len(width)}")
@@ -133,13 +128,7 @@ def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
 def unpack_model(
     sections: list[bytes], contexts: int, out: np.ndarray, shared: bytes
 ) -> KernelModel:
-    """Read a chunk's contexts of sums and its levels, of rows and then of columns.
-
-    Raises
-    ------
-    CodecError
-        If a level or a context is out of range, or their number is not the array's.
-    """
+    """Read a chunk's contexts of sums and its levels, of rows and then of columns."""
     if contexts == 1:
         return ONE_CONTEXT
     if out.itemsize > 2:

@@ -47,13 +47,7 @@ def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def low_bytes(count: int, size: int, available: int) -> int:
-    """Return the bytes that the low bits of so many elements take.
-
-    Raises
-    ------
-    CodecError
-        If there are more than are available, or the bits are too many.
-    """
+    """Return the bytes that the low bits of so many elements take."""
     if count > MOST:
         raise CodecError(f"ans: {count} low bits stored apart, at most {MOST}")
     taken = native.bitpack_flat_bytes(size, count)

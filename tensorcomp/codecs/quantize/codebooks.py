@@ -272,12 +272,6 @@ class CodebookQuantizer(Transform):
 
 
 def check_codes(codes: np.ndarray, size: int, codec: str) -> None:
-    """Require codes below the size of their codebook.
-
-    Raises
-    ------
-    CodecError
-        If one is not.
-    """
+    """Require codes below the size of their codebook."""
     if codes.size and int(codes.max()) >= size:
         raise CodecError(f"{codec}: code {codes.max()} of a codebook of {size}")

@@ -182,13 +182,7 @@ class Uniform(StepQuantizer):
 
 
 def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:
-    """Return 1 / step, which kernels round to the dtype of the values.
-
-    Raises
-    ------
-    NotRepresentable
-        If it overflows: the step is too small for the dtype.
-    """
+    """Return 1 / step, which kernels round to the dtype of the values."""
     inverse = 1 / float(step) if step else math.inf
     if inverse >= (_SINGLE_OVERFLOWS if dtype.itemsize == 4 else math.inf):
         raise NotRepresentable(f"{codec}: a step of {step:g} is too small for {dtype}")

@@ -57,14 +57,7 @@ def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
-    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere.
-
-    Raises
-    ------
-    CodecError
-        If there are more or less values than places, or the codec is lossy and the dtype has no
-        0.0.
-    """
+    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere."""
     if not codec.lossless:
         check_float(out.dtype, codec.id)
     places = sound_mask(mask, codec.id).reshape(-1)
@@ -79,13 +72,7 @@ def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray)
 
 
 def sound_mask(mask: np.ndarray, codec: str) -> np.ndarray:
-    """Return a mask, C-contiguous and read-only.
-
-    Raises
-    ------
-    CodecError
-        If a byte of it is neither 0 nor 1.
-    """
+    """Return a mask, C-contiguous and read-only."""
     mask = readable(mask)
     if mask.size and mask.view(np.uint8).max() > 1:
         raise CodecError(f"{codec}: a byte of the mask is neither 0 nor 1")

@@ -50,13 +50,7 @@ def row_pieces(array: np.ndarray, bounds: Bounds) -> list[tuple[int, int]]:
 
 
 def whole_tensor(array: np.ndarray, bounds: Bounds, codec: str) -> np.ndarray:
-    """Return the flat words of a tensor whose runs of rows have all been checked.
-
-    Raises
-    ------
-    NotRepresentable
-        If one of them holds anything but finite floats.
-    """
+    """Return the flat words of a tensor whose runs of rows have all been checked."""
     array = readable(array)
     for start, stop in bounds:
         widened(array[start:stop], codec)
