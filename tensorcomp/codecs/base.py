@@ -101,7 +101,7 @@ class Codec(ABC):
     part_aliases : mapping of str to str
         Other names of parts that a tree's text may use.
     is_transform, is_filter : bool
-        What `isinstance` tells, which takes long for abstract classes.
+        Whether it is one; `isinstance` takes long for abstract classes.
     """
 
     id: ClassVar[str]

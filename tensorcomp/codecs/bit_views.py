@@ -22,7 +22,7 @@ def word_dtype(dtype: np.dtype) -> np.dtype:
     """Return the unsigned integer dtype of the same size."""
     word = _UNSIGNED.get(dtype.itemsize)
     if word is None:
-        raise NotRepresentable(f"elements of {dtype.itemsize} bytes ({dtype}) are no machine words")
+        raise NotRepresentable(f"expected elements of 1, 2, 4 or 8 bytes, got {dtype}")
     return word
 
 
@@ -32,7 +32,7 @@ def as_words(array: np.ndarray) -> np.ndarray:
 
 
 def as_long_rows(array: np.ndarray) -> np.ndarray:
-    """Return what `as_rows` does, but a single row where rows are too short to be told apart."""
+    """Return what `as_rows` does, but a single row where rows are short."""
     rows = as_rows(array)
     return rows if rows.shape[1] >= SHORTEST_ROW else rows.reshape(1, -1)
 

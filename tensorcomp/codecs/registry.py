@@ -1,4 +1,4 @@
-"""Which codec an id names: our own, and those that installed packages announce.
+"""Find codecs by id: our own, and those that installed packages announce.
 
 A package adds codecs by an entry point in the group ``tensorcomp.codecs`` whose object is a codec
 class; the entry point's name is the codec's id. A third party's codec may not take over an id.
@@ -72,7 +72,7 @@ def added_codecs() -> tuple[type[Codec], ...]:
     """Return the codecs of other packages, but for those that cannot be used."""
     found = []
     for name in sorted(_PLUGINS.names() - _OWN.keys()):
-        with contextlib.suppress(PlanError):  # whoever names it in a tree is told why
+        with contextlib.suppress(PlanError):  # naming it in a tree reports why
             found.append(codec_class(name))
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""What lossy codecs share: floats widened to compute with, results rounded to the output's type.
+"""Widen floats to compute with them; round results to the type of the output.
 
 Everything that decides a byte or a decoded value is IEEE arithmetic in a fixed order, so that equal
 inputs give equal results on every machine.
@@ -39,7 +39,7 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
 def as_reals(array: np.ndarray, codec: str) -> np.ndarray:
     """Return a float array's values as `widened` does, flat, whether they are finite or not."""
     if not is_real(array.dtype):
-        raise NotRepresentable(f"{codec}: {array.dtype} is no float type with a zero")
+        raise NotRepresentable(f"{codec}: expected a float type with a zero, got {array.dtype}")
     return array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
 
 
@@ -78,7 +78,7 @@ def as_matrix(array: np.ndarray) -> np.ndarray:
 def check_float(dtype: np.dtype, codec: str) -> None:
     """Require a float type, one that has a zero, of what a codec decodes."""
     if not is_real(dtype):
-        raise CodecError(f"{codec}: {dtype} is no float type with a zero")
+        raise CodecError(f"{codec}: expected a float type with a zero, got {dtype}")
 
 
 def all_finite(array: np.ndarray) -> bool:

@@ -74,13 +74,13 @@ class Node:
 
     @functools.cached_property
     def text(self) -> str:
-        """What `codecs.text.format_tree` gives."""
+        """Text of the tree, as `codecs.text.format_tree` returns it."""
         parts = (f"{name}={child.text}" for name, child in self.children)
         return format_call(self.codec.id, [*changed_fields(self.codec), *parts])
 
     @functools.cached_property
     def shares_nothing(self) -> Shared:
-        """What `fit` gives where no codec of the tree shares anything."""
+        """Result of `fit` where no codec of the tree shares anything."""
         return b"", tuple(child.shares_nothing for child in _array_children(self))
 
 

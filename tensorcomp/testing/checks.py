@@ -77,7 +77,7 @@ def codec_checks(
     Raises
     ------
     PlanError
-        If a text is no tree.
+        If a text is not a tree.
 
     Examples
     --------

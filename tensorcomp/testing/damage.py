@@ -30,7 +30,7 @@ _MEMORY_FACTOR = 16
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a decoder is given, and how it is damaged."""
+    """Arguments of a decoder, and how they are damaged."""
 
     node: Node
     payload: bytes

@@ -40,7 +40,7 @@ def check_identity(node: Node) -> None:
         assert twin is not codec
         assert twin == codec, f"{codec!r} is not equal to its twin"
         assert hash(twin) == hash(codec), f"{codec!r} has another hash than its twin"
-        assert codec.id.isidentifier(), f"the id {codec.id!r} is no identifier"
+        assert codec.id.isidentifier(), f"the id {codec.id!r} is not an identifier"
         assert codec.id == codec.id.lower(), f"the id {codec.id!r} is not in lower case"
         for name in [field.name for field in fields(codec)] or ["anything"]:  # type: ignore[arg-type]
             try:

@@ -33,7 +33,7 @@ _STREAMS = 4
 NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
 _FRACTION = 20  # costs are counted in units of 2**-20 bit
 _MOST_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
-TRELLIS_STATES = (4, 8, 16, 32)  # of the codes that tell the quantizers of `trellis` apart
+TRELLIS_STATES = (4, 8, 16, 32)  # of the codes that name the quantizers of `trellis`
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Ans(Serializer):
     levels.
 
     With `trellis`, elements of 1 and 2 bytes have contexts of their own for each of two quantizers:
-    the first half of the contexts is that of quantizer 0. Parities of the elements tell which is
+    the first half of the contexts is that of quantizer 0. Parities of the elements say which is
     meant, by the code of so many states (see `Trellis`); a single context is shared.
 
     With `bypass`, low bits of signed integers whose mean magnitude is 8 or more are not coded but
     stored as bit planes (see `bitpack`) before the streams; their number, times 256, is
     added to the header's bits of a symbol. All else is then that of the integers shifted right by
-    so many bits, and quantizers are not told apart.
+    so many bits, and quantizers are not distinguished.
 
     Lossless. Cost: O(n); with contexts 2 to 2.6 ns an element to encode and 1.1 to 1.4 ns to
     decode. Rate: entropy + 0.002 to 0.005 bit with 2**11 states, half of that with 2**12. Not for

@@ -10,7 +10,7 @@ import numpy as np
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.errors import CodecError, NotRepresentable
 
-_PROBE = 64  # elements that usually tell an array that is not constant
+_PROBE = 64  # elements that usually show that an array is not constant
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ ONE_CONTEXT: KernelModel = None, None, None
 
 
 def shares_columns(spec: ArraySpec) -> bool:
-    """Return whether a chunk of such a tensor has too few rows to tell its columns apart."""
+    """Return whether a chunk of such a tensor has too few rows to class its columns."""
     return len(spec.shape) > 1 and math.prod(spec.shape[1:]) > _LONG_ROW
 
 
@@ -63,7 +63,7 @@ def learn_columns(array: np.ndarray) -> bytes:
     """Return what the chunks of a tensor with long rows share: levels of columns, their width.
 
     Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
-    enough of them to tell its own columns apart, which is better.
+    enough of them to class its own columns, which is better.
     """
     matrix = integers(array)
     rows, columns = matrix.shape

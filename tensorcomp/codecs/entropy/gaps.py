@@ -52,7 +52,9 @@ class Gaps(Serializer):
         if array.dtype.kind == "b":
             return _encode_mask(array.reshape(-1))
         if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise NotRepresentable(f"gaps: {array.dtype} {array.shape} is no mask nor index vector")
+            raise NotRepresentable(
+                f"gaps: expected a mask or indices, got {array.dtype} {array.shape}"
+            )
         if not (array[1:] > array[:-1]).all():
             raise NotRepresentable("gaps: the integers are not strictly increasing")
         positions = array.astype(np.uint64)
@@ -110,7 +112,7 @@ class Gaps(Serializer):
             first, lengths, stream = _read_head(data, _U64)
             used = _decode_integers(lengths, stream, first, out)
         else:
-            raise CodecError(f"gaps: {out.dtype} {out.shape} is no mask nor index vector")
+            raise CodecError(f"gaps: expected a mask or indices, got {out.dtype} {out.shape}")
         _check_end(used, stream)
 
 

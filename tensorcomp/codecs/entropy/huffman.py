@@ -126,7 +126,7 @@ class Huffman(Serializer):
             raise CodecError(f"huffman: {number} contexts, codes of {longest} bits")
         alphabet = unpack_symbols(present, symbols.itemsize)
         if len(packed_lengths) != number * alphabet.size:
-            raise CodecError("huffman: the table of code lengths has not the alphabet's size")
+            raise CodecError("huffman: the table of code lengths and the alphabet differ in size")
         lengths = np.frombuffer(packed_lengths, np.uint8).reshape(number, -1)
         lengths = np.cumsum(lengths, axis=0, dtype=np.uint8)
         model = unpack_model(packed_model, number, out, shared)

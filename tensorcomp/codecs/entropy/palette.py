@@ -34,7 +34,7 @@ class Palette(Transform):
     """
 
     id: ClassVar[str] = "palette"
-    off_wire: ClassVar[str] = "it is for arrays of few distinct values, which gradients have not"
+    off_wire: ClassVar[str] = "it is for arrays of few distinct values, which gradients lack"
     default_parts: ClassVar[Mapping[str, str]] = {"table": "raw", "codes": "ans"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

@@ -1,1 +1,1 @@
-"""Floats told apart into sign, exponent and mantissa."""
+"""Floats cut into sign, exponent and mantissa."""

@@ -79,7 +79,7 @@ class Cast(Transform):
         """Return the rounded values."""
         values = widened(array, "cast")
         if array.itemsize <= self._dtype.itemsize:
-            raise NotRepresentable(f"cast: {array.dtype} is no wider than {self.to}")
+            raise NotRepresentable(f"cast: expected a type wider than {self.to}, got {array.dtype}")
         limit = largest(self._dtype)
         if values.size and max(values.max(), -values.min()) > limit:
             raise NotRepresentable(f"cast: an element is beyond {limit:g}, the largest {self.to}")
@@ -90,7 +90,7 @@ class Cast(Transform):
         check_float(out.dtype, "cast")
         values = parts["values"]
         if out.itemsize <= values.itemsize:
-            raise CodecError(f"cast: {out.dtype} is no wider than {self.to}")
+            raise CodecError(f"cast: expected a type wider than {self.to}, got {out.dtype}")
         wide = _widen(values)
         if not np.isfinite(wide).all():
             raise CodecError("cast: a value is NaN or infinite")

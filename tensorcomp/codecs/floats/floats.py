@@ -16,7 +16,7 @@ from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
+_MIN_CLASSED = 1 << 12  # elements from which rows may be classed by scale
 _FEWEST = 1 << 13  # elements of a context
 
 
@@ -69,10 +69,8 @@ class Floats(Serializer):
         width, columns = _shared_columns(shared, rows.shape)
         contexts = self._affordable(array.size) if rows.shape[0] > 1 or shared else 1
         out = np.empty(array.nbytes + _side_limit(rows.shape, contexts), np.uint8)
-        told_apart = array.size >= _TOLD_APART
-        size = native.floats_encode(
-            rows, cut.low, cut.mask, told_apart, contexts, width, columns, out
-        )
+        classed = array.size >= _MIN_CLASSED
+        size = native.floats_encode(rows, cut.low, cut.mask, classed, contexts, width, columns, out)
         if not size:
             raise NotRepresentable("floats: no code makes these exponents smaller")
         return [out[:size]]

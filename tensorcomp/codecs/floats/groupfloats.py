@@ -15,7 +15,7 @@ from tensorcomp.codecs.floats.fields import SHORTEST, WRONG, cut_of
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_TOLD_APART = 1 << 12  # elements below which telling rows apart is not tried
+_MIN_CLASSED = 1 << 12  # elements from which rows may be classed by scale
 _FEWEST = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
 _SIDE_ROOM = 1 << 14  # bytes of the side information, but for that of rows and columns
 _WIDEST = 4  # bytes of a float: its exponent must fit a byte
@@ -67,7 +67,7 @@ class GroupFloats(Serializer):
         sizes = np.empty(2, np.int64)
         native.groupfloats_encode(
             rows, mantissa, min(self.mantissa_bits, mantissa), self._affordable(rows),
-            self._by_columns(rows), rows.size >= _TOLD_APART, room, sizes,
+            self._by_columns(rows), rows.size >= _MIN_CLASSED, room, sizes,
         )  # fmt: skip
         coded, planes = sizes
         if coded == 0:

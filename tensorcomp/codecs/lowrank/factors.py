@@ -94,7 +94,7 @@ def _range_of(matrix: np.ndarray, size: int) -> np.ndarray:
 def _left_vectors(matrix: np.ndarray, *, precise: bool) -> np.ndarray:
     """Return the left singular vectors of a matrix with no more rows than columns.
 
-    Those of the Gram matrix take a fifth of the time. They tell components apart that are weaker
+    Those of the Gram matrix take a fifth of the time. They separate components that are weaker
     than the strongest by up to 1e-8: enough for values of single precision.
     """
     for by_gram in (not precise, precise):

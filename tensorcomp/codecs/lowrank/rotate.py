@@ -102,7 +102,7 @@ class Rotate(Transform):
         """Return the rotated rows, and the reflectors if they are not shared."""
         wide = widened(array, "rotate")
         if array.size and not self.shares(spec_of(array)):
-            raise NotRepresentable(f"rotate: {array.shape} is no matrix of {_FEWEST} columns")
+            raise NotRepresentable(f"rotate: expected {_FEWEST} columns or more, got {array.shape}")
         if array.size == 0:
             return {"rotated": wide.copy(), "reflectors": np.empty(0, np.int8)}
         rows = as_rows(wide)

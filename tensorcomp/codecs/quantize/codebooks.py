@@ -1,4 +1,4 @@
-"""What quantizers with a table share: scalar codebooks, learned, shared, and looked up."""
+"""Learn codebooks, share them between chunks, and look codes up in them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
     best = np.empty(k)
     native.codebook_cut(means, masses, best)
     _, error = _improve(points, counts, best)
-    # Sums over all points lose the small ones where there are huge ones; the error tells.
+    # Sums over all points lose the small ones where there are huge ones; the error shows it.
     return centers if _improve(points, counts, centers)[1] < error else best
 
 
@@ -206,9 +206,9 @@ class CodebookQuantizer(Transform):
     k: int
     width: int = 1
 
-    @abstractmethod
     def codes_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the codes of an array."""
+        return shape
 
     @abstractmethod
     def learn(self, values: np.ndarray) -> np.ndarray:
@@ -245,7 +245,7 @@ class CodebookQuantizer(Transform):
         """Return the codebook that chunks share: its numbers, little-endian."""
         wide = work_dtype(dtype)
         if len(shared) % wide.itemsize:
-            raise CodecError(f"{self.id}: {len(shared)} shared bytes are no codebook")
+            raise CodecError(f"{self.id}: expected a codebook of {wide}, got {len(shared)} bytes")
         return np.frombuffer(shared, wide)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
@@ -254,7 +254,9 @@ class CodebookQuantizer(Transform):
         codebook = self._unpack(shared, out.dtype) if shared else parts["codebook"]
         check_float(out.dtype, self.id)
         if codebook.size % self.width or codebook.size > self.k * self.width:
-            raise CodecError(f"{self.id}: {codebook.size} numbers are no codebook of {self.k}")
+            raise CodecError(
+                f"{self.id}: expected a table of {self.k}, got {codebook.size} numbers"
+            )
         if codes.size * self.width != out.size:
             raise CodecError(f"{self.id}: {self.width} does not divide the rows of {out.shape}")
         check_codes(codes, codebook.size // self.width, self.id)

@@ -15,7 +15,7 @@ from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_PROBE = 256  # elements that usually tell an array that is no grid
+_PROBE = 256  # elements that usually show that an array is not a grid
 _SHORTEST = 8  # shorter rows cannot pay for scales of their own
 _GROUPS = (128, 64, 32)  # usual lengths of runs within a row
 
@@ -62,7 +62,7 @@ class IntegerGrid(Transform):
     """
 
     id: ClassVar[str] = "grid"
-    off_wire: ClassVar[str] = "it looks for stored weights' grids, which gradients have not"
+    off_wire: ClassVar[str] = "it looks for stored weights' grids, which gradients lack"
     default_parts: ClassVar[Mapping[str, str]] = {
         "scales": "fields",
         "codes": "ans(contexts=8)",
@@ -126,7 +126,7 @@ class IntegerGrid(Transform):
                 out[...] = target.astype(out.dtype)
 
 
-@functools.cache  # NumPy makes up a dtype's name anew each time
+@functools.cache  # NumPy derives a dtype's name anew each time
 def _format_of(dtype: np.dtype) -> tuple[int, int]:
     form = _FORMATS.get(dtype.name) if dtype.isnative else None
     if form is None:

@@ -1,8 +1,8 @@
-"""What quantizers with scales share: groups of elements, each with a scale of its own.
+"""Quantize by groups of elements, each with a scale of its own.
 
-A group is a run of elements within a row (see `words.as_rows`), a whole row, or the whole array.
-Scales are float32, or float64 for float64 arrays, of 11 significant bits, as many as float16 has:
-more would cost side information and gain nothing.
+A group is a run of elements within a row (see `bit_views.as_rows`), a whole row, or the whole
+array. Scales are float32, or float64 for float64 arrays, of 11 significant bits, as many as float16
+has: more would cost side information and gain nothing.
 """
 
 from __future__ import annotations

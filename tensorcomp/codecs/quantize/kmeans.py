@@ -60,10 +60,6 @@ class Kmeans(codebooks.CodebookQuantizer):
     )
     k: int = argument(16, least=2, most=codebooks.MAX_CODES)
 
-    def codes_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the array's shape."""
-        return shape
-
     def learn(self, values: np.ndarray) -> np.ndarray:
         """Return the numbers of the codebook, ascending."""
         return codebooks.learn_codebook(values, self.k)

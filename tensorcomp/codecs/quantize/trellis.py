@@ -23,7 +23,7 @@ class Trellis(StepQuantizer):
 
     Which quantizer an element gets follows from the parities of the codes before it, by a
     convolutional code of a few states. So each element has points at half the distance that
-    its code must tell apart, and the sequence of codes of least squared error is found by dynamic
+    its code must distinguish, and the sequence of codes of least squared error is found by dynamic
     programming. At equal error that takes 0.16 to 0.2 bit less than `uniform`: of Gaussian weights
     0.09, 0.075, 0.065 or 0.055 bit more than the limit R(D) with 4, 8, 16 or 32 states.
 
@@ -54,8 +54,8 @@ class Trellis(StepQuantizer):
     Cost: O(n × states); with 8 states about 1.1 ns an element to encode and 0.5 ns to decode,
     without the codes' coder. Not for arrays with NaN or infinity, nor with elements of more than
     32,766 steps; nor where the error of each single element is to be small (`uniform`). The codes
-    must be coded by ``ans(trellis=…)`` with as many states, which tells the quantizers apart; with
-    other coders there is no gain over `uniform`.
+    must be coded by ``ans(trellis=…)`` with as many states, which has contexts for each quantizer;
+    other coders gain nothing over `uniform`.
 
     References
     ----------

@@ -61,9 +61,9 @@ class StepQuantizer(Transform):
             (`max_centroids`,) int8.
         """
 
-    @abstractmethod
     def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
         """Set `out` to those of a table, of the points from the lowest on, that codes stand for."""
+        native.codebook_look_up(codes, lowest, table, out)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the codes, and that of as many centroids as differ from 0."""
@@ -175,10 +175,6 @@ class Uniform(StepQuantizer):
             raise NotRepresentable(
                 f"uniform: {dtype} is too coarse for errors within {self.step / 2:g}"
             )
-
-    def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
-        """Set `out` to those of a table that codes stand for."""
-        native.codebook_look_up(codes, lowest, table, out)
 
 
 def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:

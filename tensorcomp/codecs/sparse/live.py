@@ -61,7 +61,7 @@ class NonzeroSlices(Transform):
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and kept slices."""
         if array.ndim < 2:
-            raise NotRepresentable(f"live: the shape {array.shape} has no rows and columns")
+            raise NotRepresentable(f"live: expected two axes or more, got {array.shape}")
         if not array.size:
             none = array[:0] if self.axis == 0 else array[:, :0]
             return {"mask": np.zeros(0, np.bool_), "values": none}
@@ -77,7 +77,7 @@ class NonzeroSlices(Transform):
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the slices where the mask says, zeros elsewhere."""
         if out.ndim < 2:
-            raise CodecError(f"live: the shape {out.shape} has no rows and columns")
+            raise CodecError(f"live: expected two axes or more, got {out.shape}")
         if out.size:
             mask = sound_mask(parts["mask"], self.id)
             restore(self, spread(mask, self.axis, out.shape), parts["values"], out)

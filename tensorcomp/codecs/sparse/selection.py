@@ -88,7 +88,7 @@ def largest_positions(words: np.ndarray, keep: int) -> np.ndarray:
 def few_largest(words: np.ndarray, keep: int) -> np.ndarray | None:
     """Return the same where few are kept, in fewer passes; None where a mask is made faster.
 
-    A sample tells above which key they are; the candidates above it are gathered in one pass, and
+    A sample shows above which key they are; the candidates above it are gathered in one pass, and
     the largest selected among them, exactly.
     """
     if not 0 < keep <= words.size * _FEW_KEPT or words.size < _SAMPLED:

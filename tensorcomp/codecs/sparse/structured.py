@@ -82,7 +82,7 @@ class StructuredPruning(Pruning):
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(self.keep), np.uint8))
         if bits.size != -(-size // 8) * 8 or bits[size:].any():
             raise NotRepresentable(
-                f"{self.id}: {len(self.keep)} digits are no mask of the shape {shape}"
+                f"{self.id}: expected keep to be a mask of the shape {shape}, got {self.keep!r:.60}"
             )
         return bits[:size].astype(np.bool_).reshape(shape)
 

@@ -70,7 +70,7 @@ def test_types_that_are_no_wider_are_refused(dtype, to):
     if dtype.itemsize > numpy_dtype(to).itemsize:
         assert (restored(Cast(to), array) == array).all()
     else:
-        with pytest.raises(NotRepresentable, match="no wider"):
+        with pytest.raises(NotRepresentable, match="expected a type wider"):
             Cast(to).encode(array)
 
 

@@ -230,11 +230,11 @@ CODECS = [Magnitude(0.5), TopK(3), RandomK(3), Threshold(0.5)]
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.id)
 @pytest.mark.parametrize("dtype", [np.dtype(d) for d in ("i4", "u1", "?", "c8", "c16")], ids=str)
 def test_other_dtypes_are_refused(codec, dtype):
-    with pytest.raises(NotRepresentable, match=f"{codec.id}: .* no float"):
+    with pytest.raises(NotRepresentable, match=f"{codec.id}: expected a float"):
         codec.encode(np.ones(8, dtype))
     parts = codec.encode(readable(np.ones(8, np.float32)))
     parts["values"] = parts["values"].astype(dtype)
-    with pytest.raises(CodecError, match="no float"):
+    with pytest.raises(CodecError, match="expected a float"):
         codec.decode(parts, np.empty(8, dtype))
 
 
