@@ -103,9 +103,7 @@ class Ans(Serializer):
         words = as_rows(as_words(array)) if small else array.reshape(1, -1).view(np.uint8)
         matrix = contexts.integers(array) if small else words
         scaled = self.contexts > 1 and small and contexts.has_levels(matrix, shared)
-        width, columns = (
-            contexts.unpack_columns(shared, words.shape[1]) if scaled and shared else (0, None)
-        )
+        width, columns = contexts.unpack_columns(shared if scaled else b"", words.shape[1])
         room = (words.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
         streams = np.empty(_STREAMS * room, np.uint8)
         side = np.empty(_MOST_SIDE + 2 * words.size + sum(words.shape), np.uint8)

@@ -81,9 +81,8 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
         return None
     rows, columns = matrix.shape
     row_levels, context_of = np.empty(rows, np.uint8), np.empty(SUMS, np.uint8)
-    width, column_levels = 0, np.empty(columns, np.uint8)
-    if shared:
-        width, column_levels[:] = unpack_columns(shared, columns)
+    width, known = unpack_columns(shared, columns)
+    column_levels = np.empty(columns, np.uint8) if known is None else known.copy()
     native.contexts_find(
         matrix, is_signed(array), width, contexts, row_levels, column_levels, context_of
     )
@@ -108,8 +107,10 @@ def integers(array: np.ndarray) -> np.ndarray:
     return as_rows(array if array.dtype.kind in "iu" else as_words(array))
 
 
-def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray]:
-    """Read what `learn_columns` gave: the width of a level, and the columns' levels."""
+def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray | None]:
+    """Return the width of a level and the columns' levels, (0, None) where nothing is shared."""
+    if not shared:
+        return 0, None
     width, levels = unpack_side_info(shared, 2, 8 + columns)
     if len(width) != 8:
         raise CodecError(f"expected 8 bytes for the width of a level, got {len(width)}")
@@ -138,8 +139,7 @@ def unpack_model(
     if context_of.size != SUMS or context_of.max() >= contexts:
         raise CodecError(f"not every sum of levels has one of {contexts} contexts")
     row_levels = _checked_levels(sections[1][:rows], rows, "row")
-    if shared:
-        column_levels = unpack_columns(shared, columns)[1]
-    else:
+    _, column_levels = unpack_columns(shared, columns)
+    if column_levels is None:
         column_levels = _checked_levels(sections[1][rows:], columns, "column")
-    return ContextModel(row_levels, column_levels, context_of)
+    return row_levels, column_levels, context_of

@@ -66,7 +66,7 @@ class Floats(Serializer):
         """Return the coded bytes."""
         rows = as_long_rows(as_words(array))
         cut = cut_of(array.dtype, self.mantissa_bits)
-        width, columns = _shared_columns(shared, rows.shape)
+        width, columns = unpack_columns(shared, rows.shape[1])
         contexts = self._affordable(array.size) if rows.shape[0] > 1 or shared else 1
         out = np.empty(array.nbytes + _side_limit(rows.shape, contexts), np.uint8)
         classed = array.size >= _MIN_CLASSED
@@ -84,16 +84,11 @@ class Floats(Serializer):
         if data.size < SHORTEST:
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
-        _, columns = _shared_columns(shared, rows.shape)
+        _, columns = unpack_columns(shared, rows.shape[1])
         low = cut_of(out.dtype, self.mantissa_bits).low
         wrong = native.floats_decode(data, low, columns, rows)
         if wrong:
             raise CodecError(f"floats: {WRONG[wrong]}")
-
-
-def _shared_columns(shared: bytes, shape: tuple[int, ...]) -> tuple[int, np.ndarray | None]:
-    """Return the width of a level and the columns' levels that chunks share, or (0, None)."""
-    return unpack_columns(shared, shape[1]) if shared else (0, None)
 
 
 def _side_limit(shape: tuple[int, ...], contexts: int) -> int:

@@ -254,9 +254,7 @@ class CodebookQuantizer(Transform):
         codebook = self._unpack(shared, out.dtype) if shared else parts["codebook"]
         check_float(out.dtype, self.id)
         if codebook.size % self.width or codebook.size > self.k * self.width:
-            raise CodecError(
-                f"{self.id}: expected a table of {self.k}, got {codebook.size} numbers"
-            )
+            raise CodecError(f"{self.id}: expected a table of {self.k}, got {codebook.size}")
         if codes.size * self.width != out.size:
             raise CodecError(f"{self.id}: {self.width} does not divide the rows of {out.shape}")
         check_codes(codes, codebook.size // self.width, self.id)
