@@ -22,20 +22,9 @@ class Batches:
     A second pass starts with the generators of random numbers as they were before the first, so
     that a loader that shuffles by the global ones, or by one that it was given, repeats itself.
 
-    Parameters
-    ----------
-    data : iterable
-        Of minibatches.
-    wanted : int, optional
-        How many to take; all by default.
-    device : torch.device
-        Where their tensors go.
-    again : bool
-        Whether there will be a second pass. The minibatches of an iterator, which cannot be started
-        again, are then kept in memory.
-    on_batch : callable, optional
-        Called with the number of minibatches done, of all passes, and how many there will be, None
-        if that is not known.
+    If there will be a second one, the minibatches of an iterator, which cannot be started again,
+    are kept in memory. `on_batch` is called with the number of minibatches done, of all passes, and
+    how many there will be, None if that is not known.
     """
 
     def __init__(
@@ -44,7 +33,7 @@ class Batches:
         wanted: int | None,
         device: torch.device,
         *,
-        again: bool = False,
+        twice: bool = False,
         on_batch: OnBatch | None = None,
     ) -> None:
         if wanted is not None and wanted < 1:
@@ -52,10 +41,10 @@ class Batches:
         if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
             raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
         # Before anything of the first pass: a loader may draw its order when it is started.
-        self._generators = generators() if again else {}
-        self._own = [(own, own.get_state()) for own in _generators_of(data)] if again else []
+        self._generators = generators() if twice else {}
+        self._own = [(own, own.get_state()) for own in _generators_of(data)] if twice else []
         try:
-            self._first: Iterator[Any] | None = iter(data)
+            self._first = iter(data)
         except TypeError:
             raise PruningError(
                 f"data is an iterable of minibatches; got a {type(data).__name__}"
@@ -66,18 +55,14 @@ class Batches:
         self._wanted = wanted
         self._device = device
         self._on_batch = on_batch or (lambda done, expected: None)
-        self._passes = 2 if again else 1
-        self._kept: list[Any] | None = [] if again and self._first is data else None
+        self._passes = 2 if twice else 1
+        self._kept: list[Any] | None = [] if twice and self._first is data else None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of each minibatch, from 1, and the minibatch."""
-        if self._first is None:
-            yield from self._repeat()
-            return
-        source, self._first = self._first, None
         expected = length_hint(self._data, self._wanted or 0)
         expected = min(expected, self._wanted or expected) * self._passes
-        for number, batch in enumerate(itertools.islice(source, self._wanted), 1):
+        for number, batch in enumerate(itertools.islice(self._first, self._wanted), 1):
             if self._kept is not None:
                 self._kept.append(batch)
             moved = to_device(batch, self._device)
@@ -91,7 +76,8 @@ class Batches:
         if not self.count:
             raise PruningError("the data hold no minibatch; a loader may have been used up before")
 
-    def _repeat(self) -> Iterator[tuple[int, Any]]:
+    def again(self) -> Iterator[tuple[int, Any]]:
+        """Yield them a second time."""
         source: Iterable[Any] = self._data if self._kept is None else self._kept
         if self._kept is None:
             set_generators(self._generators)

@@ -135,7 +135,7 @@ def calibrate(
         # Of synaptic flow's minibatch only the shape is taken.
         wanted = 1 if asked == {"synflow"} else batches
         device = next(model.parameters()).device
-        passes = Batches(data, wanted, device, again="grasp" in asked, on_batch=progress)
+        passes = Batches(data, wanted, device, twice="grasp" in asked, on_batch=progress)
         if masks is not None:
             mask_parameters(model, masks)
         measured = _Measured(model, weights, loss, norms, _seed(model), as_used=train_mode is None)
@@ -230,7 +230,7 @@ class _Measured:
         products = GradientSums(self.weights, ("grasp",))
         # Other implementations of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
-            for number, batch in passes:
+            for number, batch in passes.again():
                 place = f"minibatch {number}"
                 with self.repeatable(number):
                     loss = self.loss_of(batch, place, temperature)

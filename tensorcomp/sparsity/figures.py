@@ -13,42 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparsityRow:
-    """The zeros of one tensor.
-
-    Parameters
-    ----------
-    name : str
-    file : str or None
-        In which file of a folder.
-    dtype : str
-    shape : tuple of int
-    zeros : int
-        Elements that are zero, of either sign.
-    negative_zeros : int
-        Those of them that are −0.0.
-    kept : KeptSlices or None
-        The slices of its first two axes that hold anything; None with less than two axes.
-    stored : int or None
-        Bytes that it takes in its file; None where there is no file.
-    sizes : mapping of str to int
-        Bytes of it under each storage.
-    best : str
-        The storage of the fewest bytes.
-    pattern : tuple of int or None
-        (n, m) if no group of m neighbours has more than n elements but zeros.
-    """
+    """The zeros of one tensor, and its bytes in its file and under each storage."""
 
     name: str
-    file: str | None
+    file: str | None  # of a folder
     dtype: str
     shape: tuple[int, ...]
-    zeros: int
+    zeros: int  # of either sign
     negative_zeros: int
-    kept: KeptSlices | None = field(repr=False)
-    stored: int | None
+    kept: KeptSlices | None = field(repr=False)  # None with less than two axes
+    stored: int | None  # None where there is no file
     sizes: Mapping[str, int] = field(default_factory=dict)
-    best: str = ""
-    pattern: tuple[int, int] | None = None
+    best: str = ""  # the storage of the fewest bytes
+    pattern: tuple[int, int] | None = None  # no m neighbours have more than n values
 
     @property
     def elements(self) -> int:
