@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -51,12 +51,14 @@ class Selection:
         Weights of each tensor, in the order of names.
     pruned : mapping of str to int
         How many of them are pruned.
+    mask : callable
+        Returns the mask of a tensor, by its name: bool, true where weights are kept.
     """
 
     granularity: Granularity
     sizes: Mapping[str, int]
     pruned: Mapping[str, int]
-    _masks: Callable[[str], np.ndarray]
+    mask: Callable[[str], np.ndarray] = field(repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,10 +69,6 @@ class Selection:
     def sparsity(self) -> float:
         """The exact part of the weights that is pruned."""
         return sum(self.pruned.values()) / max(sum(self.sizes.values()), 1)
-
-    def mask(self, name: str) -> np.ndarray:
-        """Return the mask of a tensor: bool, true where weights are kept."""
-        return self._masks(name)
 
 
 def select(

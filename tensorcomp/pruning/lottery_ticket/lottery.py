@@ -48,25 +48,21 @@ class Round:
         0 is the dense network.
     result : PruningResult
         The masks that were held.
+    weights : callable
+        Reads the trained state dict, on the CPU.
+    control : callable
+        Reads that of the control; returns None where there is none.
     """
 
     number: int
     result: PruningResult
-    _weights: Callable[[], Weights] = field(repr=False)
-    _control: Callable[[], Weights] | None = field(default=None, repr=False)
+    weights: Callable[[], Weights] = field(repr=False)
+    control: Callable[[], Weights | None] = field(default=lambda: None, repr=False)
 
     @property
     def sparsity(self) -> float:
         """The exact part of the prunable weights that is pruned."""
         return self.result.sparsity
-
-    def weights(self) -> Weights:
-        """Read the trained state dict, on the CPU."""
-        return self._weights()
-
-    def control(self) -> Weights | None:
-        """Read the trained state dict of the control, if there is one."""
-        return None if self._control is None else self._control()
 
 
 @dataclass(frozen=True)
@@ -216,11 +212,11 @@ def find_ticket(
             name = f"round-{number:02}"
             result = store.masks(name, partial(prune, rounds[-1], sparsity))
             trained = store.weights(name, partial(training.finish, start, result.masks))
-            other = None
+            this = Round(number, result, trained)
             if control is not None:
-                again = replace(training, seed=seed + 1)
-                other = store.weights(f"{name}.control", partial(again.finish, None, result.masks))
-            rounds.append(Round(number, result, trained, other))
+                again = partial(replace(training, seed=seed + 1).finish, None, result.masks)
+                this = replace(this, control=store.weights(f"{name}.control", again))
+            rounds.append(this)
         return Ticket(tuple(rounds), start)
 
 
