@@ -156,7 +156,7 @@ def _by_options(message: str, ctx: click.Context) -> str:
     """Replace the library's arguments in a message by the verb's options.
 
     ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
-    ``--force``.
+    ``--force``, ``'where'`` always ``--where`` or ``--prune-where``.
     """
     for param in ctx.command.params:
         name = param.name or ""
@@ -165,6 +165,8 @@ def _by_options(message: str, ctx: click.Context) -> str:
             value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
             option = max(param.opts, key=len)
             message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
+            if name in ("where", "prune_where"):
+                message = message.replace("'where'", option)
     return message
 
 

@@ -79,7 +79,7 @@ class Statistics:
         except KeyError:
             raise PruningError(
                 f"tensor {name!r} has no statistic {statistic!r}: calibrate did not find it as the "
-                "weight of a layer that it can measure; leave it out by 'where' (--prune-where)"
+                "weight of a layer that it can measure; leave it out by 'where'"
             ) from None
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

@@ -218,6 +218,13 @@ def test_what_cannot_be_is_one_line_and_writes_nothing(call, path, options, mess
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_messages_name_the_option_that_chooses_tensors(call, tmp_path):
+    path = tmp_path / "vectors.safetensors"
+    save_file({"norm.bias": np.ones(8, np.float32)}, path)
+    done = call("compress", path, "--prune", "magnitude", "--sparsity", "0.5")
+    assert "no matrix or kernel of a layer; say what is by --prune-where" in done.line
+
+
 def test_neither_compress_nor_inspect_imports_torch(python, path):
     code = """
 import sys
