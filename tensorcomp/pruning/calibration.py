@@ -18,8 +18,7 @@ from tensorcomp.planning.statistics import STATISTICS, Statistics
 from tensorcomp.pruning.batches import Batches, OnBatch
 from tensorcomp.pruning.derivatives import (
     Tensors,
-    gradients,
-    hessian_product,
+    derivatives,
     non_finite,
     require_loss,
     unit_factor,
@@ -205,7 +204,7 @@ class _Measured:
                 with self.repeatable(number):
                     with self.norms.listening() if listens else contextlib.nullcontext():
                         loss = self.loss_of(batch, place, temperature)
-                    total.add(gradients(loss, self.weights, place))
+                    total.add(derivatives(loss, self.weights, place))
                 listens = False
         if self.norms.layers and (inputs_apart or listens):
             self.read(number, batch)
@@ -234,7 +233,7 @@ class _Measured:
                 place = f"minibatch {number}"
                 with self.repeatable(number):
                     loss = self.loss_of(batch, place, temperature)
-                    products.add(hessian_product(loss, self.weights, gradient, place))
+                    products.add(derivatives(loss, self.weights, place, gradient))
         return {
             name: product.div_(factor).mul_(widened(self.weights[name].detach()))
             for name, product in products.mean("grasp").items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import torch
@@ -12,7 +12,8 @@ from tensorcomp.errors import PruningError
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 
-# Gradients of float16 are mostly below what it can hold: the largest factor that fits is taken.
+# Gradients of float16 are mostly below what it can hold: the largest factor that fits is taken,
+# 1 where weights are wider.
 _FLOAT16_FACTORS = (2.0**15, 2.0**8, 1.0)
 
 
@@ -23,86 +24,64 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def gradients(loss: torch.Tensor, weights: Mapping[str, torch.Tensor], place: str) -> Tensors:
-    """Compute the gradient of a loss, without touching ``.grad``; its graph is used up.
-
-    Gradients are float32, float64 for float64 weights; those of weights that the loss does not
-    depend on are left out. `place`, such as ``minibatch 3``, is for messages.
-    """
-
-    def attempt(factor: float, *, last: bool) -> Sequence[torch.Tensor | None]:
-        return torch.autograd.grad(
-            loss,
-            list(weights.values()),
-            torch.full_like(loss, factor),
-            retain_graph=not last,
-            allow_unused=True,
-        )
-
-    return _finite(attempt, weights, f"the gradient of {place}")
-
-
-def hessian_product(
-    loss: torch.Tensor, weights: Mapping[str, torch.Tensor], vector: Tensors, place: str
+def derivatives(
+    loss: torch.Tensor,
+    weights: Mapping[str, torch.Tensor],
+    place: str,
+    vector: Tensors | None = None,
 ) -> Tensors:
-    """Compute the product of a loss's Hessian with a vector, by differentiating twice.
+    """Compute the gradient of a loss, or the product of its Hessian with a vector.
 
-    The vector has the weights' shapes, zero where one is missing; if the model is in half
-    precision, it is of the size of 1, see `unit_factor`. Weights without a second derivative are
-    left out.
+    They are float32, float64 for float64 weights; those of weights that the loss does not depend on
+    are left out. ``.grad`` is not touched, the graph of the loss is used up. `place`, such as
+    ``minibatch 3``, is for messages. The vector has the weights' shapes, zero where one is missing;
+    if the model is in half precision, it is of the size of 1, see `unit_factor`.
     """
+    narrow = any(weight.dtype == torch.float16 for weight in weights.values())
+    bad: list[str] = []
+    for factor in _FLOAT16_FACTORS if narrow else _FLOAT16_FACTORS[-1:]:
+        found = _scaled(loss, weights, vector, factor)
+        bad = non_finite(found)
+        if not bad:
+            return found
+    what = "gradient" if vector is None else "Hessian's product"
+    raise PruningError(f"the {what} of {place} is not finite in tensor {bad[0]!r}")
 
-    def attempt(factor: float, *, last: bool) -> Sequence[torch.Tensor | None]:
-        first = torch.autograd.grad(
-            loss,
-            list(weights.values()),
-            torch.full_like(loss, factor),
-            create_graph=True,
-            allow_unused=True,
-        )
+
+def _scaled(
+    loss: torch.Tensor, weights: Mapping[str, torch.Tensor], vector: Tensors | None, factor: float
+) -> Tensors:
+    """Differentiate a loss that is scaled meanwhile; its graph is used up by the factor of 1."""
+    leaves, twice = list(weights.values()), vector is not None
+    found = torch.autograd.grad(
+        loss,
+        leaves,
+        torch.full_like(loss, factor),
+        retain_graph=twice or factor != 1,
+        create_graph=twice,
+        allow_unused=True,
+    )
+    if vector is not None:
         parts = [
             (widened(gradient) * vector[name]).sum().to(loss.device)
-            for name, gradient in zip(weights, first, strict=True)
+            for name, gradient in zip(weights, found, strict=True)
             if gradient is not None and name in vector and gradient.requires_grad
         ]
         if not parts:
-            return [None] * len(weights)
+            return {}
         product = torch.stack([part.double() for part in parts]).sum()
-        return torch.autograd.grad(
-            product, list(weights.values()), retain_graph=not last, allow_unused=True
-        )
-
-    return _finite(attempt, weights, f"the Hessian's product of {place}")
+        found = torch.autograd.grad(product, leaves, retain_graph=factor != 1, allow_unused=True)
+    return {
+        name: widened(part.detach()).div(factor) if factor != 1 else widened(part)
+        for name, part in zip(weights, found, strict=True)
+        if part is not None
+    }
 
 
 def unit_factor(vector: Mapping[str, torch.Tensor]) -> float:
     """Return the power of two that scales the largest magnitude to [0.5, 1)."""
     top = max((float(part.abs().max()) for part in vector.values() if part.numel()), default=0.0)
     return 2.0 ** -math.frexp(top)[1]
-
-
-def _finite(
-    attempt: Callable[..., Sequence[torch.Tensor | None]],
-    weights: Mapping[str, torch.Tensor],
-    what: str,
-) -> Tensors:
-    """Return derivatives at the first loss scale under which all are finite."""
-    narrow = any(weight.dtype == torch.float16 for weight in weights.values())
-    factors = _FLOAT16_FACTORS if narrow else (1.0,)
-    for factor in factors:
-        last = factor == factors[-1]
-        derivatives = attempt(factor, last=last)
-        found = {
-            name: widened(derivative.detach()).div(factor) if factor != 1 else widened(derivative)
-            for name, derivative in zip(weights, derivatives, strict=True)
-            if derivative is not None
-        }
-        bad = non_finite(found)
-        if not bad:
-            break
-    else:
-        raise PruningError(f"{what} is not finite in tensor {bad[0]!r}")
-    return found
 
 
 def non_finite(tensors: Mapping[str, torch.Tensor]) -> list[str]:
