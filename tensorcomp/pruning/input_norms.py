@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,22 +35,20 @@ class InputNorms:
         self._weights = weights
         self._listens = False
         names = {id(weight): name for name, weight in weights.items()}
-        self.layers: list[tuple[nn.Module, str]] = []
-        for module in model.modules():
-            if isinstance(module, (nn.Linear, *_Conv)):
-                name = names.get(id(module._parameters.get("weight")))
-                if name is not None:
-                    self.layers.append((module, name))
-        self._stack = contextlib.ExitStack()
+        layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *_Conv))]
+        own = [names.get(id(layer._parameters.get("weight"))) for layer in layers]
+        self.layers = [(layer, name) for layer, name in zip(layers, own, strict=True) if name]
+        self._hooks: list[Any] = []
 
     def __enter__(self) -> InputNorms:
         for module, name in self.layers:
-            hook = module.register_forward_pre_hook(self._listener(name), with_kwargs=True)
-            self._stack.callback(hook.remove)
+            listen = partial(self._listen, name)
+            self._hooks.append(module.register_forward_pre_hook(listen, with_kwargs=True))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        for hook in self._hooks:
+            hook.remove()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -70,18 +69,17 @@ class InputNorms:
             found[name] = total.sqrt()
         return found
 
-    def _listener(self, name: str) -> Any:
-        def listen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            inputs = args[0] if args else kwargs.get("input")
-            # The layer itself says what is wrong with any other input.
-            if self._listens and torch.is_tensor(inputs) and inputs.is_floating_point():
-                dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
-                squares = input_squares(module, inputs.detach(), dtype)
-                if name in self.sums:
-                    squares = squares.to(self.sums[name].device) + self.sums[name]
-                self.sums[name] = squares
-
-        return listen
+    def _listen(
+        self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        inputs = args[0] if args else kwargs.get("input")
+        # The layer itself says what is wrong with any other input.
+        if self._listens and torch.is_tensor(inputs) and inputs.is_floating_point():
+            dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
+            squares = input_squares(module, inputs.detach(), dtype)
+            if name in self.sums:
+                squares = squares.to(self.sums[name].device) + self.sums[name]
+            self.sums[name] = squares
 
 
 def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
