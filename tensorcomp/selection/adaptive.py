@@ -63,6 +63,7 @@ class AdaptiveSelection:
         self.unit = parse_granularity(granularity)
         if isinstance(self.unit, NM):
             raise PruningError(f"{self.unit} has one sparsity only; there is nothing to adapt")
+        self._alone = {name: scores.only(name) for name in scores.names}
         self._floor, self._ceiling = floor, ceiling
         self._threads = threads
         self._weights: dict[str, int] = {}  # of one unit
@@ -80,13 +81,13 @@ class AdaptiveSelection:
 
     def curve(self, name: str) -> ErrorCurve:
         """Return the error of a tensor by how many of its units are pruned."""
-        return ErrorCurve.of(self.scores.only([name]), name, self.unit)
+        return ErrorCurve.of(self._alone[name], name, self.unit)
 
     def select(self, counts: Mapping[str, int]) -> Selection:
-        """Select as many of the lowest units of some tensors."""
+        """Select as many of the lowest units of one or all tensors."""
         sizes = self.scores.sizes
         return select(
-            self.scores.only(counts),
+            self._alone[next(iter(counts))] if len(counts) == 1 else self.scores,
             {name: n * self._weights[name] / max(sizes[name], 1) for name, n in counts.items()},
             scope="tensor",
             granularity=self.unit,

@@ -83,10 +83,10 @@ class StreamingScores(Mapping[str, np.ndarray]):
             self.weights, self.score, self.statistics, previous, names=self.names
         )
 
-    def only(self, names: Collection[str]) -> StreamingScores:
-        """Return the scores of some of the tensors."""
-        previous = {name: mask for name, mask in self.previous.items() if name in names}
-        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=names)
+    def only(self, name: str) -> StreamingScores:
+        """Return the scores of one tensor."""
+        previous = {key: mask for key, mask in self.previous.items() if key == name}
+        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=(name,))
         part._kept = self._kept
         return part
 
