@@ -93,7 +93,7 @@ class PruningResult:
     def shuffled(self, seed: int = 0) -> PruningResult:
         """Return masks that keep as many weights of each tensor, at random places.
 
-        The control that tells whether the choice within tensors matters, or their densities alone
+        The control for whether the choice within tensors matters, or their densities alone
         (Su et al. 2020, "Sanity-checking pruning methods"; Frankle et al. 2021, "Pruning neural
         networks at initialization: why are we missing the mark?").
         """

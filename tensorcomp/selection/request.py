@@ -16,7 +16,7 @@ from tensorcomp.selection.select import USUAL_FLOOR, Scope
 
 @dataclass(frozen=True)
 class Pruning:
-    """What is to be pruned of a checkpoint, and how much of it.
+    """Score, target and limits by which a checkpoint is pruned.
 
     Parameters
     ----------

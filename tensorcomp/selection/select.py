@@ -130,7 +130,7 @@ def select(
         return _pattern(scores, unit, sparsity, scope, floor, ceiling)
     fractions = _fractions(scores, sparsity)
     if scope is None:
-        # Sums of whole units tell more of their size than of their worth: no match across tensors.
+        # Sums over whole units follow their size more than their worth: not comparable by tensor.
         usual = scores.score.scope if isinstance(unit, Element) else "tensor"
         scope = "tensor" if isinstance(sparsity, Mapping) and usual == "global" else usual
     if isinstance(sparsity, Mapping) and scope not in ("tensor", "row"):

@@ -92,7 +92,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
 
     @functools.cached_property
     def dtype(self) -> np.dtype:
-        """What all runs are: float32, or float64 where a tensor's scores are that."""
+        """The type of all runs: float32, or float64 where a tensor's scores are that."""
         kinds = {self.weights[name].dtype for name in self.names}
         kinds |= {statistic.dtype for statistic in self._statistics.values()}
         double = self.score.double or any(kind == np.float64 for kind in kinds)

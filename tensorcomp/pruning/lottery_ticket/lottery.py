@@ -67,7 +67,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Ticket:
-    """What `find_ticket` found.
+    """The rounds of a search by `find_ticket`, and its rewind point.
 
     Attributes
     ----------

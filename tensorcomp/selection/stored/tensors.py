@@ -19,7 +19,7 @@ from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.roles.classify import roles_of
 
 USUAL = ("linear", "conv")
-_LOOK_BYTES = 256  # at both ends of a tensor, to tell most from each other
+_LOOK_BYTES = 256  # at both ends of a tensor, where most differ from each other
 
 
 @dataclass(frozen=True)
