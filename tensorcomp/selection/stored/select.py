@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +56,12 @@ def pruned_sources(
     chosen = choose(sources, keys, pruning.selectors)
     score = parse_score(pruning.score)
     chosen, score, statistics = _with_statistics(sources, chosen, score, pruning)
-    copies = duplicates(chosen, _measured_apart(score, statistics, pruning))
+    apart: Collection[str] = ()  # tensors with a sparsity or a statistic of their own
+    if isinstance(pruning.sparsity, Mapping):
+        apart = pruning.sparsity
+    elif score.statistic is not None and statistics is not None:
+        apart = statistics.arrays.get(score.statistic, ())
+    copies = duplicates(chosen, apart)
     single = [item for item in chosen if item.key not in copies]
     scores = StreamingScores(ChosenWeights(single), score, statistics)
     own = [
@@ -118,14 +123,3 @@ def _with_statistics(
     renamed = {key: tensors[name] for key, name in names.items()}
     arrays = {**statistics.arrays, score.statistic: renamed}
     return chosen, score, replace(statistics, arrays=arrays)
-
-
-def _measured_apart(
-    score: Score, statistics: Statistics | None, pruning: Pruning
-) -> frozenset[str]:
-    """Return the tensors that have a statistic or a sparsity of their own."""
-    if isinstance(pruning.sparsity, Mapping):
-        return frozenset(pruning.sparsity)
-    if score.statistic is None or statistics is None:
-        return frozenset()
-    return frozenset(statistics.arrays.get(score.statistic, ()))
