@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from tensorcomp.codecs.arguments import check_arguments
-from tensorcomp.errors import GradientError
+from tensorcomp.codecs.text import parse_tree
+from tensorcomp.errors import GradientError, PlanError
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 if TYPE_CHECKING:
@@ -175,6 +176,11 @@ class Compressor(ABC):
 
     def __post_init__(self) -> None:
         check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+        for name in self.trees:
+            try:
+                parse_tree(getattr(self, name))
+            except PlanError as error:
+                raise ValueError(f"{name}: {error}") from error
 
     def with_tolerance(self, tolerance: float) -> Compressor:
         """Return this compressor with another ratio, or another error bound; itself without."""

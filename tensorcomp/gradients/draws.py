@@ -67,11 +67,8 @@ def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """
     if count == 0:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
-    # So many more than wanted lie below a limit that the limit is hardly ever too low.
-    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
-    limit = min(int(wanted / size * 2.0**64), _ALL)
-    room = min(int(wanted + _DEVIATIONS * math.sqrt(wanted) + _DEVIATIONS**2), size)
-    found = find_draws(key, 0, size, limit, room)
+    room = min(int(_more(_more(count))), size)
+    found = find_draws(key, 0, size, likely_limit(size, count), room)
     if found is None or found[0].size < count:
         exact = np.empty(1, np.uint64)
         native.selection_draw_limit(key, 0, size, count, exact)
@@ -81,6 +78,16 @@ def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     positions, numbers = found
     lowest = numbers <= np.partition(numbers, count - 1)[count - 1]
     return positions[lowest], numbers[lowest]
+
+
+def likely_limit(size: int, count: int) -> int:
+    """Return a limit that is hardly ever too low for `count` of `size` numbers drawn."""
+    return min(int(_more(count) / size * 2.0**64), _ALL)
+
+
+def _more(count: float) -> float:
+    """Return the most that is drawn where so many are expected, but for once in 10**15 times."""
+    return count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
 
 
 def find_draws(

@@ -54,7 +54,7 @@ class Threshold(Pruning):
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and values."""
         wide = widened(array, self.id)
-        mask = (np.abs(wide) >= _least(self.value, wide.dtype)).reshape(array.shape)
+        mask = (np.abs(wide) >= least_number(self.value, wide.dtype)).reshape(array.shape)
         return {"mask": mask, "values": kept_values(array, mask)}
 
     def positions(self, array: np.ndarray) -> np.ndarray:
@@ -65,11 +65,11 @@ class Threshold(Pruning):
         array : numpy.ndarray
             float32 or float64, finite.
         """
-        least = as_words(np.array([_least(self.value, array.dtype)]))[0]
+        least = as_words(np.array([least_number(self.value, array.dtype)]))[0]
         return positions_above(as_words(array).reshape(-1), int(least))
 
 
-def _least(value: float, dtype: np.dtype) -> np.floating:
+def least_number(value: float, dtype: np.dtype) -> np.floating:
     """Return the least number of a dtype that is not below `value`."""
     with np.errstate(over="ignore"):
         nearest: np.floating = dtype.type(value)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tensorcomp.codecs.text import parse_tree
 from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
-from tensorcomp.gradients.payload.blobs import receive_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
+from tensorcomp.gradients.payload.blobs import TreeCoded
+from tensorcomp.gradients.payload.decoded import DenseGradient
 from tensorcomp.gradients.payload.encode import tree_blob
-
-_TREE = "raw"
 
 
 @dataclass(frozen=True)
-class Dense(Compressor):
+class Dense(TreeCoded, Compressor):
     """Send a gradient uncompressed.
 
     Workers' gradients are summed on the way (ring all-reduce): 2 (W − 1) / W times their bytes for
@@ -25,6 +24,7 @@ class Dense(Compressor):
     reduction: ClassVar[Reduction] = "sum"
     unbiased: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = True
+    tree = parse_tree("raw")
 
     def text(self) -> str:
         """Return ``"dense"``."""
@@ -32,11 +32,7 @@ class Dense(Compressor):
 
     def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
         """Return a payload with the gradient's own bytes."""
-        return tree_blob(_TREE, gradient, state.spec), state
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Return all elements."""
-        return receive_blob(_TREE, payload)
+        return tree_blob(self.tree, gradient, state.spec), state
 
     def phases(self, gradient: Any, state: State) -> Phases:
         """Yield the gradient."""

@@ -14,7 +14,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import CodecError, PlanError
+from tensorcomp.errors import CodecError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
 from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
@@ -112,10 +112,6 @@ class ErrorBounded(Compressor):
         super().__post_init__()
         if self.max_rel_l2 is None and self.max_abs is None:
             raise ValueError("expected max_rel_l2, max_abs or both, got neither")
-        try:
-            parse_tree(self.tree)
-        except PlanError as error:
-            raise ValueError(str(error)) from error
 
     @property
     def needs_feedback(self) -> bool:

@@ -25,17 +25,15 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.draws import MAX_SEED, draw, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
-from tensorcomp.gradients.payload.blobs import receive_blob, selected_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient, SparseGradient
+from tensorcomp.gradients.payload.blobs import TreeCoded, selected_blob
+from tensorcomp.gradients.payload.decoded import SparseGradient
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.text import CompressorParser
 
-_TREE = "randomk(values=raw)"
-
 
 @dataclass(frozen=True)
-class RandomK(Compressor):
+class RandomK(TreeCoded, Compressor):
     """Send elements drawn at random at each step, equal on all workers.
 
     The k values are averaged on the way, without their places: 2 (W − 1) / W · k values a worker.
@@ -77,6 +75,7 @@ class RandomK(Compressor):
     state: ClassVar[type[State]] = CountedState
     reduction: ClassVar[Reduction] = "sum"
     takes_tensors: ClassVar[bool] = True
+    tree = parse_tree("randomk(values=raw)")
     keep: int | float = 0.01
     seed: int = argument(0, least=0, most=MAX_SEED)
     scale: bool = True
@@ -121,18 +120,17 @@ class RandomK(Compressor):
         """Return the drawn elements, scaled if asked for."""
         key, positions, numbers, values = self._drawn(gradient, state)
         places, drawn, sent = host(positions), host(numbers).view(np.uint64), host(values)
-        tree = parse_tree(_TREE)
 
         def where(kept: slice, start: int, chunk: ArraySpec) -> Pieces:
             limits = np.array([key, start, drawn[kept].max(initial=0)], np.uint64)
-            return encode_part(tree.children[0][1], limits)
+            return encode_part(self.tree.children[0][1], limits)
 
         def whole(kept: slice, start: int, size: int) -> np.ndarray:
             chunk = np.zeros(size, sent.dtype)
             chunk[places[kept] - start] = sent[kept]
             return chunk
 
-        payload = selected_blob(tree, places, sent, state.spec, where, whole)
+        payload = selected_blob(self.tree, places, sent, state.spec, where, whole)
         payload = replace(payload, decoded=SparseGradient(positions, values))
         return payload, replace(state, count=state.count + 1)
 
@@ -152,10 +150,6 @@ class RandomK(Compressor):
         with np.errstate(over="ignore"):
             values *= self._factor(size)
         return key, positions, numbers, values
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Return the drawn elements."""
-        return receive_blob(_TREE, payload)
 
     def phases(self, gradient: Any, state: Any) -> Phases:
         """Yield the values of the drawn elements (k,)."""

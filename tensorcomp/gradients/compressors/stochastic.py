@@ -13,7 +13,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.gradients.base import (
     Compressor,
@@ -23,9 +23,8 @@ from tensorcomp.gradients.base import (
     State,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import receive_blob
+from tensorcomp.gradients.payload.blobs import TreeCoded
 from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
-from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.kernels import native
 
@@ -33,7 +32,7 @@ _SCALE_BITS = 11
 
 
 @dataclass(frozen=True)
-class Qsgd(Compressor):
+class Qsgd(TreeCoded, Compressor):
     """Round each element at random to one of 2**bits − 1 even steps.
 
     An element x of a group of greatest magnitude M lies between two multiples of the step
@@ -84,10 +83,6 @@ class Qsgd(Compressor):
         """The tree that decodes a payload."""
         return parse_tree(f"affine({self.bits}, {self.group})")
 
-    def text(self) -> str:
-        """Return the text of the tree."""
-        return format_tree(self.tree)
-
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, CountedState]:
         """Round at random."""
         key = own_key(state.spec, self.seed, state.count)
@@ -96,10 +91,6 @@ class Qsgd(Compressor):
         drawn = ChunkTransform(tree.codec, rounding)
         payload = tree_blob(Node(drawn, tree.children), gradient, state.spec)
         return payload, replace(state, count=state.count + 1)
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Return all elements."""
-        return receive_blob(self.tree, payload)
 
 
 def _rounded(grid: Affine, key: int, chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:

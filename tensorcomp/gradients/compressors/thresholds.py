@@ -11,9 +11,8 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.sparse.threshold import Threshold as ThresholdCodec
-from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import PlanError
 from tensorcomp.gradients.base import Compressor, CountedState, GradientSpec, Payload, State
 from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
@@ -22,8 +21,7 @@ from tensorcomp.gradients.compressors.threshold_search import (
     smallest_of_largest,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import receive_blob, sparse_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.blobs import TreeCoded, sparse_blob
 
 
 @functools.lru_cache(maxsize=64)
@@ -31,7 +29,7 @@ def _tree(mask: str, values: str) -> Node:
     return parse_tree(f"threshold(0.0, mask={mask}, values={values})")
 
 
-class _Sparsifier(Compressor):
+class _Sparsifier(TreeCoded, Compressor):
     """Base of compressors that send elements above a threshold."""
 
     values: str
@@ -40,26 +38,13 @@ class _Sparsifier(Compressor):
     argument_aliases: ClassVar[Mapping[str, str]] = {"indices": "mask"}
     trees: ClassVar[Mapping[str, bool]] = {"values": True, "mask": False}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            self._tree()
-        except PlanError as error:
-            raise ValueError(str(error)) from error
-
-    def _tree(self) -> Node:
+    @property
+    def tree(self) -> Node:
+        """The tree of payloads without the threshold, which decoding does not need."""
         return _tree(self.mask, self.values)
 
     def _payload(self, gradient: np.ndarray, positions: np.ndarray, spec: GradientSpec) -> Payload:
-        return sparse_blob(self._tree(), gradient, positions, spec)
-
-    def text(self) -> str:
-        """Return the tree's text without the threshold, unneeded by decoding."""
-        return format_tree(self._tree())
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Decode the elements above the threshold."""
-        return receive_blob(self._tree(), payload)
+        return sparse_blob(self.tree, gradient, positions, spec)
 
 
 @dataclass(frozen=True)

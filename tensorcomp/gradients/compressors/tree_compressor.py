@@ -6,18 +6,17 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
 from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
-from tensorcomp.gradients.payload.blobs import receive_blob
-from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.blobs import TreeCoded
 from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 
 @dataclass(frozen=True)
-class TreeCompressor(Compressor):
+class TreeCompressor(TreeCoded, Compressor):
     """Compress by a codec tree, as tensors of checkpoints are; stateless.
 
     Parameters
@@ -71,17 +70,9 @@ class TreeCompressor(Compressor):
         """Return this compressor with another part kept."""
         return super().with_keep(keep) if self.keep is None else _with_keep(self, keep)
 
-    def text(self) -> str:
-        """Return the tree's text."""
-        return format_tree(self.tree)
-
     def step(self, gradient: Any, state: State) -> tuple[Payload, State]:
         """Compress a gradient."""
         return tree_blob(self.tree, gradient, state.spec), state
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Decode a payload."""
-        return receive_blob(self.tree, payload)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,10 +7,12 @@ import math
 import numpy as np
 import torch
 
+from tensorcomp.codecs.sparse.threshold import least_number
+from tensorcomp.gradients.draws import likely_limit
+
 WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 _FEW_KEPT = 0.1  # share up to which the largest are looked for among candidates
 _SAMPLED = 1 << 14  # elements of a sample, at least; fewer are looked at as they are
-_DEVIATIONS = 8.0
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _LEAST = -(1 << 63)  # added to a signed word, it orders like the unsigned one
 
@@ -27,16 +29,13 @@ def largest_positions(flat: torch.Tensor, keep: int) -> torch.Tensor:
     keep : int
         From 0 to n.
     """
-    size = flat.numel()
-    if keep == size:
-        return torch.arange(size, device=flat.device)
     if keep == 0:
         return torch.empty(0, dtype=torch.int64, device=flat.device)
     word = WORDS[flat.dtype]
     keys = flat.view(word) & torch.iinfo(word).max
     places = _candidates(keys, keep)
     if places is None or places.numel() < keep:  # a sample was not like the rest
-        limit = torch.kthvalue(keys, size - keep + 1).values
+        limit = torch.kthvalue(keys, keys.numel() - keep + 1).values
         places = torch.nonzero(keys >= limit).reshape(-1)
     keys = keys[places]
     least = torch.topk(keys, keep, sorted=False).values.min()
@@ -59,12 +58,9 @@ def _candidates(keys: torch.Tensor, keep: int) -> torch.Tensor | None:
 
 def positions_above(flat: torch.Tensor, value: float) -> torch.Tensor:
     """Return the indices of magnitudes of at least `value`, ascending (k,)."""
-    dtype = np.float32 if flat.dtype == torch.float32 else np.float64
-    with np.errstate(over="ignore"):
-        least = dtype(value)
-    if float(least) < value:
-        least = np.nextafter(least, dtype(np.inf))
-    return torch.nonzero(flat.abs() >= float(least)).reshape(-1)
+    dtype = np.dtype(np.float32 if flat.dtype == torch.float32 else np.float64)
+    least = float(least_number(value, dtype))
+    return torch.nonzero(flat.abs() >= least).reshape(-1)
 
 
 def drawn_positions(
@@ -87,14 +83,12 @@ def drawn_positions(
     tuple of torch.Tensor
         (count,) int64, ascending; (count,) int64, whose bits are the numbers.
     """
-    numbers = _draws(key, size, device)
     if count == 0:
         nothing = torch.empty(0, dtype=torch.int64, device=device)
         return nothing, nothing
+    numbers = _draws(key, size, device)
     ordered = numbers ^ _LEAST
-    wanted = count + _DEVIATIONS * math.sqrt(count) + _DEVIATIONS**2
-    limit = min(int(wanted / size * 2.0**64), (1 << 64) - 1)
-    places = torch.nonzero(ordered <= limit + _LEAST).reshape(-1)
+    places = torch.nonzero(ordered <= likely_limit(size, count) + _LEAST).reshape(-1)
     if places.numel() < count:
         places = torch.arange(size, device=device)
     last = torch.kthvalue(ordered[places], count).values

@@ -16,8 +16,26 @@ from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.metrics.distortion import ErrorSums, measure
 
 
+class _PerElement:
+    """Relate sums to the number of elements; a mixin."""
+
+    elements: int
+    sent: int
+    payload_bytes: int
+
+    @property
+    def density(self) -> float | None:
+        """Return the fraction of elements sent; None without elements."""
+        return self.sent / self.elements if self.elements else None
+
+    @property
+    def bits(self) -> float | None:
+        """Return payload bits per element; None without elements."""
+        return 8 * self.payload_bytes / self.elements if self.elements else None
+
+
 @dataclass(frozen=True)
-class TensorMetrics:
+class TensorMetrics(_PerElement):
     """Hold the metrics of one worker's gradient of a tensor at a step.
 
     What takes a pass over the gradient is None where a step was not observed.
@@ -57,16 +75,6 @@ class TensorMetrics:
     residual_norm: float | None = None
     achieved: float | None = None
     nonfinite: int = 0
-
-    @property
-    def density(self) -> float | None:
-        """Return the fraction of elements sent; None without elements."""
-        return self.sent / self.elements if self.elements else None
-
-    @property
-    def bits(self) -> float | None:
-        """Return payload bits per element; None without elements."""
-        return 8 * self.payload_bytes / self.elements if self.elements else None
 
     @property
     def cosine(self) -> float | None:
@@ -147,7 +155,7 @@ def _total(figure: str, doc: str) -> Any:
 
 
 @dataclass(frozen=True)
-class StepMetrics:
+class StepMetrics(_PerElement):
     """Hold the metrics of all gradients of one worker at a step.
 
     Parameters
@@ -178,16 +186,6 @@ class StepMetrics:
     payload_bytes = _total("payload_bytes", "Bytes of all payloads.")
     sent = _total("sent", "Elements that were not left out.")
     nonfinite = _total("nonfinite", "Elements that are NaN or infinite.")
-
-    @property
-    def density(self) -> float | None:
-        """Return the fraction of all elements sent; None without elements."""
-        return self.sent / self.elements if self.elements else None
-
-    @property
-    def bits(self) -> float | None:
-        """Return payload bits per element; None without elements."""
-        return 8 * self.payload_bytes / self.elements if self.elements else None
 
     @property
     def cosine(self) -> float | None:

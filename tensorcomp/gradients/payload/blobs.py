@@ -17,7 +17,7 @@ from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import encode_seen, join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
-from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
@@ -161,6 +161,26 @@ def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
         sent = receive_sparse(node, chunk, grid.spec(index))
         found.append(SparseGradient(sent.positions + row * grid.row_elements, sent.values))
     return _joined(found)
+
+
+class TreeCoded:
+    """Decode payloads by a codec tree; a mixin of compressors.
+
+    Attributes
+    ----------
+    tree : Node
+        Of all payloads.
+    """
+
+    tree: Any
+
+    def text(self) -> str:
+        """Return the text of the tree."""
+        return format_tree(self.tree)
+
+    def receive(self, payload: Payload) -> DecodedGradient:
+        """Decode a payload by the tree."""
+        return receive_blob(self.tree, payload)
 
 
 def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndarray]]:

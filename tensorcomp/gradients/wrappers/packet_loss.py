@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class PacketLoss:
     acknowledged: bool = True
 
     def __post_init__(self) -> None:
+        shares: dict[str, Any] = {"loss": self.loss, "tolerance": self.tolerance}
         if isinstance(self.tolerance, Mapping):
             missing = sorted(set(_TOLERANCE) - set(self.tolerance))
             if missing:
@@ -72,10 +73,9 @@ class PacketLoss:
                     f"expected a tolerance for each of {', '.join(_TOLERANCE)}, got none for "
                     f"{missing[0]!r}; give one number for all, or one for each"
                 )
-            shares = {f"tolerance[{p!r}]": share for p, share in self.tolerance.items()}
-        else:
-            shares = {"tolerance": self.tolerance}
-        for name, share in {"loss": self.loss, **shares}.items():
+            del shares["tolerance"]
+            shares |= {f"tolerance[{phase!r}]": one for phase, one in self.tolerance.items()}
+        for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise GradientError(f"expected {name} to be a share in [0, 1], got {share!r}")
         if self.chunk < 1:
@@ -107,14 +107,18 @@ class PacketLoss:
         """
         import xxhash
 
-        chunks = -(-size // self.chunk)
-        allowed = int(self._tolerance(phase) * chunks)
+        tolerance = self.tolerance
+        if isinstance(tolerance, Mapping):
+            if phase not in tolerance:
+                raise GradientError(f"expected a phase among {', '.join(tolerance)}, got {phase!r}")
+            tolerance = tolerance[phase]
+        lost = np.zeros(-(-size // self.chunk), bool)
+        allowed = int(tolerance * lost.size)
         if not allowed or not self.loss:
-            return np.zeros(chunks, bool)
+            return lost
         label = f"{self.seed}/{step}/{sender}/{name}".encode()
-        raw = np.random.Philox(key=xxhash.xxh3_128_intdigest(label)).random_raw(chunks)
+        raw = np.random.Philox(key=xxhash.xxh3_128_intdigest(label)).random_raw(lost.size)
         drawn = (raw >> np.uint64(11)) * 2.0**-53
-        lost = np.zeros(chunks, bool)
         first = np.argsort(drawn, kind="stable")[:allowed]
         lost[first] = drawn[first] < self.loss
         return lost
@@ -167,15 +171,6 @@ class PacketLoss:
         total /= np.repeat(np.maximum(arrived, 1), self.chunk)[:size].astype(dtype)
         return total, dropped
 
-    def _tolerance(self, phase: str) -> float:
-        if not isinstance(self.tolerance, Mapping):
-            return self.tolerance
-        if phase not in self.tolerance:
-            raise GradientError(
-                f"expected a phase among {', '.join(self.tolerance)}, got {phase!r}"
-            )
-        return self.tolerance[phase]
-
 
 def divide(
     sent: DecodedGradient, lost: np.ndarray, chunk: int
@@ -203,10 +198,7 @@ def divide(
             SparseGradient(sent.positions[~gone], sent.values[~gone]),
             SparseGradient(sent.positions[gone], sent.values[gone]),
         )
-    if not isinstance(sent, DenseGradient):
-        raise TypeError(f"a {type(sent).__name__} cannot be divided into chunks")
-    gone = np.repeat(lost, chunk)[: sent.values.size]
-    zero = sent.values.dtype.type(0)
-    return DenseGradient(np.where(gone, zero, sent.values)), DenseGradient(
-        np.where(gone, sent.values, zero)
-    )
+    values = cast("Any", sent).values
+    gone = np.repeat(lost, chunk)[: values.size]
+    zero = values.dtype.type(0)
+    return DenseGradient(np.where(gone, zero, values)), DenseGradient(np.where(gone, values, zero))
