@@ -52,6 +52,8 @@ class Adaptive(Scheduler):
     """
 
     id: ClassVar[str] = "adaptive"
+    reduction: ClassVar[Reduction] = _PLAIN.reduction  # before any choice
+    needs_feedback: ClassVar[bool] = True  # candidates may leave much out
     candidates: Mapping[str, Compressor] = field(default_factory=default_candidates)
     max_rel_l2: float | None = argument(None, least=0)
     every: int = argument(20, least=1)
@@ -78,16 +80,6 @@ class Adaptive(Scheduler):
         if candidates := {one.expression: alone.argument(one) for one in texts}:
             settings["candidates"] = candidates
         return parser.with_feedback(call.made(cls, **settings))
-
-    @property
-    def reduction(self) -> Reduction:  # type: ignore[override]
-        """Return that of dense gradients, which are sent before anything is chosen."""
-        return _PLAIN.reduction
-
-    @property
-    def needs_feedback(self) -> bool:
-        """Return that candidates may leave much out."""
-        return True
 
     @property
     def unbiased(self) -> bool:  # type: ignore[override]

@@ -109,9 +109,6 @@ class RandomK(TreeCoded, Compressor):
         """Return how many of `size` elements are sent: at least one."""
         return min(max(kept_count(self.keep, size), 1), size)
 
-    def _factor(self, size: int) -> float:
-        return size / max(self.kept(size), 1) if self.scale else 1.0
-
     def with_keep(self, keep: float) -> RandomK:
         """Return this compressor with another part kept; all from 1.0 on."""
         return replace(self, keep=sys.maxsize if keep >= 1 else keep)
@@ -148,7 +145,7 @@ class RandomK(TreeCoded, Compressor):
             positions, numbers = drawn_positions(key, size, count, gradient.device)
         values = gradient.reshape(-1)[positions]
         with np.errstate(over="ignore"):
-            values *= self._factor(size)
+            values *= size / max(count, 1) if self.scale else 1.0
         return key, positions, numbers, values
 
     def phases(self, gradient: Any, state: Any) -> Phases:

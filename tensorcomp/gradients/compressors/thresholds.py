@@ -13,7 +13,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.sparse.threshold import Threshold as ThresholdCodec
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.gradients.base import Compressor, CountedState, GradientSpec, Payload, State
+from tensorcomp.gradients.base import Compressor, CountedState, Payload, State
 from tensorcomp.gradients.compressors.threshold_search import (
     above_zero,
     corrected_threshold,
@@ -42,9 +42,6 @@ class _Sparsifier(TreeCoded, Compressor):
     def tree(self) -> Node:
         """The tree of payloads without the threshold, which decoding does not need."""
         return _tree(self.mask, self.values)
-
-    def _payload(self, gradient: np.ndarray, positions: np.ndarray, spec: GradientSpec) -> Payload:
-        return sparse_blob(self.tree, gradient, positions, spec)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Threshold(_Sparsifier):
         """Send what is large enough."""
         threshold = above_zero(self.value, gradient.dtype)
         positions = ThresholdCodec(threshold).positions(gradient.reshape(-1))
-        return self._payload(gradient, positions, state.spec), state
+        return sparse_blob(self.tree, gradient, positions, state.spec), state
 
 
 @dataclass(frozen=True)
@@ -115,6 +112,7 @@ class _ByDensity:
     state: ClassVar[type[State]] = ThresholdState
     follows: ClassVar[bool] = False
     excess: ClassVar[float]
+    tree: Any
     density: float
     sample: float
     seed: int
@@ -144,7 +142,7 @@ class _ByDensity:
             positions = positions[kept >= threshold]
         elif self.follows:
             threshold = corrected_threshold(threshold, kept, wanted)
-        payload = self._payload(gradient, positions, state.spec)  # type: ignore[attr-defined]
+        payload = sparse_blob(self.tree, gradient, positions, state.spec)
         return payload, replace(state, count=state.count + 1, threshold=threshold)
 
 
