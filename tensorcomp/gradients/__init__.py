@@ -1,8 +1,7 @@
-"""The same codecs online: gradients made small, with explicit state and error feedback.
+"""Compress gradients with the codecs, explicit states and error feedback.
 
-`compressors` are pure functions on arrays with explicit state (`base`); wrappers around them know
-residuals, momentum and schedules; `ddp` puts them into torch's DistributedDataParallel; `messages`
-and `aggregation` serve whoever has no process group.
+`compressors` are pure functions on arrays with explicit state (`base`); `wrappers` add residuals,
+momentum and schedules; `ddp` and `fsdp` run them in torch; `server` works without a process group.
 """
 
 from tensorcomp._lazy import lazy_exports

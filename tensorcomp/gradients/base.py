@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Feedback: TypeAlias = 'bool | Literal["auto"]'
 Reduction: TypeAlias = Literal["gather", "reduce_scatter", "sum"]
-# What a compressor with arrays to be summed does: yields an array, is sent its mean over all ranks,
-# and at last returns the mean gradient, what this rank has sent, and its next state.
+# Yields arrays, is sent their means over all ranks, and returns the mean gradient, what this rank
+# has sent, and its next state.
 Phases: TypeAlias = "Generator[Any, Any, tuple[Any, DecodedGradient, State]]"
 
 
@@ -128,10 +128,10 @@ class Payload:
     ----------
     data : bytes
         The bytes on the wire: the blob that a compressed checkpoint holds for such a tensor
-        (`container.blob`). None at all stand for zeros.
+        (`container.blob`); empty for zeros.
     spec : GradientSpec
     decoded : DecodedGradient or None
-        What it decodes to, as its maker knows it; None where it was received.
+        What it decodes to, where it was compressed; None where it was received.
     """
 
     data: bytes
@@ -147,11 +147,11 @@ class Compressor(ABC):
     id : str
         The name in a compressor's text (see `registry`).
     argument_names : mapping of str to str
-        What the text calls a field, where that is another name.
+        Names of fields in the text, where they differ.
     argument_aliases : mapping of str to str
         Further names of arguments in the text.
     state : type
-        Of states, which `init` makes of the spec alone.
+        Of states that `init` makes of the spec alone.
     trees : mapping of str to bool
         Fields that are texts of codec trees, and whether they code elements, not places.
     reduction : str
@@ -162,7 +162,7 @@ class Compressor(ABC):
         Whether the expected value of what is decoded is the gradient.
     takes_tensors : bool
         Whether `step` and `phases` take torch tensors, with a state of tensors, as well as arrays;
-        a wrapper says so of itself alone.
+        of a wrapper, without regard to its inner compressor.
     """
 
     id: ClassVar[str] = ""
@@ -220,7 +220,7 @@ class Compressor(ABC):
         Raises
         ------
         GradientError
-            If there is no such part.
+            If the compressor has no ratio.
         """
         raise GradientError(
             f"expected a compressor with a ratio, got {self.text()}; give one such as topk(0.01)"

@@ -180,7 +180,7 @@ def test_adaptive():
         ("qsgd(4))", "expected the end, got '\\)'"),
         ("qsgd(4,,5)", "expected an argument, got ','"),
         ("x" * 20_000, "at most 16384 characters"),
-        ("int9", "no codec is called 'int9'; known: .*; compressors that are no trees: adaptive"),
+        ("int9", "no codec is called 'int9'; known: .*; compressors that are not trees: adaptive"),
         ("int8(4)", "int8: expected at most 0 arguments"),
         ("dense(4)", "dense: expected at most 0 arguments"),
         ("topk(0.1, nothing=3)", "topk"),

@@ -29,9 +29,9 @@ def default_candidates() -> dict[str, Compressor]:
 class Adaptive(Scheduler):
     """Use for each tensor the candidate that all ranks chose; dense before that.
 
-    Whoever trains times some steps of each of `plans`, keeps the fastest as `StepInfo.choices`, and
-    does so again when the link has changed, for which it looks every `every` steps (`is_due`). With
-    `ErrorFeedback` around it the residual goes on from one choice to the next.
+    Training times some steps of each of `plans`, keeps the fastest as `StepInfo.choices`, and
+    repeats this when the link has changed, which it checks every `every` steps (`is_due`). With
+    `ErrorFeedback` around it the residual is kept from one choice to the next.
 
     Parameters
     ----------

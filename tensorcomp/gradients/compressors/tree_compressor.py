@@ -95,7 +95,7 @@ def wire_tree(text: str) -> Node:
         from tensorcomp.gradients.registry import compressor_ids
 
         others = ", ".join(compressor_ids())
-        raise GradientError(f"{error}; compressors that are no trees: {others}") from error
+        raise GradientError(f"{error}; compressors that are not trees: {others}") from error
     except PlanError as error:
         raise GradientError(str(error)) from error
     for codec in tree.walk():

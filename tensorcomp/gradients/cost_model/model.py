@@ -88,7 +88,7 @@ class Cost:
     Raises
     ------
     GradientError
-        If there is no such reduction.
+        If the reduction is unknown.
 
     Examples
     --------

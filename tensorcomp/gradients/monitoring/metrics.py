@@ -267,10 +267,9 @@ class History:
     def summary(self, width: int | None = None) -> str:
         """Return totals and a table of all tensors, averaged over the kept steps.
 
-        Bits are those of payload for each element; errors are those of payloads against gradients,
-        ‖g − ĝ‖₂ / ‖g‖₂, residuals ‖residual‖₂ / ‖g‖₂, and what an error-bounded compressor has
-        achieved is its own figure. Columns that nobody measured are left out: cosine, error,
-        residual and what was achieved need ``observe``.
+        Bits are payload bits per element; errors are ‖g − ĝ‖₂ / ‖g‖₂ of payloads, residuals
+        ‖residual‖₂ / ‖g‖₂; achieved is the error that an error-bounded compressor measured. Columns
+        without values are left out: cosine, error, residual and achieved need ``observe``.
 
         Parameters
         ----------

@@ -48,10 +48,11 @@ class TensorBoardLog:
             self._writer.add_scalar(f"{self._prefix}/{name}", value, metrics.step)
         for tensor in metrics.tensors:
             if tensor.name in self._tensors:
+                plain = re.sub(r"[^\w.\-]", "_", tensor.name)  # viewers take "/" for a path
                 for name in _FIGURES:
                     value = getattr(tensor, name)
                     if value is not None:
-                        tag = f"{self._prefix}/tensors/{_tag(tensor.name)}/{name}"
+                        tag = f"{self._prefix}/tensors/{plain}/{name}"
                         self._writer.add_scalar(tag, float(value), metrics.step)
 
     def close(self) -> None:
@@ -74,8 +75,3 @@ def _writer(folder: Path | str) -> Any:
             "pip install 'tensorcomp[torch,tensorboard]'"
         ) from error
     return SummaryWriter(str(folder))
-
-
-def _tag(name: str) -> str:
-    """Return a name without what viewers take for a path or refuse."""
-    return re.sub(r"[^\w.\-]", "_", name)

@@ -49,7 +49,7 @@ _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
 def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec) -> Payload:
-    """Compress a gradient in memory by a codec tree; `array` is of the grid's shape."""
+    """Compress an array of the grid's shape by a codec tree."""
     if is_sparse(node):
         positions = node.codec.positions(array)  # type: ignore[attr-defined]
         return sparse_blob(node, array, positions, spec)
@@ -205,7 +205,7 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
     Raises
     ------
     FormatError
-        If the dtype is no float type that the file format has.
+        If the file format lacks the dtype as a float type.
     """
     if dtype.name not in _COMPRESSED:
         raise FormatError(f"expected gradients of floats, got {dtype}; cast them to float32")

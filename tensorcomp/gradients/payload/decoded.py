@@ -121,7 +121,7 @@ class SparseGradient(DecodedGradient):
     Parameters
     ----------
     positions : numpy.ndarray or torch.Tensor
-        (k,) int64, strictly ascending, below n: whoever makes one has checked that.
+        (k,) int64, strictly ascending, below n (not checked here).
     values : numpy.ndarray or torch.Tensor
         (k,)
     """

@@ -1,4 +1,4 @@
-"""Apply momentum before compression, in place of the optimizer's."""
+"""Correct momentum: apply it before compression, not in the optimizer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class MomentumCorrection(Wrapper):
         The L2 norm of a tensor's gradient is kept below clip / √workers: that of their sum, if
         gradients are independent, below clip.
     workers : int, optional
-        For `clip`; `for_workers` says it later. 1 if nobody does.
+        For `clip`; `for_workers` sets it later, else it is 1.
     nesterov : bool
         Whether g + m · u is given on instead of u.
     masking : bool

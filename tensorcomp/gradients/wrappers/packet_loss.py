@@ -1,8 +1,8 @@
 """Simulate packet loss: drop chunks of payloads, for studies of bounded loss.
 
-This is no transport: gloo, NCCL and TCP deliver every byte. To learn what training would bear if
-they did not, seeded chunks are dropped above the transport, where a shard is reduced: the rank that
-reduces it decides what arrived, so all ranks get the same mean. Nothing becomes faster or slower.
+Gloo, NCCL and TCP deliver every byte. To study what training tolerates, seeded chunks are dropped
+above the transport: the rank that reduces a shard decides what arrived, so all ranks get the same
+mean. Times do not change.
 """
 
 from __future__ import annotations

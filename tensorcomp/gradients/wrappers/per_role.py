@@ -40,7 +40,7 @@ class PerRole(Scheduler):
     ValueError
         If `small` is out of range.
     PlanError
-        If there is no such role.
+        If a role is unknown.
     """
 
     id: ClassVar[str] = "per_role"
