@@ -25,8 +25,7 @@ from tensorcomp.gradients.base import (
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.draws import MAX_SEED, drawn_numbers, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, like
-from tensorcomp.gradients.payload.blobs import receive_blob
-from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
+from tensorcomp.gradients.payload.blobs import parts_blob, receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, LowRankGradient
 from tensorcomp.gradients.payload.encode import tree_blob
 from tensorcomp.kernels import native
@@ -157,9 +156,8 @@ class PowerSgd(Compressor):
         matrix = gradient.reshape(_matrix(state.spec.shape))
         left = self._left(matrix @ state.right, state)
         right = left.T @ matrix
-        tree = _tree(rank)
-        factors = ChunkTransform(tree.codec, functools.partial(_factors, host(left), host(right)))
-        payload = tree_blob(Node(factors, tree.children), gradient, state.spec)
+        factors = functools.partial(_factors, host(left), host(right))
+        payload = parts_blob(_tree(rank), gradient, state.spec, factors)
         return payload, self._following(state, right.T)
 
     def receive(self, payload: Payload) -> DecodedGradient:

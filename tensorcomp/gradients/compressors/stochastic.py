@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.quantize.affine import Affine
 from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.text import parse_tree
@@ -23,9 +22,7 @@ from tensorcomp.gradients.base import (
     State,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import TreeCoded
-from tensorcomp.gradients.payload.chunk_transform import ChunkTransform
-from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.blobs import TreeCoded, parts_blob
 from tensorcomp.kernels import native
 
 _SCALE_BITS = 11
@@ -86,14 +83,12 @@ class Qsgd(TreeCoded, Compressor):
     def step(self, gradient: np.ndarray, state: Any) -> tuple[Payload, CountedState]:
         """Round at random."""
         key = own_key(state.spec, self.seed, state.count)
-        tree = self.tree
-        rounding = functools.partial(_rounded, Affine(self.bits, self.group), int(key))
-        drawn = ChunkTransform(tree.codec, rounding)
-        payload = tree_blob(Node(drawn, tree.children), gradient, state.spec)
+        rounding = functools.partial(_rounded, self, int(key))
+        payload = parts_blob(self.tree, gradient, state.spec, rounding)
         return payload, replace(state, count=state.count + 1)
 
 
-def _rounded(grid: Affine, key: int, chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
+def _rounded(grid: Qsgd, key: int, chunk: np.ndarray, start: int) -> dict[str, np.ndarray]:
     """Return the parts of a chunk; numbers are drawn for its elements' places in the tensor."""
     values = widened(chunk, "qsgd")
     groups = Groups.of(chunk.shape, grid.group)

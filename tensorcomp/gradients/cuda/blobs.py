@@ -8,7 +8,6 @@ of `affine`, codes of a byte an element and a scale a group; of `sign`, a byte a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +16,6 @@ import torch
 from tensorcomp.codecs.base import Codec
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import (
-    byte_count,
     decode,
     encode_parts,
     framed_parts,
@@ -42,11 +40,12 @@ from tensorcomp.gradients.payload.blobs import (
     grid_of,
     host_blob,
     open_payload,
+    placed,
     receive_blob,
     sparse_blob,
 )
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
-from tensorcomp.gradients.payload.sparse_blobs import is_sparse
+from tensorcomp.gradients.payload.sparse_blobs import is_sparse, within
 
 
 def computes_root(node: Node) -> bool:
@@ -80,8 +79,7 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     """
     array = array.detach()
     if not (array.numel() and computes_root(node)):
-        whole = host_blob(node, host(array), grid, spec)
-        return replace(whole, decoded=move(cast("Any", whole.decoded), array.device))
+        return placed(host_blob(node, host(array), grid, spec), array)
     if is_sparse(node):
         return sparse_blob(node, array, positions_of(node.codec, array.reshape(-1)), spec)
     coder = coder_of(node, array, grid)
@@ -91,15 +89,14 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     for index, parts in enumerate(_parts_by_chunk(node.codec, array, grid, decoded)):
         chunk = grid.spec(index)
         own = slice(*grid.bounds(index))
-        pieces = encode_parts(node, parts, chunk, coder.shared[0]) if parts else []
-        if not pieces or byte_count(pieces) > chunk.nbytes:
+        coded = encode_parts(node, parts, chunk, coder.shared[0]) if parts else []
+        pieces = within(chunk, coded)
+        if not parts or not pieces:
             pieces = raw_payload(readable(host(array[own])))
             decoded[own] = array[own]
-        else:
-            pieces = [bytes([CODED]), *pieces]
-            if not lossless:
-                exact = coder.decode(np.frombuffer(join(pieces), np.uint8), chunk, None)
-                decoded[own] = torch.from_numpy(exact)
+        elif not lossless:
+            exact = coder.decode(np.frombuffer(join(pieces), np.uint8), chunk, None)
+            decoded[own] = torch.from_numpy(exact)
         payloads.append(join(pieces))
     shared = coder.pack() if grid.count > 1 else b""
     data = EncodedTensor(shared, payloads).to_bytes()

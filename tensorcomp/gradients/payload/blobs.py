@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.payload import encode_seen, join, raw_payload
+from tensorcomp.codecs.payload import encode_parts, encode_seen, join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
@@ -42,6 +42,7 @@ from tensorcomp.gradients.payload.sparse_blobs import (
     encode_selected,
     is_sparse,
     receive_sparse,
+    within,
 )
 from tensorcomp.planning.lossless import sample_rows
 
@@ -71,6 +72,53 @@ def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec
     return Payload(data, spec, DenseGradient(decoded.reshape(-1)))
 
 
+def parts_blob(
+    node: Node,
+    gradient: Any,
+    spec: GradientSpec,
+    parts_of: Callable[[np.ndarray, int], dict[str, np.ndarray]],
+) -> Payload:
+    """Compress a gradient by parts that a function computes in place of the root's codec.
+
+    Parameters
+    ----------
+    node : Node
+        Decodes the parts; shares nothing between chunks, and its children are lossless.
+    gradient : numpy.ndarray or torch.Tensor
+        As for `tree_blob`.
+    spec : GradientSpec
+    parts_of : callable
+        Returns the parts of a chunk, given the chunk and where it starts along the first axis;
+        raises `NotRepresentable` where the chunk is sent as it is.
+    """
+    codec, grid = cast(Transform, node.codec), grid_of(spec.shape, spec.dtype)
+    given = gradient.reshape(grid.shape)
+    array = host(given)
+    payloads, decoded = [], np.empty(grid.shape, spec.dtype)
+    for index, start, stop in grid.chunks():
+        chunk, out = array[start:stop], decoded[start:stop]
+        try:
+            parts = parts_of(chunk, start)
+            coded = encode_parts(node, parts, grid.spec(index), node.shares_nothing)
+            pieces = within(grid.spec(index), coded)
+        except NotRepresentable:
+            pieces = []
+        if pieces:
+            codec.decode(parts, out)
+        else:
+            out[...] = chunk
+        payloads.append(join(pieces or raw_payload(readable(chunk))))
+    data = EncodedTensor(b"", payloads).to_bytes()
+    return placed(Payload(data, spec, DenseGradient(decoded.reshape(-1))), given)
+
+
+def placed(payload: Payload, gradient: Any) -> Payload:
+    """Move what a payload decodes to to where the gradient is."""
+    if isinstance(gradient, np.ndarray):
+        return payload
+    return replace(payload, decoded=move(cast("Any", payload.decoded), gradient.device))
+
+
 def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -> Payload:
     """Compress selected elements of a gradient by a sparse codec tree.
 
@@ -94,9 +142,7 @@ def sparse_blob(node: Node, gradient: Any, positions: Any, spec: GradientSpec) -
         return host(flat[start : start + size]).copy()
 
     payload = selected_blob(node, places, host(flat[positions]), spec, where, whole)
-    if isinstance(flat, np.ndarray):
-        return payload
-    return replace(payload, decoded=move(cast("Any", payload.decoded), flat.device))
+    return placed(payload, flat)
 
 
 def selected_blob(

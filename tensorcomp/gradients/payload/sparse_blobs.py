@@ -58,16 +58,16 @@ def encode_selected(
     (name, _), (_, values_node) = node.children
     specs = cast(Transform, node.codec).parts(spec)
     coded = encode_part(values_node, values)
-    pieces: Pieces = [
-        bytes([CODED]),
-        *framed_part(specs[name], spec.size, where),
-        *framed_part(specs["values"], values.size, coded),
-    ]
-    if byte_count(pieces) - 1 > spec.nbytes:
-        return [], values
-    if not values_node.lossless:
+    first = framed_part(specs[name], spec.size, where)
+    pieces = within(spec, [*first, *framed_part(specs["values"], values.size, coded)])
+    if pieces and not values_node.lossless:
         values = decode(values_node, join(coded), ArraySpec(values.shape, values.dtype))
     return pieces, values
+
+
+def within(spec: ArraySpec, parts: Pieces) -> Pieces:
+    """Return the payload of a chunk's parts; nothing where it is longer than the chunk."""
+    return [] if byte_count(parts) > spec.nbytes else [bytes([CODED]), *parts]
 
 
 def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
