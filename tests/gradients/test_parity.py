@@ -52,8 +52,9 @@ def stored(array, tree):
     data = tensorcomp.save({"g": array}, codecs=[f"g={tree}"], threads=1)
     decoded = tensorcomp.load(data)["g"]
     with CompressedFile(data) as file:
-        trees = [format_tree(node) for node in file._trees(file.record("g"))]
-    if trees[0] != format_tree(parse_tree(tree)):
+        record = file.record("g")
+        used = file.manifest.trees[record.tree].tree
+    if used != format_tree(parse_tree(tree)):
         return None, decoded
     length = struct.unpack_from("<Q", data)[0]
     start, stop = json.loads(data[8 : 8 + length])["g"]["data_offsets"]
