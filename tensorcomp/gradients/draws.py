@@ -73,8 +73,7 @@ def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         exact = np.empty(1, np.uint64)
         native.selection_draw_limit(key, 0, size, count, exact)
         found = find_draws(key, 0, size, int(exact[0]), count)
-    if found is None:
-        raise AssertionError("more numbers than were counted are below their own limit")
+    assert found is not None, "more numbers than were counted are below their own limit"
     positions, numbers = found
     lowest = numbers <= np.partition(numbers, count - 1)[count - 1]
     return positions[lowest], numbers[lowest]

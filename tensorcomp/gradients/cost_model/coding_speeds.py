@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ _LATE = 10**9  # a step at which all that warms up is over
 _FREEDOM = 3
 
 
-@dataclass(frozen=True)
-class SampleFigures:
+class SampleFigures(NamedTuple):
     """Hold what a compressor does to the sample.
 
     Parameters

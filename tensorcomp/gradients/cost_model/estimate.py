@@ -7,7 +7,7 @@ in proportion to the parameters. The exchange is predicted by `model`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.autotune.adaptive import Adaptive
@@ -37,8 +37,7 @@ RECIPES = (
 PAYS = 1.05  # times as fast as dense: less is within what the model is off
 
 
-@dataclass(frozen=True)
-class EstimateRow:
+class EstimateRow(NamedTuple):
     """Hold a compressor's bytes and times in a step.
 
     Parameters
@@ -77,8 +76,7 @@ class EstimateRow:
         return self.speed_up >= PAYS
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Hold what a step of training would take under each compressor.
 
     Parameters

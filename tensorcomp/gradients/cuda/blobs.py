@@ -89,8 +89,8 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     for index, parts in enumerate(_parts_by_chunk(node.codec, array, grid, decoded)):
         chunk = grid.spec(index)
         own = slice(*grid.bounds(index))
-        shared = coder.shared[0]
-        pieces = within(chunk, encode_parts(node, parts, chunk, shared)) if parts else []
+        coded = encode_parts(node, parts, chunk, coder.shared[0]) if parts else []
+        pieces = within(chunk, coded) if parts else []
         if not pieces:
             pieces = raw_payload(readable(host(array[own])))
             decoded[own] = array[own]

@@ -101,11 +101,13 @@ def receive_sparse(node: Node, payload: np.ndarray, spec: ArraySpec) -> SparseGr
     parts = framed_parts(node, spec, payload[1:])
     values = decode(values_node, parts["values"][1], parts["values"][0])
     if isinstance(node.codec, RandomK):
-        state = decode(where, parts[name][1], parts[name][0])
-        positions = _drawn_positions(state, spec.size if values.size else 0, values.size)
+        seed, first, limit = map(int, decode(where, parts[name][1], parts[name][0]))
+        size = spec.size if values.size else 0
+        drawn = find_draws(seed, first, size, limit, values.size)
+        positions = np.empty(0, np.int64) if drawn is None else drawn[0]
     else:
         positions = _masked_positions(where, *parts[name])
-    if positions is None or values.size != positions.size:
+    if values.size != positions.size:
         raise CodecError(f"{node.codec.id}: expected {values.size} places, as many as values")
     return SparseGradient(positions, values)
 
@@ -119,9 +121,3 @@ def _masked_positions(node: Node, spec: ArraySpec, payload: np.ndarray) -> np.nd
     if mask.size and mask.view(np.uint8).max() > 1:
         raise CodecError("expected bytes of a mask to be 0 or 1")
     return np.flatnonzero(mask)
-
-
-def _drawn_positions(state: np.ndarray, size: int, count: int) -> np.ndarray | None:
-    seed, first, limit = (int(number) for number in state)
-    found = find_draws(seed, first, size, limit, count)
-    return None if found is None else found[0]
