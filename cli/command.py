@@ -36,26 +36,13 @@ def settings() -> Settings:
 
 
 class Result(NamedTuple):
-    """Result of a verb, in all forms of output.
+    """Result of a verb, in all forms of output."""
 
-    Parameters
-    ----------
-    json : callable
-        Returns the object for programs, or its text.
-    table : Table, optional
-    notes : sequence of str, optional
-        Lines about the table, in text and in Markdown.
-    summary : sequence of str, optional
-        Lines that end the text.
-    failure : Exception, optional
-        Raised once all is printed.
-    """
-
-    json: Callable[[], dict[str, Any] | str]
+    json: Callable[[], dict[str, Any] | str]  # returns the object for programs, or its text
     table: Table | None = None
-    notes: Sequence[str] = ()
-    summary: Sequence[str] = ()
-    failure: Exception | None = None
+    notes: Sequence[str] = ()  # lines about the table, in text and in Markdown
+    summary: Sequence[str] = ()  # lines that end the text
+    failure: Exception | None = None  # raised once all is printed
 
     def lines(self, form: str | None, *, quiet: bool) -> Sequence[str]:
         """Return the lines of one of the forms, or those of the text.

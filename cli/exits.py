@@ -19,14 +19,7 @@ READER_GONE = 141  # what the shell reports of a program that SIGPIPE ended
 
 
 class Stopped(BaseException):
-    """A request to end the program; not an `Exception`, so only clean-up sees it.
-
-    Parameters
-    ----------
-    status : int
-    line : str
-        What to say; may be empty.
-    """
+    """A request to end the program; not an `Exception`, so only clean-up sees it."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)

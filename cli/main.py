@@ -118,15 +118,7 @@ def app(settings: Settings | None, *, debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Those of the process by default.
-
-    Returns
-    -------
-    int
-        0 done, 1 a check failed, 2 wrong usage or unreadable input; 128 + N after signal N.
+    0 done, 1 a check failed, 2 wrong usage or unreadable input; 128 + N after signal N.
     """
     settings = Settings()
     status = None

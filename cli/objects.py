@@ -44,20 +44,7 @@ def importable(*texts: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming(text: str, doing: str = "") -> Iterator[None]:
-    """Turn an error of a user's code into one that names their object.
-
-    Parameters
-    ----------
-    text : str
-        The object.
-    doing : str
-        When, such as `` in minibatch 3``.
-
-    Raises
-    ------
-    PruningError
-        For any exception but those of tensorcomp.
-    """
+    """Turn an error of a user's code into one that names their object."""
     try:
         yield
     except TensorcompError:
@@ -72,11 +59,6 @@ def load_object(text: str) -> Any:
 
     Modules are imported as they would be in the current folder, see `importable`. A file is run
     once, however many objects of it are named.
-
-    Raises
-    ------
-    PruningError
-        If there is none, or importing it fails.
     """
     place, _, name = text.rpartition(":")
     with naming(text, " at import"):
@@ -121,21 +103,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def made(text: str, kind: Any, noun: str) -> Any:
-    """Return the object that a text names, or the result of calling it.
-
-    Parameters
-    ----------
-    text : str
-    kind : type
-        What is wanted: an object of it is not called.
-    noun : str
-        What that is, for the message.
-
-    Raises
-    ------
-    PruningError
-        If it is something else, or making it fails.
-    """
+    """Return the object of a kind, or what makes one, that a text names."""
     found = load_object(text)
     if callable(found) and (isinstance(found, type) or not isinstance(found, kind)):
         with naming(text):

@@ -78,18 +78,8 @@ def option(
 ) -> Callable[[Verb], Verb]:
     """Return an option of its placeholder's type, or a flag without one.
 
-    Parameters
-    ----------
-    names : str
-        As on the help page: ``-o, --output OUT``.
-    text : str
-        Its help.
-    group : str
-        The part of the help page in which it stands.
-    dest : str, optional
-        The parameter of the verb, where it has another name.
-    **settings
-        Of `click.Option`.
+    Its names are those of the help page, such as ``-o, --output OUT``; ``dest`` is the parameter of
+    the verb, where that has another name.
     """
     words = names.replace(",", "").split()
     if not words[-1].startswith("-"):
@@ -209,13 +199,7 @@ job_options = together(_lossy_options, _plan_option, _prune_options, threads, fo
 
 
 def options_of(given: dict[str, Any]) -> CompressOptions:
-    """Return how to compress, from ``plan_options`` or ``job_options``.
-
-    Raises
-    ------
-    click.UsageError, TensorcompError
-        If they do not go together.
-    """
+    """Return how to compress, from ``plan_options`` or ``job_options``."""
     budget, prune = _budget_of(given), _pruning_of(given)
     from tensorcomp.pipeline.options import CompressOptions
 

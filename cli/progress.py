@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 
 class Watch(Progress):
-    """Times a job, and logs how far it is where that is asked for.
-
-    Attributes
-    ----------
-    seconds : float
-        From the start of the job to its end.
-    work_seconds : float
-        From the first byte of its input that it works on, where it says so.
-    """
+    """Time a job, from its start and from its first byte of input, and log its progress."""
 
     def __init__(self, doing: str) -> None:
         self._created = time.perf_counter()
@@ -67,15 +59,7 @@ class Watch(Progress):
 
 @contextlib.contextmanager
 def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
-    """Show a bar of tensors, bytes, speed and time left until the block ends.
-
-    Parameters
-    ----------
-    doing : str
-        Such as ``compressing``.
-    unit : str, optional
-        Of other things, which have no bytes.
-    """
+    """Show a bar of tensors and their bytes, or of another unit, until the block ends."""
     chosen = settings()
     in_terminal = sys.stderr is not None and sys.stderr.isatty()
     has_bar = in_terminal and os.environ.get("TERM") != "dumb"

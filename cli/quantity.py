@@ -16,17 +16,7 @@ _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 def quantity(
     kind: str, units: Mapping[str, float], example: str, *, least: float, most: float = math.inf
 ) -> Callable[[str], float]:
-    """Return a parser of a number and a unit, whatever their case.
-
-    Parameters
-    ----------
-    kind : str
-        Such as ``size``, for the message.
-    units : mapping of str to float
-        What a number of each unit is multiplied by; ``""`` is that of none.
-    example : str
-    least, most : float
-        The smallest value, and the first that is too large.
+    """Return a parser of a number, from `least` to below `most`, and its unit.
 
     Examples
     --------
