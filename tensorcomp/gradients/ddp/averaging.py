@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -157,10 +158,7 @@ def _compress(
         """Return what the sender knows to have arrived."""
         if loss is None or not loss.acknowledged or shard.owner == context.comm.rank:
             return decoded
-        name, info = shard.mean.spec.name, context.info
-        lost = loss.lost(
-            shard.spec.size, name=name, step=info.step, sender=context.comm.rank, phase=info.phase
-        )
+        lost = loss.lost(shard.spec.size, sender=context.comm.rank, **_chunks_of(shard, context))
         return divide(decoded, lost, loss.chunk)[0]
 
     started = time.perf_counter()
@@ -173,6 +171,12 @@ def _compress(
     return leaf.payloads
 
 
+def _chunks_of(shard: Shard, context: ReduceContext) -> dict[str, Any]:
+    """Return what the chunks that packet loss drops depend on, beside their sender."""
+    info = context.info
+    return {"name": shard.mean.spec.name, "step": info.step, "phase": info.phase}
+
+
 def _mean(
     work: GroupWork,
     shard: Shard,
@@ -181,7 +185,7 @@ def _mean(
     context: ReduceContext,
 ) -> Payload:
     """Return the payload of the mean of this rank's shard."""
-    group, spec, info = shard.mean, shard.spec, context.info
+    group, spec = shard.mean, shard.spec
     if not own.data and not any(data.size for data in arrived):
         return Payload(b"", group.spec, EmptyGradient())
     started = time.perf_counter()
@@ -196,14 +200,9 @@ def _mean(
         for one in decoded:
             one.add_to(mean, 1.0 / len(decoded))
     else:
+        chunks = _chunks_of(shard, context)
         mean, _ = context.packet_loss.mean(
-            decoded,
-            spec.size,
-            name=group.spec.name,
-            step=info.step,
-            phase=info.phase,
-            owner=shard.owner,
-            dtype=spec.dtype,
+            decoded, spec.size, owner=shard.owner, dtype=spec.dtype, **chunks
         )
     averaged = time.perf_counter()
     payload, after = group.compressor.step(mean, context.states.state(group))

@@ -61,12 +61,6 @@ def store(values: Any, factor: float, buffer: torch.Tensor) -> bool:
     return is_finite(buffer)
 
 
-def as_bytes(buffer: torch.Tensor) -> np.ndarray:
-    """Return the bytes of a bucket, uint8: a view where it is on the CPU."""
-    array: np.ndarray = buffer.detach().view(torch.uint8).cpu().numpy()
-    return array
-
-
 def is_finite(values: Any) -> bool:
     """Return whether a tensor or contiguous array is free of NaN and infinity."""
     if isinstance(values, torch.Tensor):

@@ -51,7 +51,7 @@ def from_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     Raises
     ------
     GradientError
-        If these are no such tensors.
+        If the tensors are others.
     """
     try:
         state: dict[str, Any] = json.loads(bytes(tensors[_ABOUT].tolist()))

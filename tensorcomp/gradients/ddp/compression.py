@@ -22,7 +22,6 @@ from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
-from tensorcomp.gradients.monitoring.metrics import History
 from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.base import chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -40,6 +39,13 @@ class GradientCompression:
         Of a group that nobody else uses.
     scaler, phases, observe, check_ranks, packet_loss
         As for `compress_gradients`.
+
+    Attributes
+    ----------
+    compressor : Compressor
+        With all its wrappers.
+    metrics : History
+        Bytes, times and errors of the last steps, and sums of all.
     """
 
     def __init__(
@@ -64,10 +70,11 @@ class GradientCompression:
         self._reducer = Reducer(
             compressor, parameters, comm, find_unused=find_unused, packet_loss=packet_loss
         )
-        self._recorder = Recorder(comm, observe, self._specs)
+        recorder = Recorder(comm, observe, self._specs)
+        self.compressor, self.metrics = compressor, recorder.history
         adaptive = [one for one in chain(compressor) if isinstance(one, Adaptive)]
         self._autotuner = Autotuner(adaptive[0], self._specs, comm) if adaptive else None
-        observers = (RankCheck(comm, check_ranks), self._recorder, self._autotuner)
+        observers = (RankCheck(comm, check_ranks), recorder, self._autotuner)
         self._reducer.observers = tuple(one for one in observers if one is not None)
         self._engine = Engine(self._reducer.run, comm)
         self._passing = False  # whether gradients are averaged as they are in this step
@@ -92,11 +99,6 @@ class GradientCompression:
         )
 
     @property
-    def compressor(self) -> Compressor:
-        """Return the compressor with all its wrappers."""
-        return self._reducer.compressor
-
-    @property
     def steps(self) -> int:
         """Return the steps that were done, without skipped ones."""
         return self._reducer.steps
@@ -110,11 +112,6 @@ class GradientCompression:
     def choices(self) -> Mapping[str, str]:
         """Return the compressor chosen for each parameter (`Adaptive`)."""
         return {} if self._autotuner is None else dict(self._autotuner.choices)
-
-    @property
-    def metrics(self) -> History:
-        """Return bytes, times and errors of the last steps, and sums of all."""
-        return self._recorder.history
 
     def summary(self, width: int | None = None) -> str:
         """Return totals and a table of all tensors (see `History.summary`).
@@ -163,7 +160,7 @@ class GradientCompression:
         """
         self._check_idle()
         if mode not in ("exact", "mean"):
-            raise GradientError(f'mode is "exact" or "mean"; got {mode!r}')
+            raise GradientError(f'expected mode "exact" or "mean", got {mode!r}')
         store, bounds = self._reducer.states, self._reducer.bounds
         parameters, means = states.values_of(store.by_name())
         if mode == "mean":
@@ -174,7 +171,7 @@ class GradientCompression:
             "world": self._comm.world,
             "rank": self._comm.rank if mode == "exact" else 0,
             "step": self._reducer.steps,
-            "compressor": self._reducer.compressor.text(),
+            "compressor": self.compressor.text(),
             "phase": self._phases.phase,
             "metrics": list(self._phases.metrics),
             "choices": self.choices,

@@ -11,7 +11,6 @@ import xxhash
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import GradientSpec, StepInfo
-from tensorcomp.gradients.ddp.buckets import as_bytes
 from tensorcomp.gradients.ddp.coding_groups import Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.reduce_context import GroupWork
@@ -98,7 +97,7 @@ class RankCheck(Observer):
     ) -> None:
         """Hash a bucket."""
         if self._due:
-            digest = xxhash.xxh3_64_intdigest(as_bytes(buffer))
+            digest = xxhash.xxh3_64_intdigest(buffer.detach().view(torch.uint8).cpu().numpy())
             step.hashes[layout.groups[0].key[0]] = digest
 
     def ended(self, step: Step) -> None:

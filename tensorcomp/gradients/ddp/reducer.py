@@ -28,6 +28,7 @@ from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import partition, return_residuals
 from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.gradients.ddp.summing import reduce_sum
+from tensorcomp.gradients.payload.arrays import host
 from tensorcomp.gradients.wrappers.base import Wrapper, chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.per_role import gradient_roles
@@ -153,7 +154,7 @@ class Reducer:
         values = load(job.buffer, 1.0 / step.scale, self._scratch, key, stay=layout.native)
         finite = is_finite(values)
         if step.watched or not finite:
-            array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+            array = host(values)
             for observer in self.observers:
                 observer.loaded(step, layout, array)
         skip = self._find_unused and finite

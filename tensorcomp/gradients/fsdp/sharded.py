@@ -13,7 +13,7 @@ from torch import nn
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.ddp import state_dict as states
-from tensorcomp.gradients.ddp.buckets import coded_dtype, is_finite
+from tensorcomp.gradients.ddp.buckets import is_finite
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.frames import decode, exchange
@@ -84,7 +84,9 @@ class FsdpCompression:
         """
         states.check_fields(state, ("step", "compressor", "states"))
         if "ranks" not in state:
-            raise GradientError("this is no state of FSDP's compression; give what it returned")
+            raise GradientError(
+                "expected a state of FsdpCompression, got another one; give what it returned"
+            )
         if state["compressor"] != self.compressor.text():
             raise GradientError(
                 f"the state is that of {state['compressor']}; compress by it, or begin anew"
@@ -131,7 +133,7 @@ class FsdpCompression:
             self._comms[group] = Communicator(group, given.device)
         comm = self._comms[group]
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-        wide = torch.float64 if coded_dtype(given.dtype) == np.float64 else torch.float32
+        wide = torch.float64 if given.dtype == torch.float64 else torch.float32
         values = given.detach().to("cpu", wide, copy=scale != 1.0).numpy()
         if scale != 1.0:
             values /= values.dtype.type(scale)

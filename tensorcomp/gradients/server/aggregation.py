@@ -1,4 +1,4 @@
-"""Average messages, as a parameter server does, without its sockets."""
+"""Average messages as a parameter server does, without sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compress a worker's gradients to messages, without a process group."""
+"""Compress gradients of a worker to messages, without a process group."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WorkerCompression:
     Raises
     ------
     GradientError
-        If the text or the weight is none.
+        If the text cannot be parsed, or the weight is not above 0.
 
     Examples
     --------
