@@ -242,7 +242,7 @@ def test_what_cannot_work_is_refused_by_name():
         "it learns a codebook",
         "use torch.autocast instead",
         "python_reducer",
-        'mode is "exact" or "mean"',
+        'expected mode "exact" or "mean"',
         "expected a state of gradient compression of version 1",
         "copy or save its .module",
         "copy or save its .module",
