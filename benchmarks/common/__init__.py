@@ -1,1 +1,1 @@
-"""What the benchmarks share: inputs, peers, models, tables."""
+"""Shared by the benchmarks: inputs, peers, models, tables."""

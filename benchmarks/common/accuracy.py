@@ -101,7 +101,7 @@ def learning_rate(peak: float, step: int, steps: int, warm_up: float) -> float:
 
 
 class BySeed:
-    """What rows of a benchmark with a field ``accuracies``, one a seed, share."""
+    """Base of rows of a benchmark with a field ``accuracies``, one per seed."""
 
     accuracies: tuple[float, ...]
 

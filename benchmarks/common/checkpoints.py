@@ -59,7 +59,7 @@ EFFICIENTNET = Package(
 
 @dataclass(frozen=True)
 class Input:
-    """A named dict of tensors and the element type that byte-buffer codecs are told."""
+    """A named dict of tensors and the element type that byte-buffer codecs are given."""
 
     name: str
     element: Element

@@ -1,4 +1,4 @@
-"""What figures were taken on."""
+"""Describe the machine that figures were taken on."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cpu_model() -> str:
-    """Return the processor's name, as well as the system tells it."""
+    """Return the processor's name, as well as the system reports it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

@@ -80,7 +80,7 @@ class Limit:
 
 @dataclass
 class Found:
-    """What was measured: tables to show, limits, and rows, which are dataclasses, by name."""
+    """Measurements: tables to show, limits, and rows, which are dataclasses, by name."""
 
     sheets: list[Sheet] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)

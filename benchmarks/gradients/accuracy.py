@@ -1,4 +1,4 @@
-"""What compressed gradients do to accuracy: digits and MNIST-5k, four workers, several seeds.
+"""Measure accuracy with compressed gradients: digits and MNIST-5k, four workers, several seeds.
 
 Run it as `python -m benchmarks.gradients.accuracy` after `pip install -e '.[bench]'`; it takes some
 15 minutes on one core, and `--processes 2` half of it on two. Rates of learning were chosen for
@@ -10,11 +10,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.common.reporting import Found, JsonPath, Markdown, report
-from benchmarks.gradients.accuracy_rows import (
-    accuracy_limits,
-    accuracy_rows,
-    accuracy_sheet,
-)
+from benchmarks.gradients.accuracy_rows import accuracy_limits, accuracy_rows, accuracy_sheet
 from benchmarks.gradients.methods import ADAM, METHODS, SGD
 from benchmarks.gradients.tasks import TASKS, WORKERS
 

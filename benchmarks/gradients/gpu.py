@@ -57,7 +57,7 @@ SECONDS = 6.0  # of a compressor, after which no more rounds are begun
 
 @dataclass(frozen=True)
 class GpuRow:
-    """What a compressor does.
+    """Figures of a compressor on a GPU.
 
     Speeds are medians of bytes of the uncompressed gradient by seconds; NaN for what it has not.
 

@@ -1,4 +1,4 @@
-"""What several workers learn: digits, a network for them, and how weights follow from gradients.
+"""Tasks of several workers: digits, a network for them, and how weights follow from gradients.
 
 Everything at random follows from a seed: the split of the digits, and the initial weights.
 """
@@ -13,14 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.common.accuracy import (
-    Digits,
-    accuracy,
-    learning_rate,
-    mnist,
-    sklearn_digits,
-    split,
-)
+from benchmarks.common.accuracy import Digits, accuracy, learning_rate, mnist, sklearn_digits, split
 
 WORKERS = 4
 SMALL = 4096  # elements; parameters below it are one unit, as in a bucket

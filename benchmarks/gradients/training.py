@@ -101,16 +101,16 @@ def decoded(compressor: Compressor, payload: Payload, info: StepInfo) -> Decoded
     """Return what a payload decodes to, as its maker says; every so often check that it is so."""
     if payload.decoded is None or info.step % CHECKED_EVERY:
         return payload.decoded or compressor.receive(payload)
-    told = np.zeros(payload.spec.shape, payload.spec.dtype)
-    payload.decoded.add_to(told.reshape(-1), 1.0)
-    if not np.array_equal(told, compressor.decode(payload)):
+    known = np.zeros(payload.spec.shape, payload.spec.dtype)
+    payload.decoded.add_to(known.reshape(-1), 1.0)
+    if not np.array_equal(known, compressor.decode(payload)):
         raise SystemExit(f"{compressor.text()}: what is sent and what is received differ")
     return payload.decoded
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training came to: accuracy in per cent, and bytes of a worker's payloads.
+    """Result of a training: accuracy in per cent, and bytes of a worker's payloads.
 
     `raw` are the bytes of a gradient, `steady` those of the payloads of the last step, and `sent`
     those of all steps.
@@ -132,12 +132,7 @@ def orders(count: int, rows: int, epochs: int, seed: int) -> Iterator[torch.Tens
 
 
 def train(
-    task: Task,
-    compressor: Compressor,
-    rule: Rule,
-    seed: int,
-    *,
-    workers: int = WORKERS,
+    task: Task, compressor: Compressor, rule: Rule, seed: int, *, workers: int = WORKERS
 ) -> Outcome:
     """Train a network by several workers, and score it on digits that it has not seen.
 

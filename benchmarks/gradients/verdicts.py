@@ -46,10 +46,7 @@ def wire_sheet(rows: Sequence[WireRow], world: int) -> Sheet:
             cells += (
                 ["FAILS", ABSENT]
                 if row.error
-                else [
-                    number(1e3 * row.seconds, 0),
-                    _times(plain.seconds / row.seconds),
-                ]
+                else [number(1e3 * row.seconds, 0), _times(plain.seconds / row.seconds)]
             )
         body.append((way, *cells))
     columns = ["gradients sent by", "MB sent a step"]

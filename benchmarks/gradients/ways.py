@@ -70,7 +70,7 @@ class Way:
     peer: bool = False
 
     def options(self) -> dict[str, Any]:
-        """Return what DistributedDataParallel is to be told."""
+        """Return the options of DistributedDataParallel."""
         return {"bucket_cap_mb": _ONE_BUCKET_MB} if self.one_bucket else {}
 
 

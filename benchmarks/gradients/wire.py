@@ -23,7 +23,7 @@ _TURN_STEPS = 5
 
 @dataclass(frozen=True)
 class WireRow:
-    """What a step took.
+    """Cost of a step.
 
     Parameters
     ----------

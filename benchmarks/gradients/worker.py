@@ -78,7 +78,7 @@ class Training:
 
 
 class Rank:
-    """What a process holds between two lines."""
+    """State of a process between two commands."""
 
     def __init__(self) -> None:
         self.trainings: dict[str, Training] = {}
@@ -155,7 +155,7 @@ def main() -> None:
     while True:
         try:
             answer = rank.answer(json.loads(asked.get()))
-        except Exception as error:  # whoever asked is told, and ends all ranks
+        except Exception as error:  # reported to the caller, which ends all ranks
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
         answers.write(json.dumps(answer) + "\n")

@@ -7,8 +7,6 @@ pages, which the system takes back when it needs them, do not count.
     python -m benchmarks.lossless.large [--sizes 0.1,1,4] [--folder DIR]
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What tensorcomp has to reach on each input."""
+"""Ratios and speeds that tensorcomp has to reach on each input."""
 
 import math
 from collections.abc import Iterator, Mapping

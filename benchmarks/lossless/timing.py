@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Measurement:
-    """What one peer did with one input; seconds are kept by round."""
+    """Size and seconds by round of one peer with one input."""
 
     input: str
     codec: str

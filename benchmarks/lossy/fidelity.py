@@ -13,15 +13,7 @@ import typer
 from benchmarks.common import ggml
 from benchmarks.common.checkpoints import Tensors, minilm
 from benchmarks.common.models import Quality, minilm_quality, tiny_lm, tiny_lm_quality
-from benchmarks.common.reporting import (
-    Found,
-    JsonPath,
-    Limit,
-    Markdown,
-    Sheet,
-    note,
-    report,
-)
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
 from benchmarks.lossy import budgets
 from benchmarks.lossy.fixed_width import FORMATS, coded
 from benchmarks.lossy.single_methods import seed_rows, seed_sheet
@@ -176,10 +168,7 @@ def limits(formats: list[FormatRow], profiles: list[ProfileRow]) -> list[Limit]:
     return judged
 
 
-def main(
-    json_path: JsonPath = None,
-    markdown: Markdown = False,
-) -> None:
+def main(json_path: JsonPath = None, markdown: Markdown = False) -> None:
     """Compare models that were compressed with themselves."""
     names = list(FORMATS)
     try:

@@ -201,12 +201,7 @@ def main(
         *nncodec_limits(beside),
         *decode_limits(decode),
     ]
-    rows = {
-        "gguf": gguf,
-        "sources": sources,
-        "nncodec": beside,
-        "decode": decode,
-    }
+    rows = {"gguf": gguf, "sources": sources, "nncodec": beside, "decode": decode}
     found = Found(sheets, limits, dict(rows))
     about = {"rounds": f"median of {rounds}, in turns"}
     report(found, PACKAGES, about, markdown=markdown, json_path=json_path)

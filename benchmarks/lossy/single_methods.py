@@ -1,4 +1,4 @@
-"""What well-known methods give by themselves: the ratios that are often quoted, and their price.
+"""Measure ratio and error of well-known methods alone: the ratios that are often quoted.
 
 Every tree codes the matrices of MiniLM; norms, biases and small tensors stay as they are, and count
 as well. A ratio is the bytes of all tensors over the bytes that they take.

@@ -18,12 +18,7 @@ from benchmarks.pruning.language import SPARSITIES as LANGUAGE
 from benchmarks.pruning.language import language_limits, language_rows, language_sheet
 from benchmarks.pruning.methods import SPARSITIES, method_rows
 from benchmarks.pruning.networks import CASES
-from benchmarks.pruning.orderings import (
-    method_limits,
-    method_sheet,
-    verdict_sheet,
-    verdicts,
-)
+from benchmarks.pruning.orderings import method_limits, method_sheet, verdict_sheet, verdicts
 from benchmarks.pruning.speed import WEIGHTS, speed_limits, speed_rows, speed_sheet
 
 PACKAGES = ("tensorcomp", "torch", "numpy", "scikit-learn", "mlxtend", "torch-pruning")
@@ -44,12 +39,7 @@ Network = StrEnum("Network", {name.replace("-", "_"): name for name in CASES})  
 
 def add_methods(found: Found, cases: Sequence[str], seeds: Sequence[int], processes: int) -> None:
     """Run every method on the networks."""
-    rows = method_rows(
-        cases,
-        seeds,
-        SPARSITIES,
-        processes=processes,
-    )
+    rows = method_rows(cases, seeds, SPARSITIES, processes=processes)
     for name in cases:
         case = CASES[name]
         epochs = case.epochs
@@ -66,14 +56,7 @@ def add_deep_compression(
     found: Found, cases: Sequence[str], seeds: Sequence[int], processes: int
 ) -> None:
     """Store pruned networks."""
-    rows = list(
-        deep_rows(
-            cases,
-            seeds,
-            MEANS,
-            processes=processes,
-        )
-    )
+    rows = list(deep_rows(cases, seeds, MEANS, processes=processes))
     found.sheets += [deep_sheet(name, rows) for name in cases if name in RECIPES]
     found.limits += deep_limits(rows)
     found.rows["deep compression"] = rows

@@ -222,11 +222,7 @@ def worked(job: tuple[str, int, tuple[int, ...]]) -> list[DeepRow]:
 
 
 def deep_rows(
-    cases: Iterable[str],
-    seeds: Sequence[int],
-    means: Sequence[int] = MEANS,
-    *,
-    processes: int = 2,
+    cases: Iterable[str], seeds: Sequence[int], means: Sequence[int] = MEANS, *, processes: int = 2
 ) -> Iterator[DeepRow]:
     """Run every case that has a recipe, for every seed."""
     jobs = [(case, seed, tuple(means)) for case in cases if case in RECIPES for seed in seeds]

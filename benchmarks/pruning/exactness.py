@@ -23,7 +23,7 @@ Pruner = Callable[[nn.Module], int]
 
 @dataclass(frozen=True)
 class ExactRow:
-    """What was pruned of 1,000 where 900 were asked for; None where a pruner has no such thing."""
+    """Weights pruned of 1,000 where 900 were asked for; None where a pruner cannot do it."""
 
     what: str
     asked: int

@@ -50,7 +50,7 @@ class MethodRow(BySeed):
 
 @dataclass(frozen=True)
 class Job:
-    """What one process works on at a time: methods that share work, for one case and seed."""
+    """Work of one process at a time: methods that share work, for one case and seed."""
 
     work: str
     case: str

@@ -13,14 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.common.accuracy import (
-    Digits,
-    accuracy,
-    learning_rate,
-    mnist,
-    sklearn_digits,
-    split,
-)
+from benchmarks.common.accuracy import Digits, accuracy, learning_rate, mnist, sklearn_digits, split
 
 FINE = (0.3, 0.5, 0.65, 0.75, 0.8, 0.86, 0.9, 0.93, 0.95, 0.965, 0.98, 0.99)
 COARSE = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)

@@ -57,7 +57,7 @@ ORDERINGS: dict[tuple[str, str, str], float | None] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an ordering holds at a sparsity; `difference` is second less first, in points."""
+    """An ordering at a sparsity; `difference` is second less first, in points."""
 
     case: str
     ordering: str

@@ -36,7 +36,7 @@ Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """What selecting took: medians of seconds, and the largest memory beside the inputs.
+    """Cost of selecting: medians of seconds, and the largest memory beside the inputs.
 
     `choosing` is the part of `seconds` before masks are made, which `torch.topk` does not make.
     """
