@@ -1,5 +1,7 @@
 import io
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,22 @@ DTYPES = (
     *("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"),
 )
 UNKNOWN = ("F4", "F6_E2M3", "F99", "I4")
+
+
+def packed(tensors: Mapping[str, Any], metadata: Any = None, **options: Any) -> bytes:
+    """Return the compressed file of tensors, having checked the size that is reported."""
+    file = io.BytesIO()
+    source = MemoryCheckpoint(tensors, metadata)
+    report = compress_source(source, file, CompressOptions(**options))
+    assert report.output_bytes == len(file.getvalue())
+    return file.getvalue()
+
+
+def assert_loaded(data: bytes, tensors: Mapping[str, np.ndarray], threads: int) -> None:
+    loaded = load(data, threads=threads)
+    assert sorted(loaded) == sorted(tensors)
+    for name, array in tensors.items():
+        assert_equal(loaded[name], array)
 
 
 @st.composite
@@ -59,15 +77,7 @@ METADATA = st.none() | st.dictionaries(NAMES, NAMES, max_size=3)
     effort=st.sampled_from(EFFORTS),
 )
 def test_tensors_in_memory_come_back(tensors, metadata, chunk, effort):
-    file = io.BytesIO()
-    options = CompressOptions(effort=effort, chunk_elements=chunk)
-    report = compress_source(MemoryCheckpoint(tensors, metadata), file, options)
-    data = file.getvalue()
-    assert report.output_bytes == len(data)
-    loaded = load(data, threads=1)
-    assert sorted(loaded) == sorted(tensors)
-    for name, array in tensors.items():
-        assert_equal(loaded[name], array)
+    assert_loaded(packed(tensors, metadata, effort=effort, chunk_elements=chunk), tensors, 1)
 
 
 @settings(max_examples=80)
@@ -117,16 +127,12 @@ def test_threads_and_runs_give_the_same_bytes(effort, tmp_path):
     written = set()
     for threads in (1, 2, 5):
         for chunk in (1000, 1 << 20):
-            file = io.BytesIO()
-            options = CompressOptions(effort=effort, threads=threads, chunk_elements=chunk)
-            compress_source(MemoryCheckpoint(tensors), file, options)
-            written.add(file.getvalue())
+            asked = {"effort": effort, "threads": threads, "chunk_elements": chunk}
+            written.add(packed(tensors, **asked))
     assert len(written) == 2  # one a chunk size
     for data in written:
         for threads in (1, 3):
-            loaded = load(data, threads=threads)
-            for name, array in tensors.items():
-                assert_equal(loaded[name], array)
+            assert_loaded(data, tensors, threads)
 
 
 @pytest.mark.parametrize("elements", [1, 2, 63, 64, 65, 1999, 2000, 2001, 1 << 22])
@@ -138,12 +144,7 @@ def test_chunks_end_anywhere(elements):
         "complex": random.standard_normal(500).astype(np.complex64).reshape(5, 100),
         "cube": random.integers(-5, 5, (10, 10, 20)).astype(np.int8),
     }
-    file = io.BytesIO()
-    options = CompressOptions(chunk_elements=elements, threads=2)
-    compress_source(MemoryCheckpoint(tensors), file, options)
-    loaded = load(file.getvalue(), threads=2)
-    for name, array in tensors.items():
-        assert_equal(loaded[name], array)
+    assert_loaded(packed(tensors, chunk_elements=elements, threads=2), tensors, 2)
 
 
 @pytest.mark.parametrize("elements", [0, -1, (1 << 22) + 1])
@@ -156,9 +157,7 @@ def test_chunks_with_and_without_a_grid_share_a_tensor():
     random = np.random.default_rng(4)
     array = (np.rint(random.standard_normal((400, 50)) * 20) / 64).astype(np.float32)
     array[250:] = random.standard_normal((150, 50)) / 3
-    file = io.BytesIO()
-    compress_source(MemoryCheckpoint({"x": array}), file, CompressOptions(chunk_elements=1000))
-    assert_equal(load(file.getvalue())["x"], array)
+    assert_loaded(packed({"x": array}, chunk_elements=1000), {"x": array}, 1)
 
 
 def test_report_counts_every_byte(tmp_path):
