@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from checkpoint_files import small_model, write_safetensors
 from lossy_cases import UNIFORM, check, weights
+from pruned_cases import errors_of
 from safetensors import safe_open as open_plain
 from safetensors.numpy import load_file as load_plain
 
@@ -29,11 +30,6 @@ from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.plan import plan_from_json
 
 BUDGETS = (Budget(min_snr=30), Budget(max_abs_error=0.005), Budget(bits_per_weight=5))
-
-
-def errors_of(path: Path, against: Path) -> list[str]:
-    """Return what verification finds wrong."""
-    return [check.error for check in tensorcomp.verify(path, against) if check.error]
 
 
 def model(seed: int = 0) -> dict[str, np.ndarray]:
