@@ -137,15 +137,7 @@ def encode_parts(
 ) -> Pieces:
     """Return the bytes of a transform's parts for an array of this spec, without their mark.
 
-    Parameters
-    ----------
-    node : Node
-    parts : dict of str to numpy.ndarray
-        They become what decoding would give, if it decodes.
-    spec : ArraySpec
-    shared : Shared
-    codes, decodes : bool
-        Whether to return the bytes, and whether to change the parts.
+    There are no bytes unless it codes; the parts become what decoding would give if it decodes.
     """
     specs = cast(Transform, node.codec).parts(spec)
     pieces: Pieces = []
@@ -225,13 +217,7 @@ def decode(
 
 
 def decode_into(node: Node, payload: np.ndarray, out: np.ndarray, shared: Shared) -> None:
-    """Fill an array of the shape and dtype of what was encoded; as `decode`.
-
-    Raises
-    ------
-    CodecError
-        If the payload is damaged.
-    """
+    """Fill an array of the shape and dtype of what was encoded; as `decode`."""
     if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
         native = np.empty(out.shape, out.dtype.newbyteorder("<"))
         _decode(node, payload, native, shared)
