@@ -50,6 +50,7 @@ from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
+from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
 from tensorcomp.container.records import (
     PlannedTree,
     TensorRecord,
@@ -230,11 +231,11 @@ def _from_json(value: Any, version: int) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    if not 1 <= manifest.chunk_elements <= 1 << 22:
-        raise FormatError(f"chunks of {manifest.chunk_elements:,} elements")
-    for record in (*manifest.tensors.values(), *manifest.bundles.values()):
-        if record.chunk_elements > 1 << 22:
-            raise FormatError(f"chunks of {record.chunk_elements:,} elements")
+    records = (*manifest.tensors.values(), *manifest.bundles.values())
+    elements = max([manifest.chunk_elements, *(record.chunk_elements for record in records)])
+    if manifest.chunk_elements < 1 or elements > MAX_CHUNK_ELEMENTS:
+        raise FormatError(f"chunks of {elements:,} elements")
+    for record in records:
         if record.has_blob and max(record.tree, record.fallback or 0) >= len(manifest.trees):
             raise FormatError(f"tensor {record.name!r} names a tree that is not there")
         if record.same_as is None:
@@ -242,10 +243,8 @@ def _check(manifest: Manifest) -> None:
         target = manifest.tensors.get(record.same_as)
         if target is None or target.same_as is not None:
             raise FormatError(f"tensor {record.name!r} equals {record.same_as!r}, which is no blob")
-        if (target.dtype, dtype_bits(record.dtype) and target.nbytes) != (
-            record.dtype,
-            dtype_bits(record.dtype) and record.nbytes,
-        ):
+        sized = dtype_bits(record.dtype) is not None
+        if target.dtype != record.dtype or (sized and target.nbytes != record.nbytes):
             raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")
     if manifest.bundles:
         check_bundles(manifest.tensors, manifest.bundles, manifest.layout)

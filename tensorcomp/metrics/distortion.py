@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -227,13 +227,9 @@ def _long_integers(x: np.ndarray, y: np.ndarray) -> ErrorSums:
     words_x, words_y = x.astype(np.uint64), y.astype(np.uint64)  # modulo 2**64
     difference = np.where(larger, words_x - words_y, words_y - words_x).astype(np.float64)
     exact = _sums(difference, np.zeros_like(difference))
-    return ErrorSums(
-        count=x.size,
+    return replace(
+        as_floats,
         abs_error=exact.abs_error,
         squared_error=exact.squared_error,
-        x_squared=as_floats.x_squared,
-        y_squared=as_floats.y_squared,
-        product=as_floats.product,
         max_error=exact.max_error,
-        x_max=as_floats.x_max,
     )

@@ -9,21 +9,24 @@ import re
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
 from tensorcomp._torch_arrays import byte_view
-from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.layouts.torch_layout import lay_out
-from tensorcomp.checkpoints.layouts.torch_tensors import require_torch, tensor_info
 from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
 from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.packing import pack_template
+from tensorcomp.dtypes import torch_dtype_name
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import file_size, reading
+
+if TYPE_CHECKING:
+    import torch
 
 _FORBIDDEN = re.compile(r"GLOBAL (\S+) was not an allowed global")
 _DETAIL = re.compile(r"WeightsUnpickler error: ([^\n]*)")
@@ -54,7 +57,7 @@ class TorchFile(Checkpoint):
         layout = lay_out(encoder.leaves, str(path))
         self._stored = layout.stored
         self._structure = {"tree": tree, "leaves": layout.leaves, "pools": layout.pools}
-        self.tensors = tuple(tensor_info(name, tensor) for name, tensor in layout.stored.items())
+        self.tensors = tuple(_tensor_info(name, tensor) for name, tensor in layout.stored.items())
         self.aliases = layout.aliases
         storages = [leaf.tensor.untyped_storage() for leaf in encoder.leaves]
         claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
@@ -135,3 +138,22 @@ def _explained(error: Exception) -> str:
         f"cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
         f"needs code to be run ({type(error).__name__}: {reason[:200]})"
     )
+
+
+def require_torch(path: Path) -> None:
+    """Require that torch is installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise CheckpointError(
+            "a torch file needs torch; run `pip install 'tensorcomp[torch]'`", path=path
+        ) from error
+
+
+def _tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
+    """Describe a tensor; as bytes if safetensors lacks its dtype."""
+    nbytes = tensor.numel() * tensor.element_size()
+    dtype = torch_dtype_name(tensor.dtype)
+    if dtype is None:
+        return TensorInfo(name, "U8", (nbytes,), nbytes)
+    return TensorInfo(name, dtype, tuple(tensor.shape), nbytes)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp._formatting import shown, unique_name
-from tensorcomp.checkpoints.layouts.torch_tensors import dtype_text, is_dense, may_overlap
 from tensorcomp.checkpoints.layouts.torch_tree import Leaf
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
 from tensorcomp.dtypes import torch_dtype_name
@@ -82,7 +81,7 @@ def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
             )
         first = views[0]
         windows = {view.window for view in views}
-        if len(windows) == 1 and not may_overlap(first.tensor):
+        if len(windows) == 1 and not _may_overlap(first.tensor):
             _store_whole(layout, views)
         else:
             _store_pool(layout, views, taken)
@@ -103,7 +102,7 @@ def _store_whole(layout: Layout, views: Sequence[_View]) -> None:
     layout.stored[name] = tensor
     node: dict[str, Any] = {"name": name}
     if torch_dtype_name(tensor.dtype) is None:
-        node |= {"dtype": dtype_text(tensor), "shape": list(tensor.shape)}
+        node |= {"dtype": _dtype_text(tensor), "shape": list(tensor.shape)}
     if tensor.numel() and not tensor.is_contiguous() and is_dense(tensor.shape, tensor.stride()):
         node["stride"] = list(tensor.stride())
     for view in views:
@@ -118,7 +117,8 @@ def _store_pool(layout: Layout, views: Sequence[_View], taken: set[str]) -> None
     length = 0
     for run in _runs(views):
         begin, end = run[0].begin, max(view.end for view in run)
-        cover = next((view for view in run if _covers(view, begin, end)), None)
+        covers = (view for view in run if (view.begin, view.end) == (begin, end))
+        cover = next((view for view in covers if view.tensor.is_contiguous()), None)
         if cover is not None:
             name, tensor = cover.name, cover.tensor
         else:
@@ -137,7 +137,7 @@ def _store_pool(layout: Layout, views: Sequence[_View], taken: set[str]) -> None
             if cover is not None and view is not cover and view.window == cover.window:
                 layout.aliases[view.name] = name
         length += end - begin
-    layout.pools.append({"dtype": dtype_text(views[0].tensor), "pieces": pieces})
+    layout.pools.append({"dtype": _dtype_text(views[0].tensor), "pieces": pieces})
 
 
 def _runs(views: Sequence[_View]) -> list[list[_View]]:
@@ -152,5 +152,27 @@ def _runs(views: Sequence[_View]) -> list[list[_View]]:
     return runs
 
 
-def _covers(view: _View, begin: int, end: int) -> bool:
-    return view.begin == begin and view.end == end and view.tensor.is_contiguous()
+def _dtype_text(tensor: torch.Tensor) -> str:
+    """Return the name of a tensor's dtype without ``torch.``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether a tensor is contiguous but for a permutation of its axes."""
+    expected = 1
+    for step, size in sorted((st, s) for st, s in zip(stride, shape, strict=True) if s > 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _may_overlap(tensor: torch.Tensor) -> bool:
+    """Return whether two elements may share an address, as in an expanded tensor."""
+    reach = 0
+    strides = zip(tensor.stride(), tensor.shape, strict=True)
+    for step, size in sorted((step, size) for step, size in strides if size > 1):
+        if step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False

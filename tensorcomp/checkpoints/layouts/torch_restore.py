@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tensorcomp._formatting import shown
 from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.layouts.torch_tensors import is_dense, require_torch
+from tensorcomp.checkpoints.layouts.torch_file import require_torch
+from tensorcomp.checkpoints.layouts.torch_layout import is_dense
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
@@ -107,7 +108,7 @@ class _Rebuilder:
 
     def _pool(self, number: int) -> torch.Tensor:
         pool = self.pools[number]
-        return self._filled(_dtype(pool["dtype"]), [self._info(name) for name in pool["pieces"]])
+        return self._filled(_dtype(pool["dtype"]), list(map(self._info, pool["pieces"])))
 
     def _filled(self, dtype: torch.dtype, infos: Sequence[TensorInfo]) -> torch.Tensor:
         """Return the bytes of tensors, one after the other, as one flat tensor."""

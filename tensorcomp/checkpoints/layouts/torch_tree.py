@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tensorcomp._formatting import shown
-from tensorcomp.checkpoints.layouts.torch_tensors import refusal
 from tensorcomp.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class TreeEncoder:
     def _encode_tensor(self, tensor: torch.Tensor, path: tuple[str, ...]) -> Any:
         import torch
 
-        reason = refusal(tensor)
+        reason = _refusal(tensor)
         if reason is not None:
             raise CheckpointError(f"{_at(path)} is {reason}", path=self.where)
         node: dict[str, Any] = {"tensor": len(self.leaves)}
@@ -209,3 +208,21 @@ def _step(key: Any, index: int) -> str:
     if isinstance(key, tuple) and all(isinstance(part, simple) for part in key):
         return repr(key)
     return str(index)
+
+
+def _refusal(tensor: torch.Tensor) -> str | None:
+    """Explain why a tensor's values are not plain bytes; None if they are."""
+    import torch
+
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        return f"a tensor of the subclass {kind}; save the plain tensors that it is made of instead"
+    if tensor.is_nested:
+        return "a nested tensor; save its unbind() as a list instead"
+    if tensor.layout != torch.strided:
+        return f"a tensor of layout {tensor.layout}; save tensor.to_dense() instead"
+    if tensor.is_quantized:
+        return "a quantized tensor; save its int_repr(), scale and zero point instead"
+    if tensor.device.type == "meta":
+        return "a meta tensor, which has no values; save it from a model whose weights are loaded"
+    return None
