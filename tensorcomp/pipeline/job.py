@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -46,12 +44,6 @@ class Shard(NamedTuple):
     create: Callable[[], AbstractContextManager[Output]]
     keys: Mapping[str, str]
 
-    @classmethod
-    def of(cls, source: Checkpoint, file: Output) -> Shard:
-        """Return a shard whose source and output are open."""
-        keys = {info.name: info.name for info in source.tensors}
-        return cls(_opened(source), lambda: nullcontext(file), keys)
-
 
 def _opened(source: Checkpoint) -> Callable[[], AbstractContextManager[Checkpoint]]:
     return lambda: nullcontext(source)
@@ -64,8 +56,9 @@ def compress_source(
     progress: Progress | None = None,
 ) -> FileResult:
     """Compress an open source into an open file, as `compress_shards` does."""
-    shards, options = [Shard.of(source, file)], options or CompressOptions()
-    return compress_shards(shards, options, progress or Progress())[0]
+    keys = {info.name: info.name for info in source.tensors}
+    shard = Shard(_opened(source), lambda: nullcontext(file), keys)
+    return compress_shards([shard], options or CompressOptions(), progress or Progress())[0]
 
 
 def compress_shards(
@@ -182,11 +175,12 @@ def draft_shards(
     PlanError
         If what was asked for is not for these tensors.
     """
-    drafts, nbytes = [], 0
+    from tensorcomp.planning.allocation_problem import AllocationProblem
+
+    draft, nbytes = AllocationProblem(planner.budget, planner.effort), 0
     for shard in shards:
         with shard.open() as source:
-            drafts.append(draft_source(source, planner, options).renamed(shard.keys))
+            draft.add(draft_source(source, planner, options), shard.keys)
             nbytes += source.nbytes
-    draft = functools.reduce(operator.add, drafts)
     planner.check_used(draft)
     return draft, nbytes

@@ -135,6 +135,9 @@ def chunk_jobs(
             return tensor
         return tensor._replace(encoded=tensor.chunk(grid, 0))  # one task for most tensors
 
+    def memory(info: TensorInfo) -> int:
+        return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)
+
     def prepare_run(run: Sequence[TensorInfo]) -> list[Prepared]:
         return [prepare(info) for info in run]
 
@@ -143,7 +146,7 @@ def chunk_jobs(
         runs(source.tensors, lambda info: info.nbytes, _RUN_BYTES, _RUN_TENSORS),
         small=lambda run: all(info.nbytes < _SMALL_TENSOR for info in run),
         prefetch=_RUNS_AHEAD,
-        size=lambda run: sum(_memory(source, info) for info in run),
+        size=lambda run: sum(memory(info) for info in run),
         memory_budget=ROOM,
     )
     for info, prepared in (pair for pairs in starmap(zip, prepared_runs) for pair in pairs):
@@ -157,10 +160,6 @@ def chunk_jobs(
                 continue
         for index in range(grid.count):
             yield ChunkJob(info, grid, prepared, index)
-
-
-def _memory(source: BundledSource, info: TensorInfo) -> int:
-    return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)
 
 
 def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:

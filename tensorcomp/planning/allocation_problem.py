@@ -53,7 +53,7 @@ class AllocationProblem:
 
     budget: Budget
     effort: str
-    overhead: int
+    overhead: int = 0
     fixed: dict[str, TensorPlan] = field(default_factory=dict)
     fixed_bytes: float = 0
     options: dict[str, RDCurve] = field(default_factory=dict)
@@ -64,30 +64,17 @@ class AllocationProblem:
     protected: Counter[str] = field(default_factory=Counter)
     measured: bool = False
 
-    def renamed(self, keys: Mapping[str, str]) -> AllocationProblem:
-        """Return the draft with other names for its tensors."""
-        return replace(
-            self,
-            fixed={keys[name]: plan for name, plan in self.fixed.items()},
-            options={keys[name]: item for name, item in self.options.items()},
-            importance={keys[name]: value for name, value in self.importance.items()},
-            copies={keys[name]: keys[first] for name, first in self.copies.items()},
-        )
-
-    def __add__(self, other: AllocationProblem) -> AllocationProblem:
-        """Return the draft of two files together, in which no two tensors have one name."""
-        return replace(
-            self,
-            fixed={**self.fixed, **other.fixed},
-            options={**self.options, **other.options},
-            importance={**self.importance, **other.importance},
-            copies={**self.copies, **other.copies},
-            overhead=self.overhead + other.overhead,
-            fixed_bytes=self.fixed_bytes + other.fixed_bytes,
-            weights=self.weights + other.weights,
-            used=self.used | other.used,
-            protected=self.protected + other.protected,
-        )
+    def add(self, other: AllocationProblem, keys: Mapping[str, str]) -> None:
+        """Add the draft of a file; `keys` are the names of its tensors in this draft."""
+        self.fixed |= {keys[name]: plan for name, plan in other.fixed.items()}
+        self.options |= {keys[name]: item for name, item in other.options.items()}
+        self.importance |= {keys[name]: value for name, value in other.importance.items()}
+        self.copies |= {keys[name]: keys[first] for name, first in other.copies.items()}
+        self.overhead += other.overhead
+        self.fixed_bytes += other.fixed_bytes
+        self.weights += other.weights
+        self.used |= other.used
+        self.protected += other.protected
 
     def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is no size."""

@@ -66,12 +66,12 @@ class SparseForms(NamedTuple):
         if self.signs is None:
             return self
 
-        def signed(forms: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(f"zeros(signs={self.signs}, values={form})" for form in forms)
-
-        return SparseForms(
-            signed(self.whole), signed(self.dense), signed(self.flat), signed(self.packed)
+        outer = f"zeros(signs={self.signs}, values={VALUES})"
+        groups = (self.whole, self.dense, self.flat, self.packed)
+        whole, dense, flat, packed = (
+            tuple(outer.replace(VALUES, form) for form in forms) for forms in groups
         )
+        return SparseForms(whole, dense, flat, packed)
 
     def lossy(self) -> SparseForms:
         """Return the forms that make all zeros +0.0, if they are not."""

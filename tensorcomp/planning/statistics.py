@@ -1,4 +1,4 @@
-"""What a model is measured by, for scores that need more than its weights.
+"""Statistics of a model's weights, for scores that need more than the weights.
 
 ==============  ==============================================================================
 statistic       for each weight w, with gradients g_b of the loss of minibatches b
@@ -67,20 +67,17 @@ class Statistics:
         PruningError
             If it was not measured.
         """
-        tensors = self.arrays.get(statistic)
-        if tensors is None:
+        if statistic not in self.arrays:
             raise PruningError(
-                f"the statistic {statistic!r} was not measured"
-                + (f", only {', '.join(self.arrays)}" if self.arrays else "")
-                + f"; measure it by 'tensorcomp calibrate --statistics {statistic} …'"
+                f"expected the statistic {statistic!r}, got {', '.join(self.arrays) or 'none'}; "
+                f"measure it by 'tensorcomp calibrate --statistics {statistic} …'"
             )
-        try:
-            return tensors[name]
-        except KeyError:
+        if name not in self.arrays[statistic]:
             raise PruningError(
-                f"tensor {name!r} has no statistic {statistic!r}: calibrate did not find it as the "
-                "weight of a layer that it can measure; leave it out by 'where'"
-            ) from None
+                f"expected a statistic {statistic!r} of tensor {name!r}, got none: calibrate finds "
+                "the weights of layers that it can measure; leave it out by 'where'"
+            )
+        return self.arrays[statistic][name]
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a statistics file, whole or not at all.
@@ -121,7 +118,7 @@ class Statistics:
         Raises
         ------
         CheckpointError
-            If it is no statistics file, or damaged.
+            If it is not a statistics file, or damaged.
         """
         checkpoint = open_checkpoint(Path(path))
         metadata = checkpoint.template().structure.get("metadata")
@@ -132,7 +129,8 @@ class Statistics:
             dtype = numpy_dtype(info.dtype)
             if statistic not in STATISTICS or not name or dtype is None or dtype.kind != "f":
                 raise CheckpointError(
-                    f"{path}: a statistics file has no tensor {shown(info.name)} of {info.dtype}"
+                    f"{path}: expected floats named STATISTIC/TENSOR, got {shown(info.name)} of "
+                    f"{info.dtype}"
                 )
             data = checkpoint.read(info.name).view(dtype).reshape(info.shape)
             arrays.setdefault(statistic, {})[name] = data
@@ -140,18 +138,19 @@ class Statistics:
 
 
 def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return what the metadata of a statistics file say of it."""
+    """Return version, batches and samples from the metadata of a statistics file."""
     try:
         about = json.loads(metadata[_KEY])
         numbers = {key: about[key] for key in ("version", "batches", "samples")}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path}: is no statistics file; 'tensorcomp calibrate' writes them"
+            f"{path}: expected a statistics file, got another; make one by 'tensorcomp calibrate'"
         ) from error
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
-        raise CheckpointError(f"{path}: its metadata are damaged: {shown(str(about))}")
+        raise CheckpointError(f"{path}: expected counts in its metadata, got {shown(str(about))}")
     if numbers["version"] != _VERSION:
         raise CheckpointError(
-            f"{path}: statistics of version {numbers['version']}, this tensorcomp reads {_VERSION}"
+            f"{path}: expected statistics of version {_VERSION}, got {numbers['version']}; update "
+            "tensorcomp"
         )
     return numbers

@@ -188,9 +188,11 @@ def test_the_dearest_of_equal_tensors_counts():
 
 def test_drafts_of_files_add_up():
     asked = planner(budget=Budget(bits_per_weight=4), codecs=["conv=affine(8)"])
-    first = draft(asked, tensor("w", weights(100, 100))).renamed({"w": "x:w"})
+    first = draft(asked, tensor("w", weights(100, 100)))
     second = draft(asked, tensor("w", weights(100, 90), "conv"), tensor("i", np.arange(7)))
-    both = first + second
+    both = AllocationProblem(asked.budget, asked.effort)
+    both.add(first, {"w": "x:w"})
+    both.add(second, {"w": "w", "i": "i"})
     assert set(both.options) == {"x:w"}
     assert set(both.fixed) == {"w", "i"}
     assert both.weights == 10_000 + 9_000 + 7

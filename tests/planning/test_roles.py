@@ -18,7 +18,6 @@ from tensorcomp.planning.roles.classify import (
 from tensorcomp.planning.roles.rules import (
     RULES,
     MatchingRules,
-    Neighbours,
     Place,
     RoleRule,
     numbered_alike,
@@ -84,7 +83,7 @@ def test_every_line_of_the_table_decides_its_own_example(rule):
     name, shape = spelled(rule), tuple(rule.example.get("shape", (64, 64)))
     around = {other: tuple(size) for other, size in rule.example.get("around", {}).items()}
     embeddings = [size for other, size in around.items() if "embedding" in other]
-    place = Place(name, shape, Neighbours({**around, name: shape}, lambda: embeddings))
+    place = Place(name, shape, {**around, name: shape}, lambda: embeddings)
     assert MatchingRules(name).first_fitting(place) is rule
 
 

@@ -202,7 +202,7 @@ def test_what_a_tensor_cannot_have_is_left_out():
     for statistic in CALIBRATED:
         measured = list(found.arrays[statistic])
         assert measured == (everything[2:] if statistic == "input_norm" else everything)
-    with pytest.raises(PruningError, match=r"'attention\.in_proj_weight' has no statistic"):
+    with pytest.raises(PruningError, match=r"of tensor 'attention\.in_proj_weight', got none"):
         found.of("input_norm", "attention.in_proj_weight")
 
 

@@ -133,9 +133,9 @@ def test_magnitudes_of_every_type_are_exact(dtype):
 def test_missing_and_foreign_statistics():
     with pytest.raises(PruningError, match="needs the statistic 'snip'"):
         StreamingScores(WEIGHTS, parse_score("snip"))
-    with pytest.raises(PruningError, match="was not measured"):
+    with pytest.raises(PruningError, match="expected the statistic"):
         StreamingScores(WEIGHTS, parse_score("snip"), Statistics({"fisher": {}}))
-    with pytest.raises(PruningError, match="'w' has no statistic"):
+    with pytest.raises(PruningError, match="of tensor 'w', got none"):
         StreamingScores(WEIGHTS, parse_score("snip"), Statistics({"snip": {}}))
     foreign = Statistics({"snip": {"w": np.zeros((3, 3), np.float32)}})
     with pytest.raises(PruningError, match="another model"):

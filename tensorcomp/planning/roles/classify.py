@@ -48,8 +48,8 @@ from tensorcomp.errors import PlanError
 from tensorcomp.planning.roles.rules import (
     RULES,
     MatchingRules,
-    Neighbours,
     Place,
+    Shape,
     numbered_alike,
 )
 
@@ -123,15 +123,18 @@ def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, Ma
     shapes = {name: info.shape for name, info in tensors}
     matching = functools.cache(MatchingRules)  # layers differ in numbers only
 
-    def embeddings() -> Iterator[tuple[int, ...]]:
-        for name, shape in shapes.items():
-            rule = matching(numbered_alike(name)).first_fitting(Place(name, shape))
-            if rule.role == "embedding":
-                yield shape
+    @functools.cache
+    def embeddings() -> frozenset[Shape]:
+        places = (Place(name, shape) for name, shape in shapes.items())
+        return frozenset(
+            place.shape
+            for place in places
+            if matching(numbered_alike(place.name)).first_fitting(place).role == "embedding"
+        )
 
-    neighbours = Neighbours(shapes, embeddings)
     for name, info in tensors:
-        yield info, Place(name, info.shape, neighbours), matching(numbered_alike(name))
+        place = Place(name, info.shape, shapes, embeddings)
+        yield info, place, matching(numbered_alike(name))
 
 
 def _spelled(name: str) -> str:

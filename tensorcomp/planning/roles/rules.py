@@ -17,10 +17,11 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -32,54 +33,33 @@ _PATTERNS = {
 _LAYER_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
-@dataclass(eq=False)
-class Neighbours:
-    """Shapes of all tensors of a checkpoint, by name in lower case, with dots for slashes.
-
-    Parameters
-    ----------
-    shapes : mapping of str to tuple of int
-    find_embeddings : callable, optional
-        Returns the shapes of the embeddings; called once at most.
-    """
-
-    shapes: Mapping[str, Shape]
-    find_embeddings: Callable[[], Iterable[Shape]] = tuple
-
-    @functools.cached_property
-    def embeddings(self) -> frozenset[Shape]:
-        """Shapes of the embeddings."""
-        return frozenset(self.find_embeddings())
-
-
-_NO_NEIGHBOURS = Neighbours({})
-
-
-@dataclass(slots=True)  # as `TensorRecord`: there is one for each tensor
-class Place:
-    """Name and shape of a tensor, and the tensors around it.
+class Place(NamedTuple):
+    """Name and shape of a tensor, and those around it if they are known.
 
     Parameters
     ----------
     name : str
         In lower case, with dots for slashes.
     shape : tuple of int
-    neighbours : Neighbours, optional
-        Empty if only this tensor is known.
+    shapes : mapping of str to tuple of int
+        Shapes of all tensors of the checkpoint, by such names.
+    embeddings : callable
+        Returns the shapes of the embeddings.
     """
 
     name: str
     shape: Shape
-    neighbours: Neighbours = _NO_NEIGHBOURS
+    shapes: Mapping[str, Shape] = MappingProxyType({})
+    embeddings: Callable[[], Collection[Shape]] = frozenset
 
     def beside(self, leaf: str) -> Shape | None:
         """Return the shape of another tensor of the same module, None if there is none."""
-        return self.neighbours.shapes.get(self.name[: self.name.rfind(".") + 1] + leaf)
+        return self.shapes.get(self.name[: self.name.rfind(".") + 1] + leaf)
 
     def near(self, path: str) -> Shape | None:
         """Return the shape of a tensor of the module around this one's, None if there is none."""
         module = self.name.rpartition(".")[0]
-        return self.neighbours.shapes.get(module[: module.rfind(".") + 1] + path)
+        return self.shapes.get(module[: module.rfind(".") + 1] + path)
 
 
 def _weight_and_bias_alike(place: Place) -> bool:
@@ -117,7 +97,7 @@ _CONDITIONS: dict[str, Callable[[Place], bool]] = {
     "beside in_proj_weight": lambda place: place.near("in_proj_weight") is not None,
     # No other matrix has an embedding's shape by chance.
     "like an embedding": lambda place: (
-        len(set(place.shape)) == 2 and place.shape in place.neighbours.embeddings
+        len(set(place.shape)) == 2 and place.shape in place.embeddings()
     ),
 }
 
