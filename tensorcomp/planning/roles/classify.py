@@ -94,7 +94,8 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
         One of `ROLES`.
     """
     place = Place(_spelled(name), shape)
-    return _decide(place, dtype, MatchingRules(place.name)).role
+    rules = MatchingRules(place.name)
+    return (_by_type(place, dtype, rules) or rules.first_fitting(place)).role
 
 
 def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
@@ -109,12 +110,22 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
     dict of str to RoleDecision
         By name, in the order of `infos`.
     """
-    return {info.name: _decide(place, info.dtype, rules) for info, place, rules in _placed(infos)}
+    decisions = {}
+    for info, place, rules in _placed(infos):
+        found = _by_type(place, info.dtype, rules)
+        if found is None:
+            rule = rules.first_fitting(place)
+            found = RoleDecision(rule.role, rule.why_in(place.name))
+        decisions[info.name] = found
+    return decisions
 
 
 def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
     """Return the role of every tensor of a checkpoint, as `classify_all` does, without reasons."""
-    return {name: decision.role for name, decision in classify_all(infos).items()}
+    return {
+        info.name: (_by_type(place, info.dtype, rules) or rules.first_fitting(place)).role
+        for info, place, rules in _placed(infos)
+    }
 
 
 def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, MatchingRules]]:
@@ -141,16 +152,17 @@ def _spelled(name: str) -> str:
     return name[-_LONGEST:].lower().replace("/", ".")
 
 
-def _decide(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision:
+def _by_type(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision | None:
+    """Return the role that follows from the type; None where it does not."""
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
         return RoleDecision("opaque", f"{dtype} is no type with known values")
     if dtype == "F8_E8M0":
         return RoleDecision("scale", "a type of powers of two")
-    rule = rules.first_fitting(place)
-    if numpy_type.kind in _KINDS and rule.role != "step":  # counts of steps are often integers
+    # Counts of steps are often integers.
+    if numpy_type.kind in _KINDS and rules.first_fitting(place).role != "step":
         return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
-    return RoleDecision(rule.role, rule.why_in(place.name))
+    return None
 
 
 def matches_role(selector: str, role: str) -> bool:
