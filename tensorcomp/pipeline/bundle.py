@@ -77,15 +77,9 @@ class BundledSource:
 
 
 def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> BundledSource:
-    """Return a view of a source with its small lossless tensors in bundles.
+    """Return a view of a source with its small lossless tensors in bundles of a chunk at most.
 
-    Parameters
-    ----------
-    source : Checkpoint
-    plan : Plan or None
-        None for the lossless planner's choice everywhere.
-    chunk_elements : int
-        Elements of a chunk, and so of a bundle, at most.
+    No plan means the lossless planner's choice everywhere.
     """
     taken = {info.name for info in source.tensors} | source.aliases.keys()
     by_dtype: dict[str, list[TensorInfo]] = {}
@@ -151,18 +145,7 @@ Item = TypeVar("Item")
 def runs(
     items: Iterable[Item], size: Callable[[Item], int], most: int, number: int | None = None
 ) -> Iterator[list[Item]]:
-    """Group consecutive items into batches of bounded size.
-
-    Parameters
-    ----------
-    items : iterable
-    size : callable
-        Of an item.
-    most : int
-        That the sizes of a run may add up to.
-    number : int, optional
-        Items of a run at most.
-    """
+    """Group consecutive items into batches of bounded size, of `number` items at most."""
     run: list[Item] = []
     total = 0
     for item in items:

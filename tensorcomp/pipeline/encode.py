@@ -188,21 +188,9 @@ def tightened_encoder(
 ) -> TensorEncoder | None:
     """Return the encoder to encode a tensor again; None if its bound is kept.
 
-    All is well if the errors keep the bound, the tree has coded at least one chunk, and what was
-    pruned is still zero; where it is not, the tree is put under a mask.
-
-    Parameters
-    ----------
-    coder : TensorEncoder
-        What it was encoded with.
-    errors : ErrorSums
-        Of the whole tensor.
-    marks : collection of int
-        Those of its chunks.
-    array, grid, effort
-        As for `planned_encoder`.
-    keeps_zeros : bool
-        Whether what was pruned is still zero.
+    Nothing is to be done if the errors of the tensor keep the bound, the tree has coded at least
+    one chunk, as their marks show, and what was pruned is still zero; where it is not, the tree is
+    put under a mask.
     """
     name, bound = coder.tree.codec.id, coder.bound
     if coder.lossless:

@@ -86,7 +86,8 @@ def compress_shards(
     """
     plan = None if options.plan is None else _checked_plan(options, shards)
     planner = None if plan is not None or options.is_lossless else options.planner()
-    effort = options.effort or (plan or planner or _DEFAULT).effort
+    settled = plan or planner
+    effort = options.effort or (settled.effort if settled is not None else "balanced")
 
     def write(plan: Plan | None) -> list[FileResult]:
         if model_bytes is not None:
@@ -95,9 +96,8 @@ def compress_shards(
 
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
         with shard.open() as source, shard.create() as file, Workers(options.thread_count) as pool:
-            return write_file(
-                bundled(source, plan, options.chunk_elements), file, progress, pool, effort
-            )
+            work = bundled(source, plan, options.chunk_elements)
+            return write_file(work, file, progress, pool, effort)
 
     keys = [shard.keys for shard in shards]
     with pruned_shards(shards, options, planner) as pruned:
@@ -110,9 +110,6 @@ def compress_shards(
         if most is None:
             return write(draft.allocate(None, [key for names in keys for key in names.values()]))
         return write_to_budget(draft, most, keys, write)
-
-
-_DEFAULT = Plan({})
 
 
 def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:

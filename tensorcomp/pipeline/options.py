@@ -153,10 +153,7 @@ class CompressOptions:
             budget = Budget()  # the size that a profile proposes is no wish of who gives bounds
         importance = self.importance
         if importance is not None and not budget.is_size:
-            raise PlanError(
-                "expected bits per weight, a ratio or a size beside importance, which spreads it "
-                "over tensors"
-            )
+            raise PlanError("expected bits per weight, a ratio or a size to spread by importance")
         if isinstance(importance, (str, os.PathLike)):
             importance = load_importance(Path(importance))
         return Planner(
@@ -171,9 +168,7 @@ class CompressOptions:
 
 def _bound(name: str, budget: Budget) -> Bound:
     if budget.bound is None:
-        raise PlanError(
-            f"expected rel-L2, SNR or absolute error as the bound of tensor {name!r}, got {budget}"
-        )
+        raise PlanError(f"expected rel-L2, SNR or |error| to bound tensor {name!r}, got {budget}")
     return budget.bound
 
 

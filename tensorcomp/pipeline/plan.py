@@ -37,14 +37,7 @@ _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates ther
 def draft_source(
     source: Checkpoint, planner: Planner, options: CompressOptions
 ) -> AllocationProblem:
-    """Return the allocation problem of a source, from samples.
-
-    Parameters
-    ----------
-    source : Checkpoint
-        After pruning.
-    planner : Planner
-    options : CompressOptions
+    """Return the allocation problem of a pruned source, from samples.
 
     Raises
     ------
@@ -113,13 +106,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
     """Return the estimated manifest of a source, with its plan's trees.
 
     Tensors that begin and end like an earlier one count as duplicates, which need less room. In
-    place of errors there are numbers as incompressible.
-
-    Parameters
-    ----------
-    work : BundledSource
-    known : pair of mapping of str to TensorRecord
-        As `known_records` returns them.
+    place of errors there are numbers as incompressible. The records are those of `known_records`.
     """
     source, plan, (tensors, bundles) = work.original, work.plan, known
     looked_at = source.original if isinstance(source, PrunedCheckpoint) else source

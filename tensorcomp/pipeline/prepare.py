@@ -38,20 +38,9 @@ Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
 
 
 class Prepared(NamedTuple):
-    """Tensor ready to be encoded.
+    """Tensor ready to be encoded, its only chunk perhaps encoded already.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        As codecs see it.
-    digest : str
-        Of its bytes.
-    key : Key
-    coder : TensorEncoder
-    encoded : EncodedChunk or None
-        What it became, where its only chunk is encoded already.
-    pruned : PrunedTensor or None
-        What it was before it was pruned.
+    The array is as codecs see it, and the digest that of its bytes.
     """
 
     array: np.ndarray
@@ -171,12 +160,7 @@ def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:
 def are_equal(source: Checkpoint, first: str, name: str, data: np.ndarray) -> bool:
     """Return whether two tensors are equal in every bit, before they were pruned as well as after.
 
-    Parameters
-    ----------
-    source : Checkpoint
-    first, name : str
-    data : numpy.ndarray
-        The bytes of the second.
+    `data` are the bytes of the second.
     """
     if isinstance(source, PrunedCheckpoint):
         if source.is_selected(first) != source.is_selected(name):

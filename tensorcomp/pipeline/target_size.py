@@ -36,14 +36,9 @@ def write_to_budget(
     most : int
         Bytes of all files together.
     keys : sequence of mapping of str to str
-        For each file, what the draft calls its tensors, as they stand in it.
+        For each file, the names of its tensors in the draft, in the file's order.
     write : callable
-        Writes all files under a plan, in place of what it wrote before, and results on each.
-
-    Returns
-    -------
-    list of FileResult
-        Of what is written in the end.
+        Writes all files under a plan, in place of those before, and returns the result of each.
 
     Raises
     ------
@@ -89,12 +84,8 @@ def write_with_plan(
 ) -> list[FileResult]:
     """Write files under a given plan; grow all steps alike to keep its size.
 
-    Parameters
-    ----------
-    plan : Plan
-        Its budget counts if it is a size. Tensors with a bound keep their steps.
-    keys, write
-        As for `write_to_budget`.
+    Its budget counts if it is a size. Tensors with a bound keep their steps. Keys and the callable
+    are those of `write_to_budget`.
 
     Raises
     ------

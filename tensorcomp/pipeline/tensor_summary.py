@@ -69,11 +69,6 @@ class TensorSummary:
     coded: bool = True
 
     @property
-    def max_rel_l2(self) -> float | None:
-        """The rel-L2 that is promised; None if none is."""
-        return self.bound.get("max_rel_l2")
-
-    @property
     def weights(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
@@ -132,7 +127,7 @@ class TensorSummary:
             return None
         whole = (self.rel_l2 * (1 + _SIX_DIGITS)) ** 2
         rel_l2 = math.sqrt((whole - record.rel_l2**2) / (1 - record.rel_l2**2))
-        return -20 * math.log10(min(rel_l2, self.max_rel_l2 or math.inf))
+        return -20 * math.log10(min(rel_l2, self.bound.get("max_rel_l2") or math.inf))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON values."""

@@ -36,18 +36,9 @@ _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 def write_file(
     source: BundledSource, file: Output, progress: Progress, workers: Workers, effort: str
 ) -> FileResult:
-    """Compress a source into a file.
+    """Compress a source into a file, whose content is replaced.
 
-    Parameters
-    ----------
-    source : BundledSource
-        With the plan of its tensors.
-    file : binary file
-        Seekable, readable and writable; what is in it is replaced.
-    progress : Progress
-    workers : Workers
-    effort : str
-        For tensors that the plan leaves to the lossless planner.
+    The effort is for tensors that the plan leaves to the lossless planner.
     """
     tensors = source.original.tensors
     progress.begin(len(tensors), sum(info.nbytes for info in tensors))
@@ -131,7 +122,7 @@ class _FileWriter:
             records[name],
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
-            digest=(prepared.digest if lossless else blob.digest)[:DIGEST_DIGITS],
+            digest=(prepared.digest if lossless else blob.digest.hexdigest())[:DIGEST_DIGITS],
             rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
@@ -158,13 +149,7 @@ def _kept(blob: BlobWriter, job: ChunkJob, workers: Workers, effort: str) -> Blo
     array, grid = job.prepared.array, job.grid
     while True:
         coder = tightened_encoder(
-            blob.coder,
-            blob.errors,
-            blob.marks,
-            array,
-            grid,
-            effort,
-            keeps_zeros=blob.keeps_zeros,
+            blob.coder, blob.errors, blob.marks, array, grid, effort, keeps_zeros=blob.keeps_zeros
         )
         if coder is None:
             return blob
@@ -190,7 +175,7 @@ class BlobWriter:
         self.keeps_zeros = True
         self.marks: set[int] = set()
         self.size = 0
-        self._digest = xxhash.xxh3_128()
+        self.digest = xxhash.xxh3_128()
         writer.begin(name, coder.coder.pack() if grid.count > 1 else b"", grid.count)
 
     def add(self, encoded: EncodedChunk) -> bool:
@@ -201,10 +186,5 @@ class BlobWriter:
             self.keeps_zeros &= encoded.keeps_zeros
             self.errors += encoded.errors
             self.marks.add(encoded.mark)
-            self._digest.update(encoded.decoded)
+            self.digest.update(encoded.decoded)
         return self.size > 0
-
-    @property
-    def digest(self) -> str:
-        """Digest of what the chunks decode to."""
-        return self._digest.hexdigest()

@@ -29,15 +29,9 @@ def allocate(
     ----------
     options : sequence of RDCurve
     importance : sequence of float
-        What a unit of squared error costs in each tensor.
+        Cost of a unit of squared error in each tensor.
     most_bits : float
-        For all tensors together.
-
-    Returns
-    -------
-    list of int
-        One option a tensor; their bits are near `most_bits`, and above it only where even those of
-        the cheapest options are.
+        For all tensors together; more only where even the cheapest options take more.
     """
     curves = [
         (item.weights, item.bits, weight * item.mse)

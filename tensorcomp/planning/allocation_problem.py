@@ -139,24 +139,19 @@ class AllocationProblem:
         )
 
     def corrected(
-        self,
-        plan: Plan,
-        sizes: Mapping[str, int],
-        refused: Collection[str],
-        overhead: int,
+        self, plan: Plan, sizes: Mapping[str, int], refused: Collection[str], overhead: int
     ) -> AllocationProblem:
-        """Return the draft with rates moved to what the tensors really took.
+        """Return the draft with rates corrected by the bytes that tensors took under a plan.
 
         Parameters
         ----------
         plan : Plan
-            What was encoded.
         sizes : mapping of str to int
             Bytes of each tensor's blob.
         refused : collection of str
-            Tensors that their tree could not represent, some chunk at least.
+            Tensors of which the tree could not represent every chunk.
         overhead : int
-            Bytes of the file that are no blobs.
+            Bytes of the file beside blobs.
         """
         moved = {}
         for name, item in self.options.items():

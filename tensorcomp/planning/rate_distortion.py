@@ -122,11 +122,7 @@ def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
 
 
 def _sweep(
-    template: str,
-    array: np.ndarray,
-    extreme: np.ndarray | None,
-    scale: float,
-    most_bits: float,
+    template: str, array: np.ndarray, extreme: np.ndarray | None, scale: float, most_bits: float
 ) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Return the first octave, and bits and mse of finely spaced steps from there on."""
     octaves, bits, errors = [], [], []
@@ -154,11 +150,8 @@ def _sweep(
         return None
     known = np.array(octaves[::-1])
     fine = np.arange(int((known[-1] - known[0]) * _FINE) + 1) / _FINE + known[0]
-    return (
-        float(known[0]),
-        np.interp(fine, known, bits[::-1]),
-        2 ** np.interp(fine, known, errors[::-1]),
-    )
+    log_mse = np.interp(fine, known, errors[::-1])
+    return float(known[0]), np.interp(fine, known, bits[::-1]), 2**log_mse
 
 
 def _mse(trial: Trial) -> float:

@@ -1,4 +1,4 @@
-"""Trees for tensors with many zeros: which forms pay is told by where the zeros lie.
+"""Trees for tensors with many zeros: which forms pay depends on where the zeros lie.
 
 A form is the text of a tree in which ``$values`` stands for the tree of what is left: of the rows
 and columns that hold anything (`live`), of the elements that are not zero (`sparse`), of those that
@@ -216,14 +216,7 @@ def zero_keeping(
     """Return the templates for a tensor with many zeros: all of them keep these.
 
     Quantizers of single elements are put into the forms that suit the tensor; other templates stay
-    if they keep zeros.
-
-    Parameters
-    ----------
-    templates : iterable of str
-        Their quantizers written out.
-    array, sample, effort
-        As for `sparse_forms`.
+    if they keep zeros. Their quantizers are written out.
     """
     forms = sparse_forms(array, sample, effort).lossy()
     found = dict.fromkeys(_in_forms(templates, forms, effort))
