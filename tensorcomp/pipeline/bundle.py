@@ -35,7 +35,7 @@ class BundledSource:
     chunk_elements : int
         Elements of a chunk at most, where a tree does not ask for more.
     tensors : tuple of TensorInfo
-        What is encoded, in order.
+        Tensors and bundles to encode, in order.
     bundles : mapping of str to sequence of TensorInfo
         The tensors of each bundle.
     same_as : mapping of str to str

@@ -23,7 +23,7 @@ from tensorcomp.planning.plan import Plan, check_names
 from tensorcomp.progress import Progress
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import AllocationProblem
+    from tensorcomp.planning.allocation import AllocationProblem
     from tensorcomp.planning.planner import Planner
 
 
@@ -37,7 +37,7 @@ class Shard(NamedTuple):
     create : callable
         Returns a context manager of the file that is written: seekable and readable.
     keys : mapping of str to str
-        What a plan calls its tensors: each key occurs once in the model.
+        Names of its tensors in a plan: each occurs once in the model.
     """
 
     open: Callable[[], AbstractContextManager[Checkpoint]]
@@ -172,7 +172,7 @@ def draft_shards(
     PlanError
         If what was asked for is not for these tensors.
     """
-    from tensorcomp.planning.allocation_problem import AllocationProblem
+    from tensorcomp.planning.allocation import AllocationProblem
 
     draft, nbytes = AllocationProblem(planner.budget, planner.effort), 0
     for shard in shards:

@@ -45,7 +45,7 @@ class CompressOptions:
     Parameters
     ----------
     effort : {"balanced", "fast", "max"}, optional
-        What size is worth in time; by default the profile's, or balanced. ``fast`` decodes fastest,
+        Time spent on size; by default the profile's, or balanced. ``fast`` decodes fastest,
         ``max`` may take five times as long.
     profile : str or Profile, optional
         ``lossless``, ``transformer``, ``cnn``, ``mlp``, ``memory``, ``speed``, or the path of a
@@ -57,10 +57,10 @@ class CompressOptions:
     bounds : mapping of str to Budget, optional
         Bounds of single tensors, by name, in place of the budget.
     importance : path or mapping of str to float, optional
-        What a unit of squared error costs in each tensor, under a size: a safetensors file of one
+        Cost of a unit of squared error in each tensor, under a size: a safetensors file of one
         positive array or scalar a tensor, of which the mean counts.
     plan : path or Plan, optional
-        What each tensor becomes, as `tensorcomp.plan` returns it; in place of all the above.
+        Tree of each tensor, as `tensorcomp.plan` returns it; in place of all the above.
     prune : Pruning, optional
         Which weights are set to zero before anything is encoded; none by default. Bounds then hold
         for the others.
@@ -150,7 +150,7 @@ class CompressOptions:
             raise PlanError(f"expected no budget for profile {profile.name}, which loses nothing")
         budget = self.budget if self.budget is not None and self.budget.given() else profile.budget
         if self.bounds and budget is not self.budget and budget.is_size:
-            budget = Budget()  # the size that a profile proposes is no wish of who gives bounds
+            budget = Budget()  # who gives bounds did not ask for the size that a profile proposes
         importance = self.importance
         if importance is not None and not budget.is_size:
             raise PlanError("expected bits per weight, a ratio or a size to spread by importance")

@@ -26,7 +26,7 @@ from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import AllocationProblem
+    from tensorcomp.planning.allocation import AllocationProblem
     from tensorcomp.planning.planner import Planner, Tensor
 
 Records: TypeAlias = tuple[dict[str, TensorRecord], dict[str, TensorRecord]]

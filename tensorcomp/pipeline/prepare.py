@@ -33,7 +33,7 @@ _RUN_BYTES, _RUN_TENSORS = 1 << 19, 64  # that a thread prepares together, at mo
 _RUNS_AHEAD = 16
 ROOM = 1 << 26  # bytes of copies a thread
 
-# What equal tensors must share, so that comparing their bytes is worth it.
+# Equal tensors must share it, so that comparing their bytes is worth it.
 Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
 
 

@@ -16,7 +16,7 @@ from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 
 if TYPE_CHECKING:
-    from tensorcomp.planning.allocation_problem import AllocationProblem
+    from tensorcomp.planning.allocation import AllocationProblem
 
 _PASSES = 6  # the second is mostly the last
 _CLOSE = 0.995  # of the size: what is used of it at least, if there is anything to use it for

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from tensorcomp.errors import InfeasibleBudgetError
+from tensorcomp.planning.budgets import Budget
+from tensorcomp.planning.plan import Plan, TensorPlan
+from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.rate_distortion import RDCurve
 
 # Weights of a tensor, and bits per weight and weighted error of its options.
@@ -15,6 +22,153 @@ Curve: TypeAlias = tuple[int, np.ndarray, np.ndarray]
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
 _HALVINGS, _WIDE = 80, 10  # after the first ones, few options can still win
 _ROUNDING = 1e-12  # far above that of a cost, relative
+_ROOM = 0.998  # of a size that is aimed at: samples are not the whole
+_CAUTION = 1.03  # times a size predicted by samples, to be possible indeed
+_MUCH = 0.1  # of the smallest file: bytes of lossless tensors that are reported
+_DOUBT = 1.1  # times a size, before a prediction beyond it counts as impossible
+
+
+@dataclass
+class AllocationProblem:
+    """Plans that are made, and tensors over which a size is still to be spread.
+
+    Parameters
+    ----------
+    budget : Budget
+    effort : str
+    overhead : int
+        Bytes of the file beside blobs.
+    fixed : mapping of str to TensorPlan
+    fixed_bytes : float
+        Bytes of the tensors whose plans are made.
+    options : mapping of str to RDCurve
+        Choices of the other tensors.
+    importance : mapping of str to float
+        Cost of a unit of squared error in each of them.
+    copies : mapping of str to str
+        Tensors that share another's plan, and its bytes.
+    weights : int
+        Elements of all tensors.
+    used : set of Rule and str
+        Rules that select a tensor, and tensors that have a bound of their own.
+    protected : Counter of str
+        Bytes of the tensors that stay lossless, by the first word of their role.
+    measured : bool
+        Whether rates are corrected by the bytes that tensors really took.
+    """
+
+    budget: Budget
+    effort: str
+    overhead: int = 0
+    fixed: dict[str, TensorPlan] = field(default_factory=dict)
+    fixed_bytes: float = 0
+    options: dict[str, RDCurve] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+    weights: int = 0
+    used: set[Rule | str] = field(default_factory=set, repr=False)
+    protected: Counter[str] = field(default_factory=Counter)
+    measured: bool = False
+
+    def add(self, other: AllocationProblem, keys: Mapping[str, str]) -> None:
+        """Add the draft of a file; `keys` are the names of its tensors in this draft."""
+        self.fixed |= {keys[name]: plan for name, plan in other.fixed.items()}
+        self.options |= {keys[name]: item for name, item in other.options.items()}
+        self.importance |= {keys[name]: value for name, value in other.importance.items()}
+        self.copies |= {keys[name]: keys[first] for name, first in other.copies.items()}
+        self.overhead += other.overhead
+        self.fixed_bytes += other.fixed_bytes
+        self.weights += other.weights
+        self.used |= other.used
+        self.protected += other.protected
+
+    def max_bytes(self, input_bytes: int) -> int | None:
+        """Return the bytes that the file may have; None if the budget is not a size."""
+        return self.budget.size(input_bytes, self.weights)
+
+    def least_bytes(self) -> int:
+        """Return the bytes of the smallest file that the options allow, about."""
+        open_bytes = int(least_bits(list(self.options.values())) / 8)
+        return self.overhead + int(self.fixed_bytes) + open_bytes
+
+    def allocate(self, max_bytes: int | None, order: Iterable[str]) -> Plan:
+        """Return the plan whose file takes at most so many bytes, as far as samples predict.
+
+        Raises
+        ------
+        InfeasibleBudgetError
+            If samples predict that even the cheapest options take far more.
+        """
+        if max_bytes is None:
+            return self._plan([], order)
+        least = self.least_bytes()
+        if least > max_bytes * _DOUBT and not self.measured:
+            raise self.impossible(int(least * _CAUTION), max_bytes)
+        available = _ROOM * max_bytes - self.overhead - self.fixed_bytes
+        items = list(self.options.values())
+        chosen = allocate(items, list(self.importance.values()), 8 * available)
+        return self._plan(chosen, order)
+
+    def cheapest(self, order: Iterable[str]) -> Plan:
+        """Return the plan in which every tensor takes as few bits as it can."""
+        return self._plan([int(np.argmin(item.bits)) for item in self.options.values()], order)
+
+    def _plan(self, chosen: Sequence[int], order: Iterable[str]) -> Plan:
+        plans = dict(self.fixed)
+        for option, (name, item) in zip(chosen, self.options.items(), strict=True):
+            tree = item.tree(option)
+            why = "there is room for every bit" if tree is None else f"best for {self.budget}"
+            bits = float(item.bits[option])
+            plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
+        for name, first in self.copies.items():
+            plans[name] = plans[first]
+        return Plan({name: plans[name] for name in order}, self.budget, self.effort)
+
+    def impossible(self, least: int, max_bytes: int) -> InfeasibleBudgetError:
+        """Return the error that says which size is possible, if not that of the budget."""
+        return InfeasibleBudgetError(
+            f"a file of {max_bytes:,} bytes is not possible; the smallest one takes about "
+            f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
+            requested_bytes=max_bytes,
+            least_bytes=least,
+            protected_bytes=self.overhead + int(self.fixed_bytes),
+        )
+
+    def _kept_lossless(self, least: int) -> str:
+        """Return which tensors keep a file large by staying lossless, and how to free them."""
+        role, nbytes = max(self.protected.items(), key=lambda item: item[1], default=("", 0))
+        if nbytes < _MUCH * least:
+            return ""
+        return (
+            f"; {nbytes:,} of them are tensors of role {role}, kept lossless: let them lose "
+            f"something by a tree of their own, {role}=$quantizer (--codec '{role}=$quantizer')"
+        )
+
+    def corrected(
+        self, plan: Plan, sizes: Mapping[str, int], refused: Collection[str], overhead: int
+    ) -> AllocationProblem:
+        """Return the draft with rates corrected by the bytes that tensors took under a plan.
+
+        Parameters
+        ----------
+        plan : Plan
+        sizes : mapping of str to int
+            Bytes of each tensor's blob.
+        refused : collection of str
+            Tensors of which the tree could not represent every chunk.
+        overhead : int
+            Bytes of the file beside blobs.
+        """
+        moved = {}
+        for name, item in self.options.items():
+            planned = plan.tensors[name].bits or 0.0
+            if name in refused:  # nor could a finer step, nor perhaps one a bit coarser
+                bits = np.where((item.bits < planned - 1) | (item.mse == 0), item.bits, math.inf)
+            else:
+                bits = np.maximum(item.bits + 8 * sizes[name] / item.weights - planned, 0.0)
+            moved[name] = replace(item, bits=bits)
+        fixed = sum(sizes.values()) - sum(sizes[name] for name in moved)
+        return replace(self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True)
 
 
 def allocate(

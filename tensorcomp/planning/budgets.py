@@ -171,7 +171,7 @@ def budget_of(limits: object) -> Budget:
     Raises
     ------
     PlanError
-        If it is no such table.
+        If it is not such a table.
     """
     if not isinstance(limits, dict) or not limits.keys() <= _TEXTS.keys():
         raise PlanError(f"expected a budget, a table of one of {', '.join(_TEXTS)}, got {limits!r}")

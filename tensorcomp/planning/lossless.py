@@ -29,7 +29,7 @@ EFFORTS = ("fast", "balanced", "max")
 
 _SMALL = 4096  # elements; below it a tensor's own tables cost more than they save
 _TINY = 64
-_PROBE = 1024  # elements looked at to tell what kind of data there is
+_PROBE = 1024  # elements from which the kind of data is inferred
 _RUNS = 16, 64  # of them, as the kernel `survey_look` does
 _MORE_RUNS = 64, 16  # which hardly all miss the rows that are zero
 _FEW_DISTINCT = 256  # of the probe
@@ -280,7 +280,7 @@ def any_floats(dtype: np.dtype, effort: str) -> str:
 
 
 def flat_tree(dtype: np.dtype) -> str:
-    """Return the tree of floats without rows and columns to tell apart."""
+    """Return the tree of floats whose rows and columns do not differ."""
     bits = _mantissa_bits(dtype)
     if dtype.itemsize <= _ONE_BYTE:
         return f"groupfloats({bits}, groups=1)"

@@ -7,7 +7,7 @@
                         "tree": "uniform(step=0.01, …)", "bound": {"max_rel_l2": 0.0316},
                         "predicted_bytes": 92000, "predicted_rel_l2": 0.0315, "why": "…"}}}
 
-The tree ``lossless`` leaves the choice to the lossless planner. What is predicted is for people.
+The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people.
 Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
 obeys the plan must be told to prune again. A budget that is a size is kept: should the trees take
 more, the steps of all tensors without a bound grow alike. Of a folder in whose files a name occurs
@@ -89,7 +89,7 @@ class Plan:
         Parameters
         ----------
         keys : mapping of str to str
-            What this plan calls the tensors of the file.
+            Names of the tensors of the file in this plan.
         """
         own = {name: self.tensors[key] for name, key in keys.items()}
         return replace(self, tensors=own, budget=Budget())
@@ -102,7 +102,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
     ----------
     plan : Plan
     described : mapping of str to mapping
-        What else to say of each tensor: role, shape, dtype, predicted bytes.
+        Further entries of each tensor: role, shape, dtype, predicted bytes.
     """
     tensors = {}
     for name, item in plan.tensors.items():

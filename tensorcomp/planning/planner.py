@@ -23,7 +23,7 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import is_float, is_real, peak
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
-from tensorcomp.planning.allocation_problem import AllocationProblem
+from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.plan import TensorPlan

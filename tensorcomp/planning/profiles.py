@@ -155,7 +155,7 @@ def load_profile(name: str) -> Profile:
     Raises
     ------
     PlanError
-        If there is no such profile, or it is not what the module's docstring says.
+        If no profile has this name, or the file is not as the module's docstring says.
     """
     if name in PROFILES:
         found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)

@@ -25,16 +25,16 @@ from tensorcomp.kernels import native
 from tensorcomp.planning.steps import is_free, prototype
 
 VALUES = "$values"
-MANY = 0.05  # share of zeros from which they are told apart
+MANY = 0.05  # share of zeros from which they are coded apart
 PATTERNS = ((1, 4), (2, 4), (4, 8))  # n of m, those of fewer bits first
 _LIVE_ROWS = f"live(values={VALUES})"
 _DEAD = 0.02  # share of rows or columns from which dropping them pays
-_SIGNED = 0.01  # share of −0.0 among the zeros from which signs are told apart
+_SIGNED = 0.01  # share of −0.0 among the zeros from which signs are stored
 _PIECE = 1 << 20  # elements looked at together
 _MASKS = ("bitpack", "runlength", "gaps")  # the faster first
 _SLOW_MASKS = ("ans(states=12)", "ans(contexts=16, states=12)")
 _WORTH = 0.98  # times the bytes of a faster one that a mask may take
-_LEAST = 5e-324  # what is no smaller is no zero
+_LEAST = 5e-324  # smallest number above 0
 _WITH_ZEROS = ("uniform($step)", "uniform($step, codes=ans(states=12))")
 
 
@@ -52,7 +52,7 @@ class SparseForms(NamedTuple):
     packed : tuple of str
         Those whose values are a matrix of all that each group of neighbours may have.
     signs : str or None
-        What codes the zeros' signs, which the forms leave out; None if all are +0.0, or nearly.
+        Coder of the zeros' signs, which the forms leave out; None if all are +0.0, or nearly.
     """
 
     whole: tuple[str, ...]

@@ -15,7 +15,7 @@ from tensorcomp.container.records import TensorRecord
 from tensorcomp.errors import PlanError
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
-from tensorcomp.planning.allocation_problem import AllocationProblem
+from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.rate_distortion import RDCurve

@@ -13,7 +13,7 @@ from tensorcomp.codecs import format_tree
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import PlanError
 from tensorcomp.pipeline.options import CompressOptions
-from tensorcomp.planning.allocation_problem import AllocationProblem
+from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.planner import Planner, Tensor, load_importance
 from tensorcomp.planning.profiles import Candidates, Profile

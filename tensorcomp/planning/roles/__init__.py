@@ -1,1 +1,1 @@
-"""What a tensor is in its network: its role."""
+"""Roles of tensors in their network."""

@@ -110,7 +110,7 @@ class RoleRule:
     ----------
     role : str
     kind : str
-        What the expression is: one of `_PATTERNS`.
+        Meaning of the expression: one of `_PATTERNS`.
     expression : str
         Searched for in the name.
     example : mapping of str to object
