@@ -118,8 +118,8 @@ def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
     plan = load_plan(options.plan)
     if plan.pruned and options.prune is None:
         raise PlanError(
-            f"the plan is for weights that are pruned first, by {shown(plan.pruned)}: prune "
-            "them as for the plan (--prune …), or make a plan without"
+            f"expected weights that are pruned first, by {shown(plan.pruned)}, as the plan says; "
+            "prune them so, or make a plan without pruning"
         )
     check_names(plan, [key for shard in shards for key in shard.keys.values()], "the plan")
     return plan
@@ -142,7 +142,7 @@ def pruned_shards(
         yield shards
         return
     if options.prune.target_size is not None and planner and planner.budget.is_size:
-        raise PruningError("a size is the target of pruning or the budget; give one of them")
+        raise PruningError("expected one size, got one to prune to and one as budget; give one")
     from tensorcomp.selection.stored.select import pruned_sources  # and all scores
 
     alone = replace(options, prune=None)

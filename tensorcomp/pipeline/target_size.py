@@ -113,7 +113,7 @@ def write_with_plan(
         plan = replace(plan, tensors={**plan.tensors, **grown})
     assert most is not None
     raise InfeasibleBudgetError(
-        f"the plan takes {total:,} bytes; its budget allows {most:,}",
+        f"expected {most:,} bytes at most, got {total:,} under the plan; give a larger budget",
         requested_bytes=most,
         least_bytes=total,
     )

@@ -9,7 +9,7 @@
 
 The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people.
 Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
-obeys the plan must be told to prune again. A budget that is a size is kept: should the trees take
+obeys the plan must prune again. A budget that is a size is kept: should the trees take
 more, the steps of all tensors without a bound grow alike. Of a folder in whose files a name occurs
 again, the names stand behind their file's path and a colon.
 """

@@ -180,7 +180,7 @@ def test_steps_of_a_given_plan_grow_alike_until_it_fits():
 
 def test_a_given_plan_that_cannot_fit_is_refused():
     plan = TensorPlan(parse_tree("uniform(0.0625)"), bound=Bound(max_rel_l2=0.1))
-    with pytest.raises(PlanError, match="its budget allows"):
+    with pytest.raises(PlanError, match="under the plan; give a larger budget"):
         obeyed(Budget(bits_per_weight=3), plan)
-    with pytest.raises(PlanError, match="its budget allows"):
+    with pytest.raises(PlanError, match="under the plan; give a larger budget"):
         obeyed(Budget(target_size=100), TensorPlan())
