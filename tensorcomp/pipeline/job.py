@@ -142,7 +142,7 @@ def pruned_shards(
         yield shards
         return
     if options.prune.target_size is not None and planner and planner.budget.is_size:
-        raise PruningError("expected one size, got one to prune to and one as budget; give one")
+        raise PruningError("expected a size of pruning or budget, got both; give one of them")
     from tensorcomp.selection.stored.select import pruned_sources  # and all scores
 
     alone = replace(options, prune=None)
