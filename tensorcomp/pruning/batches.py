@@ -89,7 +89,8 @@ class Batches:
             self._on_batch(self.count + number, 2 * self.count)
         if number < self.count:
             raise PruningError(
-                f"the data gave {self.count} minibatches at first and {number} the second time"
+                f"the data gave {self.count} minibatches at first and {number} the second time; "
+                "give a list of them"
             )
 
 

@@ -103,7 +103,8 @@ def require_loss(loss: object, place: str) -> torch.Tensor:
         raise PruningError(f"the loss of {place} is complex; return its absolute value or the like")
     if not loss.requires_grad:
         raise PruningError(
-            f"the loss of {place} has no gradient: it depends on no weight, or is under no_grad"
+            f"the loss of {place} has no gradient: it depends on no weight to be pruned, or was "
+            "computed under torch.no_grad or by .item()"
         )
     if not torch.isfinite(loss).item():
         raise PruningError(f"the loss of {place} is {loss.item()}; it must be finite")

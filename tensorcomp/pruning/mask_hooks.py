@@ -121,7 +121,9 @@ def hold(
         raise PruningError(f"{held[0]!r} is held already, as part of another model; release that")
     trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     if not any(id(inner.get_parameter(name)) in trained for name in kept):
-        raise PruningError("the optimizer trains none of the masked weights; give this model's")
+        raise PruningError(
+            "the optimizer trains none of the masked weights; make it from this model's parameters"
+        )
     attached = ModelMasks(kept)
     attached.attach(inner)
     return MaskHooks(inner, optimizer, attached)

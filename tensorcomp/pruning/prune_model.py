@@ -101,7 +101,8 @@ def prune(
             return Statistics({name: synaptic_flow(model, example, list(weights), masks)})
         if data is None:
             raise PruningError(
-                f"the score {parsed} needs data: give minibatches, or statistics of calibrate"
+                f"the score {parsed} needs data: give minibatches, or the statistics that "
+                "calibrate measured"
             )
         return calibrate(
             model,

@@ -111,7 +111,8 @@ def prune_to_loss(
         raise PruningError("the unpruned model's loss is NaN or infinite: no limit can be kept")
     if not before <= max_loss:
         raise PruningError(
-            f"the unpruned model's loss is {before:.6g}, not at most {max_loss:.6g}; raise it"
+            f"the unpruned model's loss is {before:.6g}, not at most {max_loss:.6g}; "
+            "raise the limit"
         )
     curves = {}
     for name, most in adaptive.most.items():

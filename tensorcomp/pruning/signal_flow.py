@@ -86,10 +86,14 @@ def synaptic_flow(
     for name, score in scores.items():
         if not np.isfinite(score).all():
             raise PruningError(
-                f"the synaptic flow of {name!r} is not finite: it overflows, or divides by zero"
+                f"the synaptic flow of {name!r} is not finite: the network is too deep or wide for "
+                "float64, or divides by zero"
             )
     if not any(score.any() for score in scores.values()):
-        raise PruningError("no signal reaches the output: masks cut it off, or it underflows")
+        raise PruningError(
+            "no signal reaches the output: the masks cut it off, or the network is too deep for "
+            "float64"
+        )
     return scores
 
 

@@ -134,7 +134,10 @@ def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
     patterns = [where] if isinstance(where, str) else where
     patterns = list(patterns) if isinstance(patterns, Iterable) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise PruningError(f"where is a pattern of names, several, or a function; got {where!r}")
+        raise PruningError(
+            "expected where to be a pattern of names, several, or a function of name and "
+            f"parameter; got {where!r}"
+        )
     taken: set[int] = set()
     for pattern in patterns:
         matched = {
@@ -185,6 +188,8 @@ def _require_floats(name: str, parameter: nn.Parameter) -> None:
         found = kind.__name__ if kind is not torch.Tensor else str(parameter.layout)
         raise PruningError(f"{what} is a {found}; only plain dense tensors can be pruned")
     if any(s == 0 and n > 1 for s, n in zip(parameter.stride(), parameter.shape, strict=True)):
-        raise PruningError(f"{what} is expanded: its weights share memory; copy it")
+        raise PruningError(
+            f"{what} is expanded: its weights share memory; give it a copy by .contiguous()"
+        )
     if not parameter.is_floating_point():
         raise PruningError(f"{what} is of {parameter.dtype}, not floats; leave it out by 'where'")

@@ -18,7 +18,8 @@ def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
         raise PruningError(f"the mask of {name!r} is no array but a {type(mask).__name__}")
     if str(dtype) not in ("bool", "torch.bool") or tuple(mask.shape) != tuple(shape):
         raise PruningError(
-            f"the mask of {name!r} is {dtype} {list(mask.shape)}; it must be bool {list(shape)}"
+            f"the mask of {name!r} is {dtype} {list(mask.shape)}; it must be bool {list(shape)}, "
+            "true where a weight is kept"
         )
 
 
