@@ -121,6 +121,10 @@ def code(tmp_path, monkeypatch):
             del sys.modules[module]
 
 
+def calibrating(code, model="Net", data="listed"):
+    return ["calibrate", "--model", f"{code}:{model}", "--data", f"{code}:{data}"]
+
+
 def expected(model=None):
     from net_of_calibration import Net, listed
 
@@ -138,9 +142,7 @@ def same(found, wanted):
 @pytest.mark.parametrize("model", ["Net", "Store.model"])
 @pytest.mark.parametrize("data", ["batches", "Loader", "listed"])
 def test_writes_what_the_call_measures(call, code, model, data):
-    done = call.ok(
-        "calibrate", "--model", f"{code}:{model}", "--data", f"{code}:{data}", "-o", "s.safetensors"
-    )
+    done = call.ok(*calibrating(code, model, data), "-o", "s.safetensors")
     assert done.stdout.splitlines()[0] == (
         "s.safetensors: gradient, taylor, snip, grasp, fisher, input_norm"
     )
@@ -153,7 +155,7 @@ def test_writes_what_the_call_measures(call, code, model, data):
 
 def test_a_loader_with_a_generator_of_its_own_repeats_its_order(call, code):
     options = ["--statistics", "grasp", "--batches", "2", "-o", "s.safetensors"]
-    call.ok("calibrate", "--model", f"{code}:Net", "--data", f"{code}:shuffled", *options)
+    call.ok(*calibrating(code, data="shuffled"), *options)
     from net_of_calibration import Net, shuffled
 
     found = calibrate(Net(), list(shuffled()), statistics=["grasp"], batches=2)
@@ -162,7 +164,7 @@ def test_a_loader_with_a_generator_of_its_own_repeats_its_order(call, code):
 
 def test_options_and_json(call, code, tmp_path):
     out = tmp_path / "out.safetensors"
-    arguments = ["calibrate", "--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", out]
+    arguments = [*calibrating(code, data="Loader"), "-o", out]
     arguments += ["--batches", "2", "--statistics", "snip, grasp,input_norm", "--json"]
     arguments += ["--where", "0.*", "--where", "0.bias", "--temperature", "1"]
     arguments += ["--loss", f"{code}:square"]
@@ -214,16 +216,14 @@ def test_files_are_named_by_their_path_and_run_once(call, code, tmp_path, monkey
     place = Path("project") / "random.py"  # the name of a module that is there already
     counted = tmp_path / "count"
     place.write_text(NET + f"\nwith open({str(counted)!r}, 'a') as file: file.write('x')\n")
-    call.ok(
-        "calibrate", "--model", f"{place}:Net", "--data", f"{place}:listed", "-o", "s.safetensors"
-    )
+    call.ok(*calibrating(place), "-o", "s.safetensors")
     assert counted.read_text() == "x"
     assert sys.modules["random"].__file__ != str(place.resolve())
     assert Statistics.load("s.safetensors").batches == 3
 
 
 def test_a_checkpoint_is_loaded_first(call, code):
-    arguments = ["calibrate", "--model", f"{code}:Net", "--data", f"{code}:listed"]
+    arguments = [*calibrating(code)]
     assert call(*arguments, "-o", "s.safetensors").status == 0  # and Net can be imported
     from net_of_calibration import Net
 
@@ -348,9 +348,7 @@ def test_without_torch_it_says_what_to_install(python, code):
 
 
 def test_a_bar_is_shown_where_stderr_is_a_terminal(on_terminal, code):
-    text = on_terminal(
-        "calibrate", "--model", f"{code}:Net", "--data", f"{code}:Loader", "-o", "s.safetensors"
-    )
+    text = on_terminal(*calibrating(code, data="Loader"), "-o", "s.safetensors")
     assert "calibrating" in text
     assert "6/6" in text
 

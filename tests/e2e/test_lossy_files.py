@@ -9,9 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from checkpoint_files import small_model, write_safetensors
+from checkpoint_files import errors_of, small_model, write_safetensors
 from lossy_cases import UNIFORM, check, weights
-from pruned_cases import errors_of
 from safetensors import safe_open as open_plain
 from safetensors.numpy import load_file as load_plain
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_files import write_safetensors
+from checkpoint_files import errors_of, write_safetensors
 from lossy_cases import weights
-from pruned_cases import HALF, MOST, UP, dropped, errors_of, model
+from pruned_cases import HALF, MOST, UP, dropped, model
 
 import tensorcomp
 from tensorcomp.api.plan import plan as make_plan

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint_files import write_safetensors
+from checkpoint_files import errors_of, write_safetensors
 from lossy_cases import weights
-from pruned_cases import DOWN, HALF, QUERY, SELECTED, UP, dropped, errors_of, model
+from pruned_cases import DOWN, HALF, QUERY, SELECTED, UP, dropped, model
 from safetensors import safe_open as open_plain
 
 import tensorcomp

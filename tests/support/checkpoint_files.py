@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+import tensorcomp
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.dtypes import dtype_name
@@ -58,3 +59,8 @@ def small_model(seed: int = 0) -> dict[str, np.ndarray]:
         "step": np.array(1234, np.int64),
         "empty": np.zeros((0, 4), np.float16),
     }
+
+
+def errors_of(path: Path, against: Path | None = None) -> list[str]:
+    """Return what verification finds wrong."""
+    return [check.error for check in tensorcomp.verify(path, against) if check.error]

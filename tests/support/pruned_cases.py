@@ -1,13 +1,11 @@
 """A model to prune, and what pruning by magnitude must leave of it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 from lossy_cases import weights
 
-import tensorcomp
 from tensorcomp.pruning import Pruning
 
 UP = "layers.0.mlp.up_proj.weight"
@@ -29,11 +27,6 @@ def model(seed: int = 0) -> dict[str, np.ndarray]:
         "norm.weight": np.ones(300, np.float32),
         "ids": np.arange(500),
     }
-
-
-def errors_of(path: Path, against: Path | None = None) -> list[str]:
-    """Return what verification finds wrong."""
-    return [check.error for check in tensorcomp.verify(path, against) if check.error]
 
 
 def dropped(tensors: Mapping[str, np.ndarray], sparsity: float) -> dict[str, np.ndarray]:
