@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -25,3 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("one", "all"),
         help="how many bugs to plant in the kernels for the fuzzer to find",
     )
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,6 +1,5 @@
 """The example that trains over TCP sockets."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -11,16 +10,6 @@ import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "edge_aggregation.py"
-
-
-@pytest.fixture
-def example():
-    spec = importlib.util.spec_from_file_location("edge_aggregation", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 def printed(*options):

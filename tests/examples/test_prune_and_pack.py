@@ -1,34 +1,15 @@
 """The example that prunes, holds, fine-tunes and packs a network."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from tensorcomp import load_file
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SCRIPT = Path(__file__).parents[2] / "examples" / "prune_and_pack.py"
 WEIGHTS = 64 * 300 + 300 * 100 + 100 * 10
-
-
-@pytest.fixture
-def example():
-    spec = importlib.util.spec_from_file_location("prune_and_pack", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def zeros(path):

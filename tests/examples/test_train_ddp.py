@@ -12,16 +12,9 @@ import pytest
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FOLDER = Path(__file__).parents[2] / "examples"
 TIMEOUT = 240.0  # seconds, of a busy machine
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

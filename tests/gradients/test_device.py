@@ -18,6 +18,7 @@ from tensorcomp.gradients.cuda.selection import drawn_positions, largest_positio
 from tensorcomp.gradients.payload.arrays import move, move_to_host
 from tensorcomp.gradients.wrappers.momentum import MomentumCorrection
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 TREES = (
     "topk(0.01)",
@@ -41,14 +42,6 @@ TREES = (
     'cast("BF16")',
 )
 SHAPES = ((), (1,), (0,), (3, 0), (7,), (300, 17), (64, 3, 3, 3), (1 << 14,))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def gradient_of(shape, dtype=np.float32, seed=0):

@@ -1,38 +1,20 @@
 """Comparisons of real files: what is matched with what, and the figures."""
 
 import json
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from checkpoint_files import write_safetensors as write
 
 import tensorcomp
 from tensorcomp.api.compare import compare
-from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.checkpoints.safetensors.header import build_header
-from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.metrics.comparison import Comparison
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
-
-
-def write(path: Path, tensors: dict[str, np.ndarray | tuple[str, tuple[int, ...], bytes]]) -> Path:
-    """Write a safetensors file; a triple is a dtype's name, a shape and bytes."""
-    infos, blocks = [], []
-    for name, value in tensors.items():
-        if isinstance(value, tuple):
-            dtype, shape, data = value
-        else:
-            dtype, shape, data = dtype_name(value.dtype), value.shape, value.tobytes()
-        infos.append(TensorInfo(name, dtype, shape, len(data)))
-        blocks.append(data)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(build_header(infos, None) + b"".join(blocks))
-    return path
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ def write_safetensors(
             dtype, shape, data = dtype_name(value.dtype), value.shape, value.tobytes()
         infos.append(TensorInfo(name, dtype, shape, len(data)))
         blocks.append(data)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(build_header(infos, metadata) + b"".join(blocks))
     return path
 
