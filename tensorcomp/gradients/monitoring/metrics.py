@@ -46,7 +46,7 @@ class TensorMetrics(_PerElement):
         Of the parameter.
     elements : int
     compressor : str
-        Its text, without defaults and without error feedback (`labels.label`).
+        Its text, without defaults and without error feedback (`text.label`).
     raw_bytes, payload_bytes : int
         Of the gradient, and of what is sent for it.
     sent : int
@@ -105,7 +105,7 @@ def tensor_metrics(
     ----------
     spec : GradientSpec
     compressor : str
-        Its text, without defaults and without error feedback (`labels.label`).
+        Its text, without defaults and without error feedback (`text.label`).
     payload_bytes : int
     sent : DecodedGradient
         What this worker's payload decodes to.
