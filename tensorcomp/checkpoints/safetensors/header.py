@@ -220,17 +220,16 @@ def _entry_fault(name: str, entry: Any) -> str | None:
         return "has no dtype"
     if not isinstance(shape, list) or not all(map(_is_size, shape)):
         return "its shape is not a list of sizes"
-    elements = 1
-    for size in shape:  # zeros are left out: NumPy, too, refuses (2**62, 8, 0)
-        if elements <= _INT64_MAX:
-            elements *= size or 1
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         return "its data_offsets are not a begin and an end"
     begin, stop = offsets
     if stop < begin:
         return f"its data end at {stop}, before they begin at {begin}"
-    if elements > _INT64_MAX:
-        return "its shape overflows 64 bits"
+    elements = 1
+    for size in shape:
+        elements *= size or 1  # zeros are left out: NumPy, too, refuses (2**62, 8, 0)
+        if elements > _INT64_MAX:
+            return "its shape overflows 64 bits"
     if 0 in shape:
         elements = 0
     bits = dtype_bits(dtype)
