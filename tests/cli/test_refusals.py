@@ -34,22 +34,6 @@ def test_wrong_usage(call, arguments, words):
     assert line.endswith("--help")
 
 
-def make_missing(path: Path) -> None:
-    pass
-
-
-def make_empty(path: Path) -> None:
-    path.touch()
-
-
-def make_pointer(path: Path) -> None:
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
-
-
-def make_html(path: Path) -> None:
-    path.write_text("<!DOCTYPE html>\n<html><body>Not found</body></html>")
-
-
 def make_zip(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "text")
@@ -60,36 +44,26 @@ def make_truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def make_dangling(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def make_pipe(path: Path) -> None:
-    os.mkfifo(path)
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+# What is said of an input, and how it is made.
+UNREADABLE = {
+    "no such file": lambda path: None,
+    "empty": Path.touch,
+    "git-lfs": lambda path: path.write_text(POINTER),
+    "HTML": lambda path: path.write_text("<!DOCTYPE html>\n<html><body>Not found</body></html>"),
+    "zip archive": make_zip,
+    "cut short": make_truncated,
+    "holds no": Path.mkdir,
+    "link": lambda path: path.symlink_to("nowhere"),
+    "not a regular file": os.mkfifo,
+}
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (make_missing, "no such file"),
-        (make_empty, "empty"),
-        (make_pointer, "git-lfs"),
-        (make_html, "HTML"),
-        (make_zip, "zip archive"),
-        (make_truncated, "cut short"),
-        (make_folder, "holds no"),
-        (make_dangling, "link"),
-        (make_pipe, "not a regular file"),
-    ],
-)
-def test_an_input_that_cannot_be_read(call, tmp_path, verb, make, words):
+@pytest.mark.parametrize("words", UNREADABLE)
+def test_an_input_that_cannot_be_read(call, tmp_path, verb, words):
     path = tmp_path / "model.tc.safetensors"
-    make(path)
+    UNREADABLE[words](path)
     before = sorted(tmp_path.iterdir())
     more = ["-o", tmp_path / "out"] if verb in ("compress", "decompress") else []
     line = call.refused(words, verb, path, *more)

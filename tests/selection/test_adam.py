@@ -83,7 +83,18 @@ def read_pruned(paths: list[Path], pruning: Pruning = OBD) -> dict[str, np.ndarr
     return found
 
 
-def assert_zeros(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+def check_pruned(
+    paths: list[Path],
+    model: Any,
+    optimizer: Any,
+    names: list[str],
+    prefix: str = "",
+    where: str | None = None,
+) -> None:
+    """Require that half of these weights are pruned, the lowest by the scores of the objects."""
+    scores = by_hand(model, optimizer, names)
+    wanted = zeros_of({prefix + name: score for name, score in scores.items()}, 0.5)
+    found = read_pruned(paths, Pruning("obd", 0.5, where=where))
     assert set(found) == set(wanted)
     for name, mask in wanted.items():
         np.testing.assert_array_equal(found[name], mask, err_msg=name)
@@ -126,9 +137,7 @@ def test_the_selection_is_that_of_obd(tmp_path, layout, make):
     trained(model, optimizer)
     prefix, saved = LAYOUTS[layout]
     torch.save(saved(model.state_dict(), optimizer.state_dict()), tmp_path / "c.pt")
-    scores = by_hand(model, optimizer, WEIGHTS)
-    wanted = zeros_of({prefix + name: score for name, score in scores.items()}, 0.5)
-    assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
+    check_pruned([tmp_path / "c.pt"], model, optimizer, WEIGHTS, prefix)
 
 
 def test_steps_of_their_own_are_told_apart(tmp_path):
@@ -140,8 +149,7 @@ def test_steps_of_their_own_are_told_apart(tmp_path):
     assert optimizer.state[model.fc1.weight]["step"] != optimizer.state[model.fc2.weight]["step"]
     saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(saved, tmp_path / "c.pt")
-    wanted = zeros_of({f"model.{k}": v for k, v in by_hand(model, optimizer, WEIGHTS).items()}, 0.5)
-    assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
+    check_pruned([tmp_path / "c.pt"], model, optimizer, WEIGHTS, "model.")
 
 
 def test_groups_with_and_without_decay_of_the_tiny_language_model(tmp_path):
@@ -166,8 +174,7 @@ def test_groups_with_and_without_decay_of_the_tiny_language_model(tmp_path):
         optimizer.step()
     torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "c.pt")
     names = [n for n, p in net.named_parameters() if p.ndim >= 2 and not n.startswith("embed")]
-    wanted = zeros_of({f"model.{k}": v for k, v in by_hand(net, optimizer, names).items()}, 0.5)
-    assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
+    check_pruned([tmp_path / "c.pt"], net, optimizer, names, "model.")
 
 
 def test_an_optimizer_in_a_file_of_its_own(tmp_path):
@@ -176,8 +183,7 @@ def test_an_optimizer_in_a_file_of_its_own(tmp_path):
     trained(model, optimizer)
     torch.save(model.state_dict(), tmp_path / "model.bin")
     torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
-    wanted = zeros_of(by_hand(model, optimizer, WEIGHTS), 0.5)
-    assert_zeros(read_pruned([tmp_path / "model.bin", tmp_path / "optimizer.pt"]), wanted)
+    check_pruned([tmp_path / "model.bin", tmp_path / "optimizer.pt"], model, optimizer, WEIGHTS)
 
 
 def test_state_that_is_kept_by_name(tmp_path):
@@ -192,9 +198,7 @@ def test_state_that_is_kept_by_name(tmp_path):
     }
     wrapped = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save({"model": wrapped, "optim": by_name}, tmp_path / "c.pt")
-    scores = by_hand(model, optimizer, WEIGHTS)
-    wanted = zeros_of({f"model.module.{name}": score for name, score in scores.items()}, 0.5)
-    assert_zeros(read_pruned([tmp_path / "c.pt"]), wanted)
+    check_pruned([tmp_path / "c.pt"], model, optimizer, WEIGHTS, "model.module.")
 
 
 def flat_state(step: float | None) -> dict[str, np.ndarray]:
@@ -245,9 +249,7 @@ def test_a_frozen_layer_among_equal_shapes_cannot_be_told_without_names(tmp_path
             with pytest.raises(PruningError, match=r"1 moments for 2 tensors; store param_names"):
                 read_pruned([path])
             continue
-        scores = by_hand(model, optimizer, ["fc2.weight", "fc3.weight"])
-        wanted = zeros_of({f"model.{name}": score for name, score in scores.items()}, 0.5)
-        assert_zeros(read_pruned([path]), wanted)
+        check_pruned([path], model, optimizer, ["fc2.weight", "fc3.weight"], "model.")
         with pytest.raises(PruningError, match=r"'model\.fc1\.weight' has no second moment"):
             read_pruned([path], Pruning("obd", 0.5, where="*fc*.weight"))
 
@@ -259,9 +261,7 @@ def test_a_frozen_layer_of_a_shape_of_its_own_is_left_out(tmp_path):
         optimizer = make(model)
         trained(model, optimizer)
         path = save_as_it_was(model, optimizer, tmp_path / "c.pt")
-        scores = by_hand(model, optimizer, ["fc1.weight", "fc2.weight"])
-        wanted = zeros_of({f"model.{name}": score for name, score in scores.items()}, 0.5)
-        assert_zeros(read_pruned([path]), wanted)
+        check_pruned([path], model, optimizer, ["fc1.weight", "fc2.weight"], "model.")
         with pytest.raises(PruningError, match=r"'model\.fc3\.weight' has no second moment"):
             read_pruned([path], Pruning("obd", 0.5, where="*fc*.weight"))
 
@@ -274,9 +274,7 @@ def test_equal_shapes_in_two_groups_cannot_be_told_without_names(tmp_path):
     path = save_as_it_was(model, optimizer, tmp_path / "c.pt")
     with pytest.raises(PruningError, match=r"several groups of parameters.*param_names"):
         read_pruned([path])
-    scores = by_hand(model, optimizer, ["fc3.weight"])
-    wanted = zeros_of({"model.fc3.weight": scores["fc3.weight"]}, 0.5)
-    assert_zeros(read_pruned([path], Pruning("obd", 0.5, where="model.fc3.weight")), wanted)
+    check_pruned([path], model, optimizer, ["fc3.weight"], "model.", "model.fc3.weight")
 
 
 def test_a_file_that_sorts_its_tensors_has_lost_their_order(tmp_path):
@@ -290,8 +288,7 @@ def test_a_file_that_sorts_its_tensors_has_lost_their_order(tmp_path):
     paths = [tmp_path / "model.safetensors", tmp_path / "optimizer.pt"]
     with pytest.raises(PruningError, match="does not keep the order"):
         read_pruned(paths)
-    wanted = zeros_of(by_hand(model, optimizer, ["fc3.weight"]), 0.5)
-    assert_zeros(read_pruned(paths, Pruning("obd", 0.5, where="fc3.weight")), wanted)
+    check_pruned(paths, model, optimizer, ["fc3.weight"], where="fc3.weight")
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.RMSprop])
@@ -312,10 +309,7 @@ def test_two_parts_that_may_be_the_model_ask_which(tmp_path):
     torch.save({**states, "optimizer": optimizer.state_dict()}, tmp_path / "c.pt")
     with pytest.raises(PruningError, match=r"belongs to is ambiguous: 'first', 'second'"):
         read_pruned([tmp_path / "c.pt"])
-    scores = by_hand(model, optimizer, WEIGHTS)
-    wanted = zeros_of({f"first.{name}": score for name, score in scores.items()}, 0.5)
-    found = read_pruned([tmp_path / "c.pt"], Pruning("obd", 0.5, where="first.fc*.weight"))
-    assert_zeros(found, wanted)
+    check_pruned([tmp_path / "c.pt"], model, optimizer, WEIGHTS, "first.", "first.fc*.weight")
 
 
 def test_a_step_of_zero_is_refused():
