@@ -6,7 +6,7 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
-from held_net import batches, hooks_left, is_exact, make_masks, make_net, train
+from held_net import batches, hooks_left, is_exact, make_masks, make_net, net_to_hold, train
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, prune
 
@@ -127,9 +127,7 @@ def test_clipping_does_not_count_what_is_pruned():
 
 def test_gradients_that_are_changed_by_hand():
     """Noise, or a reduction among processes that is not exact, never reaches the optimizer."""
-    model = make_net()
-    masks = make_masks(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model, optimizer, masks = net_to_hold(momentum=0.9)
     hold(model, optimizer, masks)
     ((x, y),) = batches(1)
     nn.functional.cross_entropy(model(x), y).backward()
@@ -144,9 +142,7 @@ def test_gradients_that_are_changed_by_hand():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_mixed_precision_with_a_scaler_that_skips_a_step(dtype):
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold(momentum=0.9, weight_decay=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # too much at first
     skipped = 0
     with hold(model, optimizer, masks):
@@ -207,9 +203,7 @@ def test_masks_may_be_tensors_and_are_not_shared():
 
 def test_two_passes_before_one_backward():
     """Masking before a pass must not look to autograd like a change of the weights."""
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold()
     (x, y), (other, _) = batches(2)
     with hold(model, optimizer, masks):
         version = model.first.weight._version

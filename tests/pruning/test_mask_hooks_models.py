@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from held_net import Net, batches, hooks_left, is_exact, make_masks, make_net, train
+from held_net import Net, batches, hooks_left, is_exact, make_masks, make_net, net_to_hold, train
 from torch import nn
 
 from tensorcomp.errors import PruningError
@@ -16,9 +16,7 @@ from tensorcomp.pruning.mask_hooks import hold, release
 
 
 def test_loading_and_manual_edits():
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold()
     dense = copy.deepcopy(make_net(7).state_dict())
     hold(model, optimizer, masks)
     model.load_state_dict(dense)
@@ -109,9 +107,7 @@ def test_an_error_in_the_block_lets_go():
 
 
 def test_a_copied_model_holds_its_masks():
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold(momentum=0.9)
     held = hold(model, optimizer, masks)
     train(model, optimizer, 2)
     duplicate = copy.deepcopy(model)
@@ -167,9 +163,7 @@ def test_a_hold_copied_with_its_model_and_optimizer(duplicated):
 
 
 def test_a_model_saved_whole_holds_its_masks():
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold()
     hold(model, optimizer, masks)
     train(model, optimizer, 1)
     file = io.BytesIO()
@@ -311,9 +305,7 @@ def test_bad_masks_change_nothing(masks, message):
 
 
 def test_other_refusals():
-    model = make_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    masks = make_masks(model)
+    model, optimizer, masks = net_to_hold()
     with pytest.raises(PruningError, match="needs a torch optimizer; got a Net"):
         hold(model, model, masks)
     with pytest.raises(PruningError, match="trains none of the masked weights"):

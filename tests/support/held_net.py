@@ -30,6 +30,12 @@ def make_masks(model, seed=0, names=("first.weight", "second.weight")):
     return {name: random.random(shapes[name]) < 0.4 for name in names}
 
 
+def net_to_hold(**options):
+    """Return a network, its optimizer, SGD with these options, and masks to hold."""
+    model = make_net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, **options), make_masks(model)
+
+
 def batches(count, seed=1):
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
