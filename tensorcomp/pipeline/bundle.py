@@ -19,7 +19,6 @@ from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, Prun
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
 _FEWEST = 16  # tensors of one dtype that are worth a bundle
-_WHY = "small tensors together"
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,10 @@ class BundledSource:
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
 
-    @property
-    def bundle_of(self) -> dict[str, str]:
-        """The bundle of each tensor that is in one."""
-        return {info.name: name for name, infos in self.bundles.items() for info in infos}
-
     def planned(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor or bundle; None for the lossless planner."""
         if name in self.bundles:
-            return TensorPlan(why=_WHY)
+            return TensorPlan(why="small tensors together")
         return None if self.plan is None else self.plan.tensors[name]
 
     def read(self, name: str) -> np.ndarray:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tensorcomp.selection.request import Pruning
 
 
-_USUAL = "transformer"  # the profile of who gives a budget and no profile
-
-
 class CompressKeywords(TypedDict, total=False):
     """The fields of `CompressOptions`, as keywords of the functions that take them."""
 
@@ -143,7 +140,7 @@ class CompressOptions:
         limited = bool(self.bounds) or (self.budget is not None and bool(self.budget.given()))
         profile = self.profile
         if profile is None:
-            profile = _USUAL if limited and not rules else "lossless"
+            profile = "transformer" if limited and not rules else "lossless"
         if not isinstance(profile, Profile):
             profile = load_profile(profile)
         if not profile.candidates and not rules and limited:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import starmap
+from typing import TYPE_CHECKING, TypeAlias
 
 import xxhash
 
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
-from tensorcomp.codecs.tree import Node
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Records: TypeAlias = tuple[dict[str, TensorRecord], dict[str, TensorRecord]]
 
+_NO_PLAN = TensorPlan()
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
@@ -69,7 +70,8 @@ def draft_source(
 
 def known_records(work: BundledSource) -> Records:
     """Return the records of all tensors and of all bundles, as known before encoding."""
-    source, bundle_of = work.original, work.bundle_of
+    source = work.original
+    bundle_of = {info.name: name for name, infos in work.bundles.items() for info in infos}
     roles = roles_of(source.tensors)
     pruned = source.planned() if isinstance(source, PrunedCheckpoint) else {}
     tensors = {}
@@ -111,7 +113,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
     source, plan, (tensors, bundles) = work.original, work.plan, known
     looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
     first_with: dict[tuple[str, int, bytes], str] = {}
-    trees: dict[PlannedTree, int] = {}
+    trees: dict[tuple[str, str], int] = {}
     likely = dict(tensors)
     for name, record in tensors.items():
         if not record.has_blob:
@@ -122,26 +124,24 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         if first != name:
             likely[name] = replace(record, same_as=first)
             continue
+        planned = _NO_PLAN if plan is None else plan.tensors[name]
+        if record.pruned is None and planned.tree is None:
+            continue
         error = int(record.digest, 16) / 16**DIGEST_DIGITS
-        errors: dict[str, Any] = {
-            "rel_l2": six_digits(error),
-            "max_abs_error": six_digits(error**2),
-        }
+        record = replace(record, rel_l2=six_digits(error), max_abs_error=six_digits(error**2))
         if record.pruned is not None:
-            pruned = replace(record.pruned, rel_l2=error)
-            likely[name] = record = replace(record, pruned=pruned, **errors)
-        planned = TensorPlan() if plan is None else plan.tensors[name]
+            record = replace(record, pruned=replace(record.pruned, rel_l2=error))
         if planned.tree is not None:
-            likely[name] = replace(
+            record = replace(
                 record,
-                tree=tree_number(trees, planned.tree, planned.why),
+                tree=trees.setdefault((planned.tree.text, planned.why), len(trees)),
                 fallback=0,
                 bound={} if planned.bound is None else bound_to_json(planned.bound),
-                **errors,
             )
+        likely[name] = record
     return Manifest(
         chunk_elements=work.chunk_elements,
-        trees=tuple(trees),
+        trees=tuple(starmap(PlannedTree, trees)),
         tensors=likely,
         template=source.template(),
         source_bytes=source.nbytes,
@@ -153,8 +153,3 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
 def six_digits(error: float) -> float:
     """Round an error to the six digits of a manifest."""
     return float(f"{error:.6g}")
-
-
-def tree_number(trees: dict[PlannedTree, int], tree: Node, why: str) -> int:
-    """Return the index of a tree in a table of trees; it is added if new."""
-    return trees.setdefault(PlannedTree(tree.text, why), len(trees))

@@ -89,8 +89,7 @@ class ChunkJob(NamedTuple):
     @property
     def is_small(self) -> bool:
         """Whether passing it to a thread costs more than encoding it."""
-        done = self.chunk < 0 or self.prepared.encoded is not None
-        return done or self.nbytes < _SMALL_BYTES
+        return self.chunk < 0 or self.prepared.encoded is not None or self.nbytes < _SMALL_BYTES
 
 
 def encode(job: ChunkJob) -> EncodedChunk:
@@ -117,12 +116,12 @@ def chunk_jobs(
         coder, encoded = planned_encoder(array, grid, planned, effort)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)
-        tensor = Prepared(array, digest, key, coder, None, pruned)
-        if encoded is not None:
-            return tensor._replace(encoded=tensor.compared(encoded, grid, 0))
-        if grid.count > 1 or key in first_with:
+        if encoded is None and grid.count == 1 and key not in first_with:
+            encoded = coder.encode(array, 0)  # one task for most tensors
+        tensor = Prepared(array, digest, key, coder, encoded, pruned)
+        if encoded is None or pruned is None:
             return tensor
-        return tensor._replace(encoded=tensor.chunk(grid, 0))  # one task for most tensors
+        return tensor._replace(encoded=tensor.compared(encoded, grid, 0))
 
     def memory(info: TensorInfo) -> int:
         return info.nbytes if info.name in source.bundles else copied_bytes(source.original, info)

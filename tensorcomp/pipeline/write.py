@@ -17,12 +17,12 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree
+from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Output
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
-from tensorcomp.pipeline.plan import known_records, likely_manifest, six_digits, tree_number
+from tensorcomp.pipeline.plan import known_records, likely_manifest, six_digits
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.plan import TensorPlan, bound_to_json
@@ -100,7 +100,7 @@ class _FileWriter:
         self._tensors, self._bundles = known = known_records(source)
         self._draft = likely_manifest(source, known)
         self.writer = CompressedWriter(file, self._draft)
-        self._trees: dict[PlannedTree, int] = {}
+        self._trees: dict[tuple[str, str], int] = {}
         self._sizes: dict[str, int] = {}
         self._refused: set[str] = set()
 
@@ -116,10 +116,18 @@ class _FileWriter:
         if pruned is not None:
             errors = pruned.cost if lossless else blob.from_original
         is_exact = lossless and pruned is None
-        trees = [tree_number(self._trees, tree, coder.why) for tree in coder.coder.trees]
+        trees = [
+            self._trees.setdefault((tree.text, coder.why), len(self._trees))
+            for tree in coder.coder.trees
+        ]
         records = self._bundles if name in self._bundles else self._tensors
-        records[name] = replace(
-            records[name],
+        record = records[name]
+        records[name] = TensorRecord(
+            name=name,
+            dtype=record.dtype,
+            shape=record.shape,
+            role=record.role,
+            nbytes=record.nbytes,
             tree=trees[0],
             fallback=trees[1] if len(trees) > 1 else None,
             digest=(prepared.digest if lossless else blob.digest.hexdigest())[:DIGEST_DIGITS],
@@ -137,7 +145,7 @@ class _FileWriter:
         """Write the header."""
         manifest = replace(
             self._draft,
-            trees=tuple(self._trees),
+            trees=tuple(itertools.starmap(PlannedTree, self._trees)),
             tensors=self._tensors,
             bundles=self._bundles,
         )

@@ -67,9 +67,8 @@ class SparseForms(NamedTuple):
             return self
 
         outer = f"zeros(signs={self.signs}, values={VALUES})"
-        groups = (self.whole, self.dense, self.flat, self.packed)
         whole, dense, flat, packed = (
-            tuple(outer.replace(VALUES, form) for form in forms) for forms in groups
+            tuple(outer.replace(VALUES, form) for form in forms) for forms in self[:4]
         )
         return SparseForms(whole, dense, flat, packed)
 

@@ -116,7 +116,7 @@ class RoleRule:
     example : mapping of str to object
         A tensor that this rule decides: its ``name``, and perhaps its ``shape`` and tensors
         ``around`` it.
-    when : str
+    when : callable
         A condition that must hold besides.
     why : str
         The reason in a few words; by default, which piece of the name was found.
@@ -126,7 +126,7 @@ class RoleRule:
     kind: str
     expression: str
     example: Mapping[str, Any]
-    when: str = "always"
+    when: Callable[[Place], bool]
     why: str = ""
 
     @functools.cached_property
@@ -161,8 +161,9 @@ class MatchingRules:
         for number in itertools.count():  # a condition may ask for another place of this name
             if number == len(self._found):
                 self._found.append(next(self._more))
-            if _CONDITIONS[self._found[number].when](place):
-                return self._found[number]
+            rule = self._found[number]
+            if rule.when(place):
+                return rule
         raise AssertionError("the last rule fits every tensor")
 
 
@@ -175,7 +176,8 @@ def _load_rules() -> Iterator[RoleRule]:
     text = Path(__file__).with_name("rules.json").read_text("utf-8")
     for entry in itertools.chain(*json.loads(text).values()):
         (kind,) = _PATTERNS.keys() & entry.keys()
-        yield RoleRule(kind=kind, expression=entry.pop(kind), **entry)
+        when = _CONDITIONS[entry.pop("when", "always")]
+        yield RoleRule(kind=kind, expression=entry.pop(kind), when=when, **entry)
 
 
 RULES = tuple(_load_rules())
