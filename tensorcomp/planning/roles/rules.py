@@ -64,8 +64,7 @@ class Place(NamedTuple):
 
 def _weight_and_bias_alike(place: Place) -> bool:
     """Return whether the module's weight and bias are vectors of one size."""
-    alike = place.beside("weight") == place.beside("bias") == place.shape
-    return len(place.shape) == 1 and alike
+    return len(place.shape) == 1 and place.beside("weight") == place.beside("bias") == place.shape
 
 
 def _fewer_rows_than_columns(place: Place) -> bool:
