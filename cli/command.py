@@ -142,8 +142,9 @@ def _print(lines: Iterable[str]) -> None:
 def _by_options(message: str, ctx: click.Context) -> str:
     """Replace the library's arguments in a message by the verb's options.
 
-    ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given, ``force=True`` always
-    ``--force``, ``'where'`` always ``--where`` or ``--prune-where``.
+    ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given; always, ``force=True`` becomes
+    ``--force``, ``codecs='all=…'`` becomes ``--codec 'all=…'``, and ``'where'`` becomes ``--where``
+    or ``--prune-where``.
     """
     for param in ctx.command.params:
         name = param.name or ""
@@ -151,6 +152,7 @@ def _by_options(message: str, ctx: click.Context) -> str:
             given = "_" in name and _is_given(ctx.params.get(name))
             value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
             option = max(param.opts, key=len)
+            message = re.sub(rf"(?<![\w.-]){name}='", f"{option} '", message)
             message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
             if name in ("where", "prune_where"):
                 message = message.replace("'where'", option)

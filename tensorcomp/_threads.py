@@ -110,23 +110,6 @@ class Workers:
         while waiting:
             yield _first_result(waiting)
 
-    def map_all(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
-        """Call a function on every item, in any order."""
-        if self._pool is None:
-            for item in items:
-                function(item)
-            return
-        shared = iter(list(items))  # a list's iterator may be drained by several threads
-
-        def drain() -> None:
-            for item in shared:
-                function(item)
-
-        others = [self._pool.submit(drain) for _ in range(self._threads - 1)]
-        drain()
-        for future in others:
-            future.result()
-
 
 @dataclass(eq=False)
 class _Call(Generic[Item, Result]):

@@ -5,13 +5,7 @@ from __future__ import annotations
 import os
 
 from tensorcomp.container.model import open_model
-from tensorcomp.container.reader import CompressedFile
-from tensorcomp.pipeline.summary import (
-    CheckpointSummary,
-    join,
-    summarise_checkpoint,
-    summarise_compressed,
-)
+from tensorcomp.pipeline.summary import CheckpointSummary, join, summarise
 
 
 def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:
@@ -31,10 +25,6 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:
     model = open_model(path)
     parts = []
     for shard in model.shards:
-        label = model.label(shard)
         with model.open(shard) as checkpoint:
-            if isinstance(checkpoint, CompressedFile):
-                parts.append(summarise_compressed(checkpoint, label))
-            else:
-                parts.append(summarise_checkpoint(checkpoint, label))
+            parts.append(summarise(checkpoint, model.label(shard)))
     return parts[0] if len(parts) == 1 else join(parts)

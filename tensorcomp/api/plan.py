@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Unpack
 
 from tensorcomp._formatting import (
@@ -16,7 +16,6 @@ from tensorcomp._formatting import (
     counted,
     printable,
     ratio_text,
-    shape_text,
     snr_text,
 )
 from tensorcomp._tables import Column, Table
@@ -28,126 +27,83 @@ from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.pipeline.tensor_summary import share_text
+from tensorcomp.pipeline.summary import CheckpointSummary
+from tensorcomp.pipeline.tensor_summary import (
+    PRUNED_COLUMN,
+    ROLE_COLUMN,
+    TYPE_COLUMNS,
+    TensorSummary,
+)
 from tensorcomp.planning.plan import LOSSLESS, Plan, plan_to_json
-from tensorcomp.planning.roles.classify import RoleDecision, classify_all
+from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 
 @dataclass(frozen=True, repr=False)
-class PlanReport:
+class PlanReport(CheckpointSummary):
     """Plan of a checkpoint, with predicted sizes.
 
     Parameters
     ----------
-    plan : Plan
-    infos : mapping of str to TensorInfo
-    roles : mapping of str to RoleDecision
     input_bytes : int
         Of the files.
-    overhead : int
-        Bytes of the compressed files that are no blobs, about.
-    copies : mapping of str to str
-        Tensors that equal another one of their file, which is stored once.
-    pruned : mapping of str to PruningRecord
-        How many weights tensors lose first; what that costs is not known before they are read.
+    output_bytes : int
+        Of the compressed files, about.
+    tensors : tuple of TensorSummary
+        With predicted bytes and errors; those that equal another one of their file take none. What
+        pruning costs is not known before the weights are read.
+    compressed : bool
+        True.
+    plan : Plan
     """
 
     plan: Plan
-    infos: Mapping[str, TensorInfo]
-    roles: Mapping[str, RoleDecision]
-    input_bytes: int
-    overhead: int
-    copies: Mapping[str, str] = field(default_factory=dict)
-    pruned: Mapping[str, PruningRecord] = field(default_factory=dict)
 
     def predicted_bytes(self, name: str) -> int:
         """Return the bytes that a tensor will take, about."""
-        info, plan = self.infos[name], self.plan.tensors[name]
-        if name in self.copies:
-            return 0
-        if plan.bits is None:
-            return info.nbytes
-        elements = math.prod(chunk_grid(info.dtype, info.shape, info.nbytes).shape)
-        return min(int(plan.bits * elements / 8), info.nbytes)
-
-    def predicted_bits(self, name: str) -> float | None:
-        """Return the bits that a weight will take, about; None if there is none."""
-        weights = math.prod(self.infos[name].shape)
-        return 8 * self.predicted_bytes(name) / weights if weights else None
+        return self._rows[name].stored
 
     def why(self, name: str) -> str:
         """Return why a tensor has its plan, or which one it equals."""
-        first = self.copies.get(name)
-        return self.plan.tensors[name].why if first is None else f"equals {first}"
+        return self._rows[name].why
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the compressed files, about."""
-        return self.overhead + sum(self.predicted_bytes(name) for name in self.infos)
-
-    @property
-    def weights(self) -> int:
-        """Elements of all tensors."""
-        return sum(math.prod(info.shape) for info in self.infos.values())
+    @functools.cached_property
+    def _rows(self) -> dict[str, TensorSummary]:
+        return {row.name: row for row in self.tensors}
 
     def table(self) -> Table:
         """Return a table of the plan of each tensor."""
-        infos, plans = self.infos, self.plan.tensors
-
-        def snr(name: str) -> float | None:
-            rel_l2 = plans[name].rel_l2
-            return -20 * math.log10(rel_l2) if rel_l2 else None
-
-        def tree(name: str) -> str:
-            found = plans[name].tree
-            return LOSSLESS if found is None else format_tree(found)
-
-        def pruned(name: str) -> str | None:
-            return share_text(self.pruned.get(name), math.prod(infos[name].shape))
-
+        plans = self.plan.tensors
         columns = (
-            Column("Tensor", "name", str, printable, left=True),
-            Column("Shape", "shape", lambda name: shape_text(infos[name].shape), left=True),
-            Column("Type", "dtype", lambda name: infos[name].dtype, printable, left=True),
-            Column("Role", "role", lambda name: self.roles[name].role, left=True, spare=1),
-            Column("Bytes", "predicted_bytes", self.predicted_bytes, bytes_text),
-            Column("Bits", "", self.predicted_bits, bits_text),
-            Column("", "predicted_rel_l2", lambda name: plans[name].rel_l2),
-            Column("SNR dB", "", snr, snr_text),
-            Column("Pruned", "", pruned, optional=True),
+            Column("Tensor", "name", lambda row: row.name, printable, left=True),
+            *TYPE_COLUMNS,
+            ROLE_COLUMN,
+            Column("Bytes", "predicted_bytes", lambda row: row.stored, bytes_text),
+            Column("Bits", "", lambda row: row.bits_per_weight, bits_text),
+            Column("", "predicted_rel_l2", lambda row: plans[row.name].rel_l2),
+            Column("SNR dB", "", lambda row: row.snr_db, snr_text),
+            PRUNED_COLUMN,
             Column(
                 "Tree",
                 "tree",
-                tree,
+                lambda row: row.tree,
                 printable,
                 left=True,
-                narrow=lambda name: tree(name).split("(")[0],
+                narrow=lambda row: row.tree.split("(")[0],
             ),
-            Column("Why", "why", self.why, printable, left=True, spare=9),
+            Column("Why", "why", lambda row: row.why, printable, left=True, spare=9),
         )
-        return Table(columns, list(infos))
+        return Table(columns, self.tensors)
 
     def totals(self) -> str:
         """Return the predicted size, ratio and rate in one line."""
-        size, weights = self.output_bytes, self.weights
-        rate = f", {bits_text(8 * size / weights)} bits per weight" if weights else ""
-        budget = self.plan.budget
+        bits, budget = self.bits_per_weight, self.plan.budget
+        rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
         aim = f", for {budget}" if budget.given() else ""
         return (
-            f"{counted(len(self.infos), 'tensor')}, {bytes_text(self.input_bytes)} in about "
-            f"{bytes_text(size)}: ratio {ratio_text(self.input_bytes / size)}{rate}{aim}"
+            f"{counted(len(self.tensors), 'tensor')}, {bytes_text(self.input_bytes)} in about "
+            f"{bytes_text(self.output_bytes)}: ratio {ratio_text(self.ratio)}{rate}{aim}"
         )
-
-    def __str__(self) -> str:
-        return "\n".join([*self.table().lines(), "", self.totals()])
-
-    def __repr__(self) -> str:
-        return f"<PlanReport: {self.totals()}>"
-
-    def _repr_html_(self) -> str:
-        """Return the table and totals for a notebook."""
-        return f"{self.table()._repr_html_()}<p>{self.totals()}</p>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan file as JSON values."""
@@ -157,14 +113,14 @@ class PlanReport:
     def to_json(self) -> str:
         """Return the text of the plan file."""
         described = {
-            name: {
-                "role": self.roles[name].role,
-                "shape": list(info.shape),
-                "dtype": info.dtype,
-                "predicted_bytes": self.predicted_bytes(name),
-                **({"pruned": self.pruned[name].count} if name in self.pruned else {}),
+            row.name: {
+                "role": row.role,
+                "shape": list(row.shape),
+                "dtype": row.dtype,
+                "predicted_bytes": row.stored,
+                **({} if row.pruned is None else {"pruned": row.pruned.count}),
             }
-            for name, info in self.infos.items()
+            for row in self.tensors
         }
         return plan_to_json(self.plan, described)
 
@@ -204,21 +160,40 @@ def plan(
     planner = replace(options.planner(), predict=True)
     model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}
-    roles: dict[str, RoleDecision] = {}
+    roles: dict[str, str] = {}
     shards = []
     for shard, keys in model.keys().items():
-        shards.append(Shard(partial(open_original, model.file(shard)), _nothing, keys))
+        shards.append(Shard(functools.partial(open_original, model.file(shard)), _nothing, keys))
         with shards[-1].open() as checkpoint:
             infos |= {keys[info.name]: info for info in checkpoint.tensors}
-            found = classify_all(checkpoint.tensors)
-            roles |= {keys[name]: decision for name, decision in found.items()}
+            found = roles_of(checkpoint.tensors)
+            roles |= {keys[name]: role for name, role in found.items()}
     with pruned_shards(shards, options, planner) as pruned:
         draft, nbytes = draft_shards(pruned, options, planner)
         records = _pruned(pruned)
     settled = draft.allocate(draft.max_bytes(nbytes), infos)
     how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
     settled = replace(settled, pruned="; ".join(how))
-    return PlanReport(settled, infos, roles, nbytes, draft.overhead, draft.copies, records)
+    rows = []
+    for name, info in infos.items():
+        chosen, first = settled.tensors[name], draft.copies.get(name)
+        size = info.nbytes if first is None else 0
+        if chosen.bits is not None:
+            elements = math.prod(chunk_grid(info.dtype, info.shape, info.nbytes).shape)
+            size = min(int(chosen.bits * elements / 8), size)
+        row = TensorSummary.of(
+            replace(info, name=name),
+            roles[name],
+            size,
+            tree=LOSSLESS if chosen.tree is None else format_tree(chosen.tree),
+            why=chosen.why if first is None else f"equals {first}",
+            same_as=first,
+            rel_l2=chosen.rel_l2 or 0,
+            pruned=records.get(name),
+        )
+        rows.append(row)
+    output_bytes = draft.overhead + sum(row.stored for row in rows)
+    return PlanReport(nbytes, output_bytes, tuple(rows), compressed=True, plan=settled)
 
 
 def _nothing() -> NoReturn:

@@ -81,4 +81,5 @@ def _decode_on_threads(jobs: Sequence[Job], threads: int) -> None:
             raise
 
     with Workers(threads) as workers:
-        workers.map_all(work, [waiting.popleft, *[waiting.pop] * (threads - 1)])
+        for _ in workers.in_order(work, [waiting.popleft, *[waiting.pop] * (threads - 1)]):
+            pass

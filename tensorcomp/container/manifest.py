@@ -132,6 +132,16 @@ class Manifest:
         record = self.tensors[self.aliases.get(name, name)]
         return record if record.same_as is None else self.tensors[record.same_as]
 
+    def stored_bytes(self, record: TensorRecord, blobs: Mapping[str, int]) -> int:
+        """Return a tensor's part of the bytes of its blob; a duplicate takes none.
+
+        `blobs` are the bytes of each blob.
+        """
+        if record.same_as is not None:
+            return 0
+        size = blobs[record.blob]
+        return size if record.bundle is None else self.layout.share(record, size)
+
 
 def is_manifest(text: str | None) -> bool:
     """Return whether a metadata string is a manifest, maybe a damaged one."""

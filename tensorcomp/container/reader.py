@@ -123,17 +123,14 @@ class CompressedFile(Checkpoint):
             raise FormatError(f"has no tensor {shown(name)}", path=self.where)
         return found
 
-    def blob_bytes(self, name: str) -> int:
-        """Return the bytes that a tensor takes in the file.
+    @functools.cached_property
+    def blobs(self) -> dict[str, int]:
+        """Bytes of each blob."""
+        return {name: end - begin for name, (begin, end) in self._file.header.offsets.items()}
 
-        Of a bundle's bytes this is the tensor's part. A duplicate takes none.
-        """
-        record = self.record(name)
-        if record.same_as is not None:
-            return 0
-        begin, end = self._file.header.offsets[record.blob]
-        size = end - begin
-        return size if record.bundle is None else self.manifest.layout.share(record, size)
+    def blob_bytes(self, name: str) -> int:
+        """Return the bytes that a tensor takes in the file; see `Manifest.stored_bytes`."""
+        return self.manifest.stored_bytes(self.record(name), self.blobs)
 
     def open_tensor(self, name: str) -> TensorBlob | BundleMember:
         """Open a tensor for decoding by chunks."""

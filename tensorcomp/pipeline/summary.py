@@ -12,7 +12,6 @@ from tensorcomp._formatting import (
     counted,
     printable,
     ratio_text,
-    shape_text,
     snr_text,
 )
 from tensorcomp._tables import Column, Table
@@ -21,11 +20,13 @@ from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.pipeline.tensor_summary import (
+    PRUNED_COLUMN,
+    ROLE_COLUMN,
     SIZE_COLUMNS,
+    TYPE_COLUMNS,
     TensorSummary,
     by_tree,
     pruning_figures,
-    share_text,
     tree_family,
 )
 from tensorcomp.planning.roles.classify import classify_all
@@ -140,15 +141,14 @@ class CheckpointSummary:
         columns = (
             Column("File", "file", _file, printable, left=True, optional=True, heading=True),
             Column("Tensor", "name", lambda row: row.name, printable, left=True, narrow=_named),
-            Column("Shape", "shape", lambda row: shape_text(row.shape), left=True),
-            Column("Type", "dtype", lambda row: row.dtype, printable, left=True),
-            Column("Role", "role", lambda row: row.role, left=True, spare=1),
+            *TYPE_COLUMNS,
+            ROLE_COLUMN,
             *SIZE_COLUMNS,
             Column("", "rel_l2", lambda row: row.rel_l2),
             Column("SNR dB", "snr_db", lambda row: row.snr_db, snr_text, optional=True),
             Column("Gap", "", lambda row: row.gap, bits_text, optional=True, spare=3),
             Column("", "max_abs_error", lambda row: row.max_abs_error),
-            Column("Pruned", "", lambda row: share_text(row.pruned, row.weights), optional=True),
+            PRUNED_COLUMN,
             Column("Tree", "codec", lambda row: row.codec, printable, left=True, narrow=number),
             Column("Why", "", _why, left=True, spare=9),
         )
@@ -215,71 +215,47 @@ class FileResult(NamedTuple):
 
     def stored(self, record: TensorRecord) -> int:
         """Return the bytes of a tensor's blob, or its part of its bundle's; 0 for a duplicate."""
-        if record.same_as is not None:
-            return 0
-        if record.bundle is None:
-            return self.blobs[record.name]
-        return self.manifest.layout.share(record, self.blobs[record.bundle])
+        return self.manifest.stored_bytes(record, self.blobs)
 
     def summary(self, file: str | None = None) -> CheckpointSummary:
         """Return the figures of each tensor; `file` names one of several."""
-        sizes = {r.name: self.stored(r) for r in self.manifest.tensors.values()}
-        rows = _rows(self.manifest, sizes, file, self.refused)
-        return CheckpointSummary(self.input_bytes, self.output_bytes, rows, compressed=True)
+        manifest, rows = self.manifest, {}
+        roles = classify_all(manifest.infos)
+        for info, record in zip(manifest.infos, manifest.tensors.values(), strict=True):
+            holder, planned, role = (
+                manifest.stored(info.name),
+                manifest.planned(record),
+                record.role,
+            )
+            rows[info.name] = TensorSummary.of(
+                info,
+                role,
+                self.stored(record),
+                tree=planned.tree if planned else None,
+                why=planned.why if planned else "",
+                same_as=record.same_as,
+                file=file,
+                rel_l2=holder.rel_l2,
+                max_abs_error=holder.max_abs_error,
+                # An older file may have another role.
+                role_why=roles[info.name].why if roles[info.name].role == role else "",
+                pruned=holder.pruned,
+                bound=holder.bound,
+                coded=info.name not in self.refused,
+            )
+        tensors = _with_tied(rows, manifest.aliases)
+        return CheckpointSummary(self.input_bytes, self.output_bytes, tensors, compressed=True)
 
 
-def summarise_compressed(opened: CompressedFile, file: str | None = None) -> CheckpointSummary:
-    """Return the figures of a compressed file; `file` names one of several."""
-    manifest = opened.manifest
-    sizes = {name: opened.blob_bytes(name) for name in manifest.tensors}
-    rows = _rows(manifest, sizes, file)
-    return CheckpointSummary(manifest.source_bytes, opened.nbytes, rows, compressed=True)
-
-
-def _rows(
-    manifest: Manifest, sizes: Mapping[str, int], file: str | None, refused: Collection[str] = ()
-) -> tuple[TensorSummary, ...]:
-    roles = classify_all(manifest.infos)
-    rows = {}
-    for name, record in manifest.tensors.items():
-        stored, planned = manifest.stored(name), manifest.planned(record)
-        rows[name] = TensorSummary(
-            name=name,
-            dtype=record.dtype,
-            shape=record.shape,
-            role=record.role,
-            nbytes=record.nbytes,
-            stored=sizes[name],
-            tree=planned.tree if planned else None,
-            why=planned.why if planned else "",
-            same_as=record.same_as,
-            file=file,
-            rel_l2=stored.rel_l2,
-            max_abs_error=stored.max_abs_error,
-            role_why=roles[name].why if roles[name].role == record.role else "",  # an older file
-            pruned=stored.pruned,
-            bound=stored.bound,
-            coded=name not in refused,
-        )
-    return _with_tied(rows, manifest.aliases)
-
-
-def summarise_checkpoint(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:
-    """Return the figures of a checkpoint that is not compressed; `file` names one of several."""
+def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:
+    """Return the figures of an open checkpoint, compressed or not; `file` names one of several."""
+    if isinstance(checkpoint, CompressedFile):
+        return FileResult(checkpoint.manifest, checkpoint.blobs, checkpoint.nbytes).summary(file)
     roles = classify_all(checkpoint.tensors)
-    rows = {
-        info.name: TensorSummary(
-            name=info.name,
-            dtype=info.dtype,
-            shape=info.shape,
-            role=roles[info.name].role,
-            nbytes=info.nbytes,
-            stored=info.nbytes,
-            file=file,
-            role_why=roles[info.name].why,
-        )
-        for info in checkpoint.tensors
-    }
+    rows = {}
+    for info in checkpoint.tensors:
+        role, why = roles[info.name]
+        rows[info.name] = TensorSummary.of(info, role, info.nbytes, file=file, role_why=why)
     tensors = _with_tied(rows, checkpoint.aliases)
     return CheckpointSummary(checkpoint.nbytes, checkpoint.nbytes, tensors, compressed=False)
 

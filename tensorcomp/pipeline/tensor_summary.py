@@ -8,8 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorcomp._formatting import bits_text, bytes_text, percent, ratio_text
+from tensorcomp._formatting import (
+    bits_text,
+    bytes_text,
+    percent,
+    printable,
+    ratio_text,
+    shape_text,
+)
 from tensorcomp._tables import Column
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.records import PruningRecord
 
 _SIX_DIGITS = 5e-6  # by which a number of six digits may be off, relatively
@@ -67,6 +75,11 @@ class TensorSummary:
     pruned: PruningRecord | None = None
     bound: Mapping[str, float] = field(default_factory=dict)
     coded: bool = True
+
+    @classmethod
+    def of(cls, info: TensorInfo, role: str, stored: int, **figures: Any) -> TensorSummary:
+        """Return the summary of a tensor that takes so many bytes, with further fields."""
+        return cls(info.name, info.dtype, info.shape, role, info.nbytes, stored, **figures)
 
     @property
     def weights(self) -> int:
@@ -148,11 +161,25 @@ class TensorSummary:
         }
 
 
+TYPE_COLUMNS = (
+    Column("Shape", "shape", lambda row: shape_text(row.shape), left=True),
+    Column("Type", "dtype", lambda row: row.dtype, printable, left=True),
+)
+ROLE_COLUMN = Column("Role", "role", lambda row: row.role, left=True, spare=1)
 SIZE_COLUMNS = (
     Column("Bytes", "bytes", lambda row: row.stored, bytes_text),
     Column("Bits", "bits_per_weight", lambda row: row.bits_per_weight, bits_text),
     Column("Ratio", "ratio", lambda row: row.ratio, ratio_text, spare=2),
 )
+
+
+def _pruned(row: TensorSummary) -> str | None:
+    if row.pruned is None or not row.weights:
+        return None
+    return percent(row.pruned.count / row.weights)
+
+
+PRUNED_COLUMN = Column("Pruned", "", _pruned, optional=True)
 
 
 def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:
@@ -175,11 +202,6 @@ def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, A
         "sparsity": count / weights if weights else 0.0,
         "worst_rel_l2": max(record.rel_l2 for record, _ in records),
     }
-
-
-def share_text(record: PruningRecord | None, weights: int) -> str | None:
-    """Return the share of pruned weights as text; None if nothing was selected for pruning."""
-    return None if record is None or not weights else percent(record.count / weights)
 
 
 def tree_family(tree: str | None) -> str:

@@ -141,7 +141,7 @@ class AllocationProblem:
             return ""
         return (
             f"; {nbytes:,} of them are tensors of role {role}, kept lossless: let them lose "
-            f"something by a tree of their own, {role}=$quantizer (--codec '{role}=$quantizer')"
+            f"something by a tree of their own, codecs='{role}=$quantizer'"
         )
 
     def corrected(

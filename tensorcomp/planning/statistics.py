@@ -70,7 +70,7 @@ class Statistics:
         if statistic not in self.arrays:
             raise PruningError(
                 f"expected the statistic {statistic!r}, got {', '.join(self.arrays) or 'none'}; "
-                f"measure it by 'tensorcomp calibrate --statistics {statistic} …'"
+                f"run calibrate with {statistic} among its statistics"
             )
         if name not in self.arrays[statistic]:
             raise PruningError(

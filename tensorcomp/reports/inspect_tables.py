@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import bytes_text, counted, percent, printable, shape_text, snr_text
+from tensorcomp._formatting import bytes_text, counted, percent, printable, snr_text
 from tensorcomp._tables import Column, Table, Value, fold
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import (
     SIZE_COLUMNS,
+    TYPE_COLUMNS,
     TensorSummary,
     by_tree,
     pruning_figures,
@@ -46,8 +47,7 @@ def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
 
     columns = (
         Column("Tensors that cost most", "", lambda row: row.name, printable, left=True),
-        Column("Shape", "", lambda row: shape_text(row.shape), left=True),
-        Column("Type", "", lambda row: row.dtype, printable, left=True),
+        *TYPE_COLUMNS,
         SIZE_COLUMNS[0],
         Column("Share", "", lambda row: share(row.stored)),
         *SIZE_COLUMNS[1:],
@@ -107,11 +107,9 @@ def pruning_line(summary: CheckpointSummary) -> list[str]:
     return [f"{_what(found)}, {cost}"]
 
 
-def planned_line(forecast: PlanReport) -> list[str]:
+def planned_line(report: PlanReport) -> list[str]:
     """Return a line that says what a plan is to prune; none if nothing."""
-    records = [
-        (record, math.prod(forecast.infos[name].shape)) for name, record in forecast.pruned.items()
-    ]
+    records = [(row.pruned, row.weights) for row in report.tensors if row.pruned is not None]
     if not records:
         return []
     return [f"{_what(pruning_figures(records))}; errors are those of the others"]

@@ -9,11 +9,6 @@ from tensorcomp._tables import Column, Table
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
 
 _STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
-SPEED = (
-    "zeros alone do not make a matrix product faster: n of m patterns do, on hardware that skips "
-    "them, and cutting dead rows and columns out of the model does (--keep-indices)"
-)
-
 _count, _density = "{:,}".format, "{:.4f}".format
 
 
@@ -84,7 +79,7 @@ def sparsity_table(report: SparsityReport) -> Table:
 def sparsity_totals(report: SparsityReport) -> list[str]:
     """Return what there is to say of all floats together, a line each.
 
-    Sparsity, then the listed tensors' bytes; negative zeros; what zeros do not do.
+    Sparsity, then the listed tensors' bytes; negative zeros.
     """
     lines = [
         f"{report.elements:,} float weights, {report.zeros:,} of them zero: sparsity "
@@ -98,7 +93,7 @@ def sparsity_totals(report: SparsityReport) -> list[str]:
             f"{report.negative_zeros:,} zeros are −0.0 and take a bit more each; 0.0 added to a "
             "tensor makes them +0.0"
         )
-    return [*lines, SPEED]
+    return lines
 
 
 def sparsity_json(report: SparsityReport) -> dict[str, Any]:

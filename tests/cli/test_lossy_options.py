@@ -346,3 +346,11 @@ def test_verify_calls_a_lossy_file_not_equal_to_its_original(call, path, out):
     for options, relation in ((("--min-snr", "20"), "within its errors of"), ((), "equal to")):
         call("compress", path, "-o", out, "--force", *options)
         assert f"is sound and {relation} {path}" in call("verify", out, "--against", path).stdout
+
+
+def test_a_size_out_of_reach_names_the_option_that_frees_tensors(call, tmp_path):
+    path = tmp_path / "trained.safetensors"
+    moments = {"state.0.exp_avg": weights(1, 256, 256), "state.1.exp_avg": weights(2, 256, 256)}
+    save_file({MLP: weights(0, 256, 256), **moments}, path)
+    hint = "by a tree of their own, --codec 'moment=$quantizer'"
+    call.refused(hint, "compress", path, "--bits-per-weight", 4)
