@@ -126,7 +126,7 @@ def calibrate(
     weights = prunable_parameters(model, where)
     require_values(model)
     norms = InputNorms(model, weights if "input_norm" in asked else {})
-    with preserve_state(model), torch.inference_mode(mode=False), norms:
+    with preserve_state(model), torch.inference_mode(mode=False):
         if train_mode is not None:
             model.train(train_mode)
         for weight in weights.values():

@@ -16,7 +16,7 @@ _Conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class InputNorms:
-    """Sums of squares of inputs, by hooks that are removed at the end of a block.
+    """Sums of squares of inputs, by hooks on layers while a block runs.
 
     Inputs count where a `torch.nn.Linear` or ``Conv1d`` to ``Conv3d`` has one of the weights and is
     itself called; those of all layers that share a weight add up.
@@ -33,31 +33,23 @@ class InputNorms:
     def __init__(self, model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
         self.sums: dict[str, torch.Tensor] = {}
         self._weights = weights
-        self._listens = False
         names = {id(weight): name for name, weight in weights.items()}
         layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *_Conv))]
         own = [names.get(id(layer._parameters.get("weight"))) for layer in layers]
         self.layers = [(layer, name) for layer, name in zip(layers, own, strict=True) if name]
-        self._hooks: list[Any] = []
-
-    def __enter__(self) -> InputNorms:
-        for module, name in self.layers:
-            listen = partial(self._listen, name)
-            self._hooks.append(module.register_forward_pre_hook(listen, with_kwargs=True))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Count inputs in this block only, not where layers run again."""
-        self._listens = True
+        hooks = [
+            module.register_forward_pre_hook(partial(self._listen, name), with_kwargs=True)
+            for module, name in self.layers
+        ]
         try:
             yield
         finally:
-            self._listens = False
+            for hook in hooks:
+                hook.remove()
 
     def norms(self) -> dict[str, torch.Tensor]:
         """Return ‖X‖₂, of the shape of one output's weights, or of all if grouped."""
@@ -74,7 +66,7 @@ class InputNorms:
     ) -> None:
         inputs = args[0] if args else kwargs.get("input")
         # The layer itself says what is wrong with any other input.
-        if self._listens and torch.is_tensor(inputs) and inputs.is_floating_point():
+        if torch.is_tensor(inputs) and inputs.is_floating_point():
             dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
             squares = input_squares(module, inputs.detach(), dtype)
             if name in self.sums:

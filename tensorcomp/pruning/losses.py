@@ -100,11 +100,14 @@ def run(model: nn.Module, inputs: Any) -> Any:
         floating = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype) if floating else value
 
+    return call(model, inputs, cast)
+
+
+def call(model: nn.Module, inputs: Any, convert: Callable[[Any], Any]) -> Any:
+    """Call a model on an input, or a tuple or mapping of arguments, each converted."""
     if isinstance(inputs, Mapping):
-        return model(**{key: cast(value) for key, value in inputs.items()})
-    if isinstance(inputs, (tuple, list)):
-        return model(*map(cast, inputs))
-    return model(cast(inputs))
+        return model(**{str(key): convert(value) for key, value in inputs.items()})
+    return model(*map(convert, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
 
 
 def logits_of(outputs: Any) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.batches import to_device
-from tensorcomp.pruning.losses import logits_of
+from tensorcomp.pruning.losses import call, logits_of
 from tensorcomp.pruning.masking import Masks, kept_places
 from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.targets import require_values, unwrapped
@@ -61,11 +61,7 @@ def synaptic_flow(
     every = dict(inner.named_parameters(remove_duplicate=False))
     weights = {name: every[name] for name in names}
     device = next(inner.parameters()).device
-    inputs: Any = to_device(example, device)
-    named: dict[str, Any] = {}
-    if isinstance(inputs, Mapping):
-        inputs, named = (), {str(key): _ones(value) for key, value in inputs.items()}
-    arguments = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    inputs = to_device(example, device)
     with (
         preserve_state(inner, weights=False),
         torch.inference_mode(mode=False),
@@ -77,7 +73,7 @@ def synaptic_flow(
                 tensor.data = _magnitudes(tensor.data, kept.get(name))
         for weight in weights.values():
             weight.requires_grad_()
-        total = _total(inner(*map(_ones, arguments), **named), device)
+        total = _total(call(inner, inputs, _ones), device)
         flows = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
         scores = {
             name: np.zeros(weight.shape) if flow is None else (weight.data * flow).cpu().numpy()

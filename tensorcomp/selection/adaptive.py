@@ -171,7 +171,8 @@ class AdaptiveSelection:
         if not fits(1.0):
             raise PruningError(
                 f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor "
-                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; change one of the two"
+                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; lower the floor or raise "
+                "the size"
             )
 
         def middle(good: float, bad: float) -> float | None:

@@ -47,7 +47,8 @@ class ErrorCurve:
             curve = cls(flat[np.argsort(whole.reshape(-1), kind="stable")])
         if not math.isfinite(curve._sums[-1]):
             raise PruningError(
-                f"tensor {name!r} holds NaN, infinity or too large weights; leave it out by 'where'"
+                f"tensor {name!r} holds NaN, infinity or weights too large for an error; leave it "
+                "out by 'where'"
             )
         return curve
 

@@ -95,7 +95,10 @@ class Row(Filter):
     def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
         """Return one row."""
         if len(shape) != 2:
-            raise PruningError(f"row: {name!r} of shape {list(shape)} is no matrix; take 'filter'")
+            raise PruningError(
+                f"row: expected a matrix, got {name!r} of shape {list(shape)}; take 'filter' for "
+                "its slices"
+            )
         return super().tile(shape, name)
 
 
@@ -135,7 +138,9 @@ class Block(Granularity):
         rows, columns = shape[0], math.prod(shape[1:])
         if rows % self.height or columns % self.width:
             raise PruningError(
-                f"{self}: {name!r} has {rows} rows of {columns} elements, which it does not divide"
+                f"{self}: {name!r} has {rows} rows of {columns} elements, which "
+                f"{self.height} × {self.width} does not divide; take another block, or leave the "
+                "tensor out by 'where'"
             )
         return self.height, self.width
 
@@ -182,7 +187,9 @@ class NM(Granularity):
         length = shape[self.axis] if self.axis >= 0 else math.prod(shape[1:] or shape)
         if length % self.group:
             what = f"{self}: {name!r} of shape {list(shape)} has {length} elements along the axis"
-            raise PruningError(f"{what}, which {self.group} does not divide")
+            raise PruningError(
+                f"{what}, which {self.group} does not divide; leave it out by 'where'"
+            )
         return 1, 1
 
     def keeps(self, scores: np.ndarray) -> np.ndarray:

@@ -238,5 +238,6 @@ def require_reachable(
         which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
         raise PruningError(
             f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most} by floor, "
-            "ceiling and earlier masks; change these or the sparsity"
+            "ceiling and earlier masks; change these (a floor of 0 lets whole tensors go) or the "
+            "sparsity"
         )

@@ -169,11 +169,13 @@ def _pattern(
     """Select by a pattern, which has a sparsity of its own."""
     if sparsity not in (None, unit.sparsity) or scope is not None:
         raise PruningError(
-            f"{unit} says by itself that {unit.sparsity:g} is pruned; give no sparsity and no scope"
+            f"{unit} says by itself which part is pruned ({unit.sparsity:g}), and where; give no "
+            "other sparsity and no scope"
         )
     if not floor <= unit.keep / unit.group <= ceiling:
         raise PruningError(
-            f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g}"
+            f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g} "
+            "as floor and ceiling say; change these or the pattern"
         )
     return _selection(scores, unit, select_in_groups_of_neighbours(scores, unit))
 

@@ -176,7 +176,8 @@ def given_scores(arrays: Mapping[str, np.ndarray]) -> StreamingScores:
         dtype = array.dtype if isinstance(array, np.ndarray) else None
         if dtype is None or not is_float(dtype) or dtype.itemsize > 8 or not dtype.isnative:
             raise PruningError(
-                f"the scores of {name!r} are a {type(array).__name__}; give a NumPy array of floats"
+                f"the scores of {name!r} are a {type(array).__name__} of "
+                f"{dtype or 'no type'}; give a NumPy array of floats"
             )
     return StreamingScores(arrays, _Given())
 

@@ -21,7 +21,8 @@ def filled(shape, seed=0):
 
 def measured(layer, *inputs):
     """Return the norms of a layer's inputs, and that no hook is left."""
-    with InputNorms(layer, {"w": layer.weight}) as norms, torch.no_grad():
+    norms = InputNorms(layer, {"w": layer.weight})
+    with torch.no_grad():
         for each in inputs:
             with norms.listening():
                 layer(each)
@@ -106,7 +107,8 @@ def test_a_single_image_and_a_keyword():
     inputs = filled((2, 5, 5))
     expected = measured(layer, inputs[None])
     np.testing.assert_allclose(measured(layer, inputs), expected)
-    with InputNorms(layer, {"w": layer.weight}) as norms, norms.listening():
+    norms = InputNorms(layer, {"w": layer.weight})
+    with norms.listening():
         layer(input=inputs)
     np.testing.assert_allclose(norms.norms()["w"], expected)
 
@@ -125,7 +127,8 @@ def test_layers_that_share_a_weight_of_different_groups_add_up():
     second.weight = first.weight
     net = nn.Sequential(first, second)
     first.weight.data = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]]] * 2)
-    with InputNorms(net, {"w": first.weight}) as norms, norms.listening():
+    norms = InputNorms(net, {"w": first.weight})
+    with norms.listening():
         net(torch.tensor([[[3.0], [4.0]]]))
     # The second reads (3, 4) in both of its groups.
     np.testing.assert_allclose(norms.norms()["w"][:, :, 0], [[18**0.5, 32**0.5]] * 4, rtol=1e-6)
@@ -133,10 +136,10 @@ def test_layers_that_share_a_weight_of_different_groups_add_up():
 
 def test_what_is_computed_again_for_the_gradient_does_not_count():
     layer = nn.Linear(2, 2)
-    with InputNorms(layer, {"w": layer.weight}) as norms:
-        with norms.listening():
-            out = torch.utils.checkpoint.checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
-        out.sum().backward()
+    norms = InputNorms(layer, {"w": layer.weight})
+    with norms.listening():
+        out = torch.utils.checkpoint.checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
+    out.sum().backward()
     np.testing.assert_allclose(norms.norms()["w"], [1, 1])
 
 

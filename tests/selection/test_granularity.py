@@ -57,7 +57,7 @@ def test_bad_texts(text, words):
 @pytest.mark.parametrize(
     ("unit", "shape", "words"),
     [
-        (Row(), (2, 3, 4), "no matrix"),
+        (Row(), (2, 3, 4), "expected a matrix"),
         (Filter(), (5,), "less than two axes"),
         (Channel(), (), "less than two axes"),
         (Block(2, 3), (4, 4), "does not divide"),

@@ -196,7 +196,7 @@ def test_a_request_that_means_nothing_is_refused_at_once(asked, message):
         ({"score": "obd", "sparsity": 0.5}, "training checkpoint that holds Adam's state"),
         ({"granularity": "nm(2, 4)"}, "which 4 does not divide"),
         ({"granularity": "nm(2, 4)", "sparsity": 0.6, "where": "mlp"}, "says by itself"),
-        ({"granularity": "row", "sparsity": 0.5}, "no matrix"),
+        ({"granularity": "row", "sparsity": 0.5}, "expected a matrix"),
         ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "scope row"),
     ],
 )

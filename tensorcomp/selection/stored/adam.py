@@ -63,7 +63,8 @@ def second_moments(
     if (missing and all_of_them) or not moments:
         first = (missing or list(chosen))[0]
         raise PruningError(
-            f"tensor {shown(first.key)} has no second moment of Adam's; leave it out by 'where'"
+            f"tensor {shown(first.key)} has no second moment of Adam's in the checkpoint; leave it "
+            "out by 'where', or give statistics"
         )
     found = [item for item in chosen if item.key in moments]
     arrays = {item.key: _read(item, moments[item.key]) for item in found}
@@ -87,7 +88,8 @@ def _factor(key: str, moment: Moment) -> float:
     kept = 1 - moment.beta**moment.step if 0 <= moment.beta < 1 and moment.step >= 1 else math.nan
     if not kept > 0:
         raise PruningError(
-            f"tensor {key!r}: Adam's step is {moment.step:g} and its β₂ {moment.beta:g}"
+            f"tensor {key!r}: Adam's step is {moment.step:g} and its β₂ {moment.beta:g}, which "
+            "give no second moment; give statistics"
         )
     return 1 / kept
 
@@ -139,7 +141,8 @@ def _by_order(moments: Sequence[Moment], model: Sequence[_Tensor]) -> dict[str, 
         if why:
             raise PruningError(
                 f"Adam's moments of the shape {list(shape)} are ambiguous: {why}; store "
-                "param_names (torch ≥ 2.6: optimizer of named_parameters()), or give statistics"
+                "param_names (torch ≥ 2.6: give the optimizer model.named_parameters()), or give "
+                "statistics"
             )
         pairs = zip(tensors, held, strict=True)
         found.update({tensor.item.key: moment for tensor, moment in pairs if tensor.item})
@@ -166,7 +169,8 @@ def _model(files: Sequence[TrainingFile], chosen: Sequence[Chosen]) -> Sequence[
     if len(found) > 1:
         names = ", ".join(repr(".".join(part)) for part in found)
         raise PruningError(
-            f"the part that the optimizer belongs to is ambiguous: {names}; choose one by 'where'"
+            f"the part of the checkpoint that the optimizer belongs to is ambiguous: {names}; "
+            "choose one by 'where'"
         )
     return next(iter(found.values()), [])
 

@@ -60,9 +60,7 @@ class TrainingFile:
         for path, value in _walk(decoder.decode(structure["tree"]), ()):
             if isinstance(value, TensorInfo):
                 self.tensors.append((path, value))
-            elif any(
-                isinstance(state, Mapping) and MOMENT in state for state in value["state"].values()
-            ):
+            elif _holds_moments(value):
                 self.optimizers.append((path, value))
 
     def moments(self) -> Iterator[Moment]:

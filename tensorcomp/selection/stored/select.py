@@ -84,7 +84,10 @@ def pruned_sources(
     if pruning.max_rel_l2 is None and pruning.target_size is None:
         return pruned(select(scores, pruning.sparsity, scope=pruning.scope, **limits))
     if pruning.scope not in (None, "tensor"):
-        raise PruningError(f"with an error or a size the scope is tensor, not {pruning.scope}")
+        raise PruningError(
+            "an error or a size gives each tensor a sparsity of its own: expected the scope "
+            f"tensor, got {pruning.scope}"
+        )
     adaptive = AdaptiveSelection(scores, **limits)
     if pruning.max_rel_l2 is not None:
         return pruned(adaptive.within_error(pruning.max_rel_l2))
