@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 SETTLING = 2  # steps after a change that are not counted: what was left out is sent, memory is new
 TIMED = 3  # steps of each plan
+_STEPS = SETTLING + TIMED
 
 
 class SpeedupTest:
@@ -24,32 +24,27 @@ class SpeedupTest:
 
     def __init__(self, plans: Sequence[Mapping[str, str]]) -> None:
         self.plans = plans
-        self._seconds: list[list[float]] = [[] for _ in plans]
-        self._index = 0
-        self._settling = SETTLING
+        self._seconds: list[float] = []
 
     @property
     def done(self) -> bool:
         """Return whether all plans have been timed."""
-        return self._index == len(self.plans)
+        return len(self._seconds) >= len(self.plans) * _STEPS
 
     @property
     def plan(self) -> Mapping[str, str]:
         """Return the plan that is being timed; the last one once the test is done."""
-        return self.plans[min(self._index, len(self.plans) - 1)]
+        return self.plans[min(len(self._seconds) // _STEPS, len(self.plans) - 1)]
 
     def record(self, seconds: float) -> None:
         """Take the time of the step that has just ended."""
-        if self._settling:
-            self._settling -= 1
-        elif not self.done:
-            self._seconds[self._index].append(seconds)
-            if len(self._seconds[self._index]) == TIMED:
-                self._index, self._settling = self._index + 1, SETTLING
+        if not self.done:
+            self._seconds.append(seconds)
 
     def medians(self) -> np.ndarray:
-        """Return the median seconds of each plan, (P,); NaN where there are none."""
-        return np.array([np.median(times) if times else math.nan for times in self._seconds])
+        """Return the median seconds of each plan (P,), once the test is done."""
+        medians: np.ndarray = np.median(np.reshape(self._seconds, (-1, _STEPS))[:, SETTLING:], 1)
+        return medians
 
 
 def fastest(seconds: np.ndarray, current: int | None, hysteresis: float) -> int:

@@ -132,7 +132,7 @@ class _ShardedLeaf(Compressor):
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         specs = [shard.spec for shard in self.shards]
-        states = split(state, [spec.size for spec in specs], specs)
+        states = split(state, specs)
         flat = gradient.reshape(-1)
         found, after = [], []
         for shard, own in zip(self.shards, states, strict=True):

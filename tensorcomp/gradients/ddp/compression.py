@@ -22,6 +22,8 @@ from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
+from tensorcomp.gradients.ddp.state_store import SavedState
+from tensorcomp.gradients.payload.states import flatten
 from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.base import chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -162,7 +164,7 @@ class GradientCompression:
         if mode not in ("exact", "mean"):
             raise GradientError(f'expected mode "exact" or "mean", got {mode!r}')
         store, bounds = self._reducer.states, self._reducer.bounds
-        parameters, means = states.values_of(store.by_name())
+        parameters, means = states.divide(store.by_name())
         if mode == "mean":
             states.average(parameters, means, bounds, self._comm)
         return {
@@ -208,11 +210,11 @@ class GradientCompression:
         if state["mode"] == "mean":
             means = states.own_shards(means, self._reducer.bounds, self._comm.rank)
         owned = states.saved_states(means, strict=False)
-        loaded: dict[str, Any] = {MEAN_OF + name: one for name, one in owned.items()}
+        loaded = {MEAN_OF + name: one for name, one in owned.items()}
         for spec in self._specs:
             if spec.name in saved:
-                fresh = self.compressor.at(info, spec).init(spec)
-                loaded[spec.name] = saved[spec.name].fit(fresh)
+                fitted = saved[spec.name].fit(self.compressor.at(info, spec).init(spec))
+                loaded[spec.name] = SavedState(flatten(fitted), strict=False)
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
         if self._autotuner is not None:

@@ -12,11 +12,9 @@ import torch
 from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError
-from tensorcomp.gradients.base import State
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
-from tensorcomp.gradients.payload.states import flatten
 from tensorcomp.gradients.wrappers.phases import PHASES
 
 VERSION = 1
@@ -24,12 +22,11 @@ VERSION = 1
 Values = dict[str, dict[str, Any]]  # by parameter, then by field: arrays and numbers
 
 
-def values_of(states: Mapping[str, State | SavedState]) -> tuple[Values, Values]:
-    """Return the values of parameters' states and of shard means' states."""
+def divide(states: Values) -> tuple[Values, Values]:
+    """Return the states of parameters and those of shards' means."""
     parameters: Values = {}
     means: Values = {}
-    for name, state in states.items():
-        values = dict(state.values) if isinstance(state, SavedState) else flatten(state)
+    for name, values in states.items():
         if name.startswith(MEAN_OF):
             means[name.removeprefix(MEAN_OF)] = values
         elif values:

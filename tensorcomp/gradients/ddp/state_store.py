@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tensorcomp.gradients.base import Compressor, GradientSpec, State
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup
 from tensorcomp.gradients.payload.arrays import move, move_to_host
-from tensorcomp.gradients.payload.states import carry, flatten, join, split, unflatten
+from tensorcomp.gradients.payload.states import flatten, join, keep_fitting, split, unflatten
 
 
 @dataclass(frozen=True)
 class SavedState:
     """Hold what a state held when it was saved, as `states.flatten` gives it.
 
-    If strict, everything must be there; otherwise a new state keeps what fits: fields of the same
-    name and size, residuals above all.
+    If strict, everything must be there; otherwise a new state keeps what fits, residuals above all.
     """
 
     values: Mapping[str, Any]
@@ -27,15 +24,8 @@ class SavedState:
 
     def fit(self, fresh: State) -> State:
         """Return a new state with these values; refuse values that do not fit."""
-        if self.strict:
-            return unflatten(fresh, self.values)
-        wanted = flatten(fresh)
-        found = {key.rpartition(".")[2]: value for key, value in self.values.items()}
-        for key, value in wanted.items():
-            other = self.values.get(key, found.get(key.rpartition(".")[2]))
-            if other is not None and np.size(other) == np.size(value):
-                wanted[key] = other
-        return unflatten(fresh, wanted)
+        fill = unflatten if self.strict else keep_fitting
+        return fill(fresh, self.values)
 
 
 class StateStore:
@@ -47,7 +37,7 @@ class StateStore:
     """
 
     def __init__(self) -> None:
-        # By parameter: its group and the state of that; no group where the state is its own.
+        # By parameter: its group and the state of that; without a group, its own `SavedState`.
         self._held: dict[str, tuple[CodingGroup | None, Any]] = {}
         self._staged: dict[tuple[str, ...], tuple[CodingGroup, State | None]] = {}
 
@@ -103,26 +93,25 @@ class StateStore:
         """Forget what was staged."""
         self._staged.clear()
 
-    def by_name(self) -> dict[str, State | SavedState]:
-        """Return the state of every parameter; arrays may be those in use."""
-        found: dict[str, State | SavedState] = {}
+    def by_name(self) -> dict[str, dict[str, Any]]:
+        """Return the values of every parameter's state; arrays may be those in use."""
+        found: dict[str, SavedState] = {}
         for name, (group, state) in self._held.items():
             if group is None:
                 found[name] = state
             elif name == group.key[0]:
                 found.update(_split(group, state))
-        return found
+        return {name: dict(state.values) for name, state in found.items()}
 
-    def replace(self, states: Mapping[str, State | SavedState]) -> None:
+    def replace(self, states: Mapping[str, SavedState]) -> None:
         """Put other states, by parameter, in the place of all that are there."""
         self.drop()
         self._held = {name: (None, state) for name, state in states.items()}
 
     def _part(self, compressor: Compressor, spec: GradientSpec) -> State:
-        _, state = self._held.pop(spec.name, (None, None))
-        if isinstance(state, SavedState):
-            return state.fit(compressor.init(spec))
-        return compressor.init(spec) if state is None else carry(compressor, state, spec)
+        _, saved = self._held.pop(spec.name, (None, None))
+        fresh = compressor.init(spec)
+        return fresh if saved is None else saved.fit(fresh)
 
     def _loosen(self, name: str) -> None:
         """Divide the state of a parameter's group into those of its parameters."""
@@ -131,11 +120,12 @@ class StateStore:
             self._held |= {part: (None, own) for part, own in _split(group, state).items()}
 
 
-def _split(group: CodingGroup, state: State) -> dict[str, State]:
+def _split(group: CodingGroup, state: State) -> dict[str, SavedState]:
     """Return the states of a group's parameters, of arrays."""
     if group.native is not None:
         state = move_to_host(state)
-    if len(group.parts) == 1:
-        return {group.key[0]: state}
-    parts = split(state, [one.size for one in group.parts], group.parts)
-    return dict(zip(group.key, parts, strict=True))
+    parts = [state] if len(group.parts) == 1 else split(state, group.parts)
+    return {
+        name: SavedState(flatten(part), strict=False)
+        for name, part in zip(group.key, parts, strict=True)
+    }

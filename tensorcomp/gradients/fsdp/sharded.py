@@ -62,7 +62,7 @@ class FsdpCompression:
         """
         self._settle()
         ranks = {(comm.world, comm.rank) for comm in self._comms.values()}
-        values, _ = states.values_of(self._states.by_name())
+        values, _ = states.divide(self._states.by_name())
         return {
             "version": states.VERSION,
             "mode": "exact",

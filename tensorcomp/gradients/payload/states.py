@@ -35,7 +35,7 @@ def flatten(state: State) -> dict[str, Any]:
 
 
 def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
-    """Fill a template state with the values of a flattened one.
+    """Fill a template state with the values of a flattened one, not copied.
 
     Parameters
     ----------
@@ -69,28 +69,25 @@ def unflatten(template: _S, values: Mapping[str, Any]) -> _S:
     return replace(template, **changes)
 
 
-def split(state: _S, sizes: Sequence[int], specs: Sequence[GradientSpec]) -> list[_S]:
+def split(state: _S, specs: Sequence[GradientSpec]) -> list[_S]:
     """Split the state of tensors coded as one into the tensors' states.
 
     Parameters
     ----------
     state : State
-    sizes : sequence of int
-        Elements of each; their sum is the number of the state's elements.
     specs : sequence of GradientSpec
-        Those of the parts.
+        Those of the parts, whose elements are together the state's.
     """
-    stops = np.cumsum(sizes)
-    starts = stops - np.asarray(sizes)
-    total = int(stops[-1]) if len(sizes) else 0
-    if total != state.spec.size:
+    found, start = [], 0
+    for spec in specs:
+        own = slice(start, start + spec.size)
+        found.append(_combined([state], spec, functools.partial(_copied, own=own)))
+        start += spec.size
+    if start != state.spec.size:
         raise GradientError(
-            f"{state.spec.name}: expected sizes that sum to {state.spec.size}, got {total}"
+            f"{state.spec.name}: expected sizes that sum to {state.spec.size}, got {start}"
         )
-    return [
-        _combined([state], spec, functools.partial(_copied, start=int(start), stop=int(stop)))
-        for start, stop, spec in zip(starts, stops, specs, strict=True)
-    ]
+    return found
 
 
 def join(states: Sequence[_S], spec: GradientSpec) -> _S:
@@ -106,8 +103,8 @@ def join(states: Sequence[_S], spec: GradientSpec) -> _S:
     return _combined(states, spec, np.concatenate)
 
 
-def _copied(arrays: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
-    return arrays[0][start:stop].copy()
+def _copied(arrays: Sequence[np.ndarray], own: slice) -> np.ndarray:
+    return arrays[0][own].copy()
 
 
 def _combined(
@@ -122,7 +119,7 @@ def _combined(
         values = [getattr(state, field.name) for state in states]
         if isinstance(values[0], State):
             changes[field.name] = _combined(values, spec, combine)
-        elif is_elementwise(first, values[0]):
+        elif isinstance(values[0], np.ndarray) and values[0].size == first.spec.size:
             changes[field.name] = combine([value.reshape(-1) for value in values])
     return replace(first, **changes)
 
@@ -138,28 +135,27 @@ def carry(compressor: Compressor, state: State, spec: GradientSpec | None = None
     spec : GradientSpec, optional
         That of `state` if not given.
     """
-    return _carried(compressor.init(spec or state.spec), state)
+    return keep_fitting(compressor.init(spec or state.spec), flatten(state))
 
 
-def _carried(fresh: State, old: Any) -> State:
-    like = old  # the state of the same kind, below wrappers that are no longer there
-    while like is not None and type(like) is not type(fresh):
-        like = getattr(like, "inner", None)
-    changes: dict[str, Any] = {}
-    for name, value in _remembered(fresh):
-        before = getattr(like, name, None)
-        if isinstance(value, State):
-            changes[name] = _carried(value, old if like is None else before)
-        elif isinstance(value, np.ndarray) and before is not None and before.size == value.size:
-            changes[name] = before.reshape(value.shape).astype(value.dtype, copy=False)
-        elif not isinstance(value, np.ndarray) and like is not None:
-            changes[name] = before
-    return replace(fresh, **changes)
+def keep_fitting(template: _S, values: Mapping[str, Any]) -> _S:
+    """Fill a template state with what fits of a flattened one.
 
+    Fields of the same name and size fit, with and without wrappers around them.
 
-def is_elementwise(state: State, value: object) -> bool:
-    """Test whether a field's value belongs to the gradient's elements."""
-    return isinstance(value, np.ndarray) and value.size == state.spec.size
+    Parameters
+    ----------
+    template : State
+    values : mapping
+        Of a state of any compressor.
+    """
+    wanted = flatten(template)
+    found = {key.rpartition(".")[2]: value for key, value in values.items()}
+    for key, value in wanted.items():
+        other = values.get(key, found.get(key.rpartition(".")[2]))
+        if other is not None and np.size(other) == np.size(value):
+            wanted[key] = other
+    return unflatten(template, wanted)
 
 
 def _remembered(state: State) -> Iterator[tuple[str, Any]]:
@@ -174,7 +170,7 @@ def _fitting(array: np.ndarray, like: np.ndarray, where: str) -> np.ndarray:
     if is_real(array.dtype) != is_real(like.dtype) or array.dtype.kind in "cUSO":
         raise GradientError(f"{where}: expected {like.dtype}, got {array.dtype}")
     with np.errstate(over="ignore"):  # it is looked for
-        fitting = np.array(array.reshape(like.shape), dtype=like.dtype)
+        fitting = array.reshape(like.shape).astype(like.dtype, copy=False)
     if is_real(like.dtype) and not np.isfinite(fitting).all():
         raise GradientError(f"{where}: expected finite values; the state is damaged")
     return fitting

@@ -217,7 +217,7 @@ class WorkerCompression:
                 f"the saved state of {name!r} is another compressor's than "
                 f"{fresh.compressor.text()}: only one of them has {unlike[0]!r}"
             )
-        return replace(fresh, state=unflatten(fresh.state, one["state"]))
+        return replace(fresh, state=unflatten(fresh.state, copy.deepcopy(one["state"])))
 
 
 def _checked_weight(weight: float) -> float:

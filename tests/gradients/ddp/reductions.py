@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import distributed
 
-from tensorcomp.gradients.base import Compressor, GradientSpec, State, StepInfo
+from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.ddp.buckets import close_works, is_finite, open_works
 from tensorcomp.gradients.ddp.coding_groups import lay_out
 from tensorcomp.gradients.ddp.communicator import Communicator
@@ -101,17 +101,11 @@ class Bench:
     def residuals(self) -> dict[str, np.ndarray]:
         """Return the residual of every parameter, and of the means this rank owns."""
         found = {}
-        for name, state in self.states.by_name().items():
-            residual = residual_of(state)
-            if residual is not None:
-                found[name] = np.array(residual, np.float64)
+        for name, values in self.states.by_name().items():
+            for key, value in values.items():
+                if key.rpartition(".")[2] == "residual":
+                    found[name] = np.array(value, np.float64)
         return found
-
-
-def residual_of(state: State | None) -> np.ndarray | None:
-    while state is not None and not hasattr(state, "residual"):
-        state = getattr(state, "inner", None)
-    return None if state is None else state.residual
 
 
 def draw(shapes: Shapes, step: int, rank: int, dtype: Any = np.float32) -> dict[str, np.ndarray]:

@@ -53,8 +53,7 @@ def test_residuals_follow_names_when_groups_change():
     assert _residual(store.state(_group("a"))) == ab[:300]
     assert store.groups == [["b", "c"], ["a"]]
     held = store.by_name()
-    sizes = {name: state.spec.size for name, state in held.items() if isinstance(state, State)}
-    assert sizes == SIZES
+    assert {name: values["residual"].size for name, values in held.items()} == SIZES
 
 
 def test_residuals_outlive_another_compressor():
