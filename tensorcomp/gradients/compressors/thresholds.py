@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,11 +23,6 @@ from tensorcomp.gradients.draws import MAX_SEED, own_key
 from tensorcomp.gradients.payload.blobs import TreeCoded, sparse_blob
 
 
-@functools.lru_cache(maxsize=64)
-def _tree(mask: str, values: str) -> Node:
-    return parse_tree(f"threshold(0.0, mask={mask}, values={values})")
-
-
 class _Sparsifier(TreeCoded, Compressor):
     """Base of compressors that send elements above a threshold."""
 
@@ -41,7 +35,7 @@ class _Sparsifier(TreeCoded, Compressor):
     @property
     def tree(self) -> Node:
         """The tree of payloads without the threshold, which decoding does not need."""
-        return _tree(self.mask, self.values)
+        return parse_tree(f"threshold(0.0, mask={self.mask}, values={self.values})")
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from tensorcomp.codecs.base import Codec
-from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.base import Codec, Pieces
 from tensorcomp.codecs.payload import (
     decode,
     encode_parts,
     framed_parts,
     join,
-    raw_payload,
 )
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.sparse.selection import kept_count
@@ -29,22 +27,21 @@ from tensorcomp.codecs.sparse.topk import TopK
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED, ChunkCoder
 from tensorcomp.container.chunk_grid import ChunkGrid
-from tensorcomp.container.tensor_blob import EncodedTensor
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.cuda.selection import largest_positions, positions_above
 from tensorcomp.gradients.cuda.transforms import computes, parts_of, receive, restore
 from tensorcomp.gradients.payload.arrays import host, move
 from tensorcomp.gradients.payload.blobs import (
-    coder_of,
+    chunked_blob,
     grid_of,
-    host_blob,
     open_payload,
     placed,
     receive_blob,
     sparse_blob,
 )
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
+from tensorcomp.gradients.payload.encode import coder_of, host_blob
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse, within
 
 
@@ -85,22 +82,19 @@ def device_blob(node: Node, array: torch.Tensor, grid: ChunkGrid, spec: Gradient
     coder = coder_of(node, array, grid)
     decoded = torch.empty_like(array)
     lossless = all(child.lossless for _, child in node.children)
-    payloads = []
-    for index, parts in enumerate(_parts_by_chunk(node.codec, array, grid, decoded)):
-        chunk = grid.spec(index)
-        own = slice(*grid.bounds(index))
-        coded = encode_parts(node, parts, chunk, coder.shared[0]) if parts else []
-        pieces = within(chunk, coded) if parts else []
-        if not pieces:
-            pieces = raw_payload(readable(host(array[own])))
-            decoded[own] = array[own]
-        elif not lossless:
-            exact = coder.decode(np.frombuffer(join(pieces), np.uint8), chunk, None)
-            decoded[own] = torch.from_numpy(exact)
-        payloads.append(join(pieces))
-    shared = coder.pack() if grid.count > 1 else b""
-    data = EncodedTensor(shared, payloads).to_bytes()
-    return Payload(data, spec, DenseGradient(decoded.reshape(-1)))
+    found = _parts_by_chunk(node.codec, array, grid, decoded)
+
+    def code(index: int, start: int, chunk: torch.Tensor, out: torch.Tensor) -> Pieces:
+        parts, own = next(found), grid.spec(index)
+        if not parts:
+            return []
+        pieces = within(own, encode_parts(node, parts, own, coder.shared[0]))
+        if pieces and not lossless:
+            exact = coder.decode(np.frombuffer(join(pieces), np.uint8), own, None)
+            out[...] = torch.from_numpy(exact)
+        return pieces
+
+    return chunked_blob(array, decoded, grid, spec, code, coder)
 
 
 def _parts_by_chunk(

@@ -15,16 +15,15 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.payload import encode_parts, encode_seen, join, raw_payload
+from tensorcomp.codecs.payload import encode_parts, join, raw_payload
 from tensorcomp.codecs.sparse.randomk import RandomK
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
-from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.tensor_blob import (
     EncodedTensor,
     TensorBlob,
-    chunk_roots,
     decode_tensor,
 )
 from tensorcomp.dtypes import dtype_name
@@ -44,30 +43,47 @@ from tensorcomp.gradients.payload.sparse_blobs import (
     receive_sparse,
     within,
 )
-from tensorcomp.planning.lossless import sample_rows
 
 _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
 
 
-def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec) -> Payload:
-    """Compress an array of the grid's shape by a codec tree."""
-    if is_sparse(node):
-        positions = node.codec.positions(array)  # type: ignore[attr-defined]
-        return sparse_blob(node, array, positions, spec)
-    coder = coder_of(node, array, grid)
-    roots = chunk_roots(node, array, grid)
-    payloads, decoded = [], np.empty(grid.shape, spec.dtype)
+def chunked_blob(
+    array: Any,
+    decoded: Any,
+    grid: ChunkGrid,
+    spec: GradientSpec,
+    code: Callable[[int, int, Any, Any], Pieces],
+    coder: ChunkCoder | None = None,
+) -> Payload:
+    """Compress all elements of a gradient chunk by chunk.
+
+    Parameters
+    ----------
+    array : numpy.ndarray or torch.Tensor
+        Of the grid's shape.
+    decoded : numpy.ndarray or torch.Tensor
+        Memory of the same shape and type for what the payload decodes to.
+    grid : ChunkGrid
+    spec : GradientSpec
+    code : callable
+        Returns the bytes of a chunk, given its index, where it starts along the first axis, the
+        chunk, and memory that it fills with what they decode to. Where it returns none, or raises
+        `NotRepresentable`, the chunk is sent as it is.
+    coder : ChunkCoder, optional
+        Holds what several chunks share.
+    """
+    payloads = []
     for index, start, stop in grid.chunks():
         chunk, out = array[start:stop], decoded[start:stop]
         try:
-            root = roots[index] if roots else node
-            pieces, known = encode_seen(root, chunk, coder.shared[0], out)
+            pieces = code(index, start, chunk, out)
         except NotRepresentable:
-            pieces, known = raw_payload(readable(chunk)), chunk
-        if known is not out:
-            out[...] = known
+            pieces = []
+        if not pieces:
+            out[...] = chunk
+            pieces = raw_payload(readable(host(chunk)))
         payloads.append(join(pieces))
-    shared = coder.pack() if grid.count > 1 else b""
+    shared = coder.pack() if coder is not None and grid.count > 1 else b""
     data = EncodedTensor(shared, payloads).to_bytes()
     return Payload(data, spec, DenseGradient(decoded.reshape(-1)))
 
@@ -92,24 +108,17 @@ def parts_blob(
         raises `NotRepresentable` where the chunk is sent as it is.
     """
     codec, grid = cast(Transform, node.codec), grid_of(spec.shape, spec.dtype)
-    given = gradient.reshape(grid.shape)
-    array = host(given)
-    payloads, decoded = [], np.empty(grid.shape, spec.dtype)
-    for index, start, stop in grid.chunks():
-        chunk, out = array[start:stop], decoded[start:stop]
-        try:
-            parts = parts_of(chunk, start)
-            coded = encode_parts(node, parts, grid.spec(index), node.shares_nothing)
-            pieces = within(grid.spec(index), coded)
-        except NotRepresentable:
-            pieces = []
-        if pieces:
+    array = host(gradient.reshape(grid.shape))
+
+    def code(index: int, start: int, chunk: np.ndarray, out: np.ndarray) -> Pieces:
+        parts = parts_of(chunk, start)
+        coded = encode_parts(node, parts, grid.spec(index), node.shares_nothing)
+        if pieces := within(grid.spec(index), coded):
             codec.decode(parts, out)
-        else:
-            out[...] = chunk
-        payloads.append(join(pieces or raw_payload(readable(chunk))))
-    data = EncodedTensor(b"", payloads).to_bytes()
-    return placed(Payload(data, spec, DenseGradient(decoded.reshape(-1))), given)
+        return pieces
+
+    payload = chunked_blob(array, np.empty(grid.shape, spec.dtype), grid, spec, code)
+    return placed(payload, gradient)
 
 
 def placed(payload: Payload, gradient: Any) -> Payload:
@@ -258,19 +267,6 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
     return chunk_grid(
         dtype_name(dtype), shape, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     )
-
-
-def coder_of(node: Node, array: Any, grid: ChunkGrid) -> ChunkCoder:
-    """Fit a chunk coder to a sample of a gradient's rows.
-
-    A tree that cannot represent the sample learns nothing: such chunks are sent as they are.
-    """
-    if grid.count > 1 and isinstance(node.codec, Transform):
-        try:
-            return ChunkCoder.learn((node,), host(sample_rows(array, CHUNK_ELEMENTS)))
-        except NotRepresentable:
-            pass
-    return ChunkCoder.alone((node,))
 
 
 def _joined(chunks: Sequence[SparseGradient]) -> SparseGradient:
