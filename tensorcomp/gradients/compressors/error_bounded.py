@@ -180,7 +180,7 @@ class ErrorBounded(Compressor):
         for _ in range(_TRIALS if is_free else 1):
             tree = scale_steps(self._node, factor) if factor != 1 else self._node
             payload = tree_blob(tree, gradient, state.spec)
-            errors = measure(gradient, _decoded(payload, gradient))
+            errors = measure(gradient, _decoded(payload))
             rel_l2, max_abs = float(errors.rel_l2), float(errors.max_abs)
             used = self.bound.used(rel_l2, max_abs)
             following = factor
@@ -241,10 +241,6 @@ def _first_step(node: Node) -> float:
     return float(next(codec.step for codec in node.walk() if hasattr(codec, "step")))
 
 
-def _decoded(payload: Payload, gradient: np.ndarray) -> np.ndarray:
+def _decoded(payload: Payload) -> Any:
     found: Any = payload.decoded
-    if isinstance(found, DenseGradient):
-        return np.asarray(found.values)
-    decoded = np.zeros(gradient.size, gradient.dtype)
-    found.add_to(decoded, 1.0)
-    return decoded
+    return found.values if isinstance(found, DenseGradient) else found.array(payload.spec)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorcomp.gradients.base import Compressor, GradientSpec, State, StepInfo
 from tensorcomp.gradients.cost_model.model import Cost
+from tensorcomp.metrics.distortion import measure
 
 SHAPE = (1024, 1024)
 _STEPS = 6  # the first loads kernels
@@ -104,8 +105,6 @@ def code_once(
         compressor.receive(payload).add_to(decoded, 1.0)
         ended = time.perf_counter()
         nbytes, phases = len(payload.data), 1
-    flat = gradient.reshape(-1).astype(np.float64)
-    norm = float(np.linalg.norm(flat))
-    error = float(np.linalg.norm(flat - decoded)) / norm if norm else 0.0
+    error = float(measure(gradient, decoded).rel_l2)
     cost = Cost(compressor.reduction, nbytes, encoded - begun, ended - encoded, phases)
     return cost, error, after

@@ -26,7 +26,7 @@ from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.shards import Shard, ShardedGradient, shards_of
 from tensorcomp.gradients.payload.decoded import DecodedGradient, EmptyGradient
 from tensorcomp.gradients.payload.states import join, split
-from tensorcomp.gradients.wrappers.base import leaf_of, map_leaf
+from tensorcomp.gradients.wrappers.base import Outer, leaf_of, map_leaf
 from tensorcomp.gradients.wrappers.packet_loss import divide
 
 
@@ -119,16 +119,13 @@ def reduce_scatter(works: Sequence[GroupWork], context: ReduceContext) -> bool:
 
 
 @dataclass(frozen=True)
-class _ShardedLeaf(Compressor):
+class _ShardedLeaf(Outer, Compressor):  # type: ignore[override]
     """Apply a compressor's leaf to each shard, unnoticed by its wrappers."""
 
-    leaf: Compressor
+    inner: Compressor
     shards: tuple[Shard, ...]
     arrived: Callable[[Shard, DecodedGradient], DecodedGradient]
     payloads: list[Payload] = field(default_factory=list)  # of the shards, after a step
-
-    def text(self) -> str:
-        return self.leaf.text()
 
     def step(self, gradient: np.ndarray, state: State) -> tuple[Payload, State]:
         specs = [shard.spec for shard in self.shards]
@@ -136,14 +133,11 @@ class _ShardedLeaf(Compressor):
         flat = gradient.reshape(-1)
         found, after = [], []
         for shard, own in zip(self.shards, states, strict=True):
-            payload, left = self.leaf.step(flat[shard.where], own)
+            payload, left = self.inner.step(flat[shard.where], own)
             self.payloads.append(payload)
             found.append((shard, self.arrived(shard, payload.decoded or EmptyGradient())))
             after.append(left)
         return Payload(b"", state.spec, ShardedGradient(tuple(found))), join(after, state.spec)
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        return self.leaf.receive(payload)
 
 
 def _compress(

@@ -119,9 +119,7 @@ def tensor_metrics(
     """
     error, nonfinite = None, 0
     if gradient is not None:
-        decoded = np.zeros(spec.size, spec.dtype)
-        sent.add_to(decoded, 1.0)
-        error = measure(gradient.reshape(-1), decoded)
+        error = measure(gradient, sent.array(spec))
         nonfinite = error.equal_nonfinite + error.unequal_nonfinite
     residual = _remembered(state, "residual")
     achieved = _remembered(state, "achieved")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorcomp.codecs.lowrank.svd import product
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.gradients.base import GradientSpec
 
 
 class DecodedGradient(ABC):
@@ -35,6 +38,12 @@ class DecodedGradient(ABC):
     @abstractmethod
     def clear(self, values: Any) -> None:
         """Set a flat array (n,) to zero where elements are not left out."""
+
+    def array(self, spec: GradientSpec) -> np.ndarray:
+        """Return it as a new array on the host, of the shape and dtype of a spec."""
+        out = np.zeros(spec.shape, spec.dtype)
+        self.add_to(out.reshape(-1), 1.0)
+        return out
 
 
 @dataclass(frozen=True)

@@ -183,12 +183,8 @@ class Message:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the gradients; errors are those of `decoded`."""
-        arrays = {}
-        for name, found in self.decoded().items():
-            spec = self.payloads[name].spec
-            arrays[name] = np.zeros(spec.shape, spec.dtype)
-            found.add_to(arrays[name].reshape(-1), 1.0)
-        return arrays
+        decoded = self.decoded()
+        return {name: one.array(self.payloads[name].spec) for name, one in decoded.items()}
 
 
 def decompress(data: bytes, *, limit: int = MAX_GRADIENT_BYTES) -> dict[str, np.ndarray]:
