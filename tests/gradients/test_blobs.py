@@ -12,9 +12,10 @@ from tensorcomp.codecs.sparse.selection import largest_positions, mark_largest
 from tensorcomp.container.blob import Blob
 from tensorcomp.errors import TensorcompError
 from tensorcomp.gradients import GradientSpec, Payload, TreeCompressor
-from tensorcomp.gradients.payload.blobs import grid_of, receive_blob
+from tensorcomp.gradients.payload.blobs import grid_of
 from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.receive import receive_blob
 
 TREES = [
     "topk(0.01, values=affine(8))",

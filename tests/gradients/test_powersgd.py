@@ -8,7 +8,7 @@ from test_randomk import summed
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.gradients import Dense, ErrorFeedback, GradientSpec, Payload, PowerSgd, StepInfo
-from tensorcomp.gradients.payload.blobs import receive_blob
+from tensorcomp.gradients.payload.receive import receive_blob
 
 
 def low_rank(rows, columns, rank, seed=0, dtype=np.float32):

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.gradients.base import Compressor, Payload, Phases, Reduction, State
-from tensorcomp.gradients.payload.blobs import TreeCoded
 from tensorcomp.gradients.payload.decoded import DenseGradient
 from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.receive import TreeCoded
 
 
 @dataclass(frozen=True)

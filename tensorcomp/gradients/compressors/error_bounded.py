@@ -16,9 +16,9 @@ from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import CodecError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State
-from tensorcomp.gradients.payload.blobs import receive_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient, EmptyGradient
 from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.receive import receive_blob
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.steps import has_free_step, rounded, scale_steps

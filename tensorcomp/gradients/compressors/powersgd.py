@@ -25,9 +25,10 @@ from tensorcomp.gradients.base import (
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.draws import MAX_SEED, drawn_numbers, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, like
-from tensorcomp.gradients.payload.blobs import parts_blob, receive_blob
+from tensorcomp.gradients.payload.blobs import parts_blob
 from tensorcomp.gradients.payload.decoded import DecodedGradient, LowRankGradient
 from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.receive import receive_blob
 from tensorcomp.kernels import native
 
 _ATTEMPTS = 8

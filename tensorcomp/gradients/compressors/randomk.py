@@ -25,8 +25,9 @@ from tensorcomp.gradients.base import (
 )
 from tensorcomp.gradients.draws import MAX_SEED, draw, shared_key
 from tensorcomp.gradients.payload.arrays import copied, host, zeros_like
-from tensorcomp.gradients.payload.blobs import TreeCoded, selected_blob
+from tensorcomp.gradients.payload.blobs import selected_blob
 from tensorcomp.gradients.payload.decoded import SparseGradient
+from tensorcomp.gradients.payload.receive import TreeCoded
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.text import CompressorParser

@@ -22,7 +22,8 @@ from tensorcomp.gradients.base import (
     State,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import TreeCoded, parts_blob
+from tensorcomp.gradients.payload.blobs import parts_blob
+from tensorcomp.gradients.payload.receive import TreeCoded
 from tensorcomp.kernels import native
 
 _SCALE_BITS = 11

@@ -20,7 +20,8 @@ from tensorcomp.gradients.compressors.threshold_search import (
     smallest_of_largest,
 )
 from tensorcomp.gradients.draws import MAX_SEED, own_key
-from tensorcomp.gradients.payload.blobs import TreeCoded, sparse_blob
+from tensorcomp.gradients.payload.blobs import sparse_blob
+from tensorcomp.gradients.payload.receive import TreeCoded
 
 
 class _Sparsifier(TreeCoded, Compressor):

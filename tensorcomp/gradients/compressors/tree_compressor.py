@@ -10,8 +10,8 @@ from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import GradientError, PlanError, UnknownCodecError
 from tensorcomp.gradients.base import Compressor, Payload, Reduction, State
-from tensorcomp.gradients.payload.blobs import TreeCoded
 from tensorcomp.gradients.payload.encode import tree_blob
+from tensorcomp.gradients.payload.receive import TreeCoded
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse
 
 

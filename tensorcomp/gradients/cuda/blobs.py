@@ -34,14 +34,14 @@ from tensorcomp.gradients.cuda.transforms import computes, parts_of, receive, re
 from tensorcomp.gradients.payload.arrays import host, move
 from tensorcomp.gradients.payload.blobs import (
     chunked_blob,
+    coder_of,
     grid_of,
-    open_payload,
+    host_blob,
     placed,
-    receive_blob,
     sparse_blob,
 )
 from tensorcomp.gradients.payload.decoded import DecodedGradient, DenseGradient
-from tensorcomp.gradients.payload.encode import coder_of, host_blob
+from tensorcomp.gradients.payload.receive import open_payload, receive_blob
 from tensorcomp.gradients.payload.sparse_blobs import is_sparse, within
 
 

@@ -1,4 +1,4 @@
-"""Encode gradients as the blobs of the file format, and decode them.
+"""Encode gradients as the blobs of the file format.
 
 A blob is what a compressed checkpoint holds for a tensor whose record names one tree, and no
 fallback: gradients are finite when they get here, and a wire-capable tree takes all of those.
@@ -15,36 +15,43 @@ import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Pieces, Transform
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.payload import encode_parts, join, raw_payload
-from tensorcomp.codecs.sparse.randomk import RandomK
-from tensorcomp.codecs.text import format_tree, parse_tree
+from tensorcomp.codecs.payload import encode_parts, encode_seen, join, raw_payload
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import Blob, ChunkCoder
-from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.tensor_blob import (
-    EncodedTensor,
-    TensorBlob,
-    decode_tensor,
-)
+from tensorcomp.container.blob import ChunkCoder
+from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+from tensorcomp.container.tensor_blob import EncodedTensor, chunk_roots
 from tensorcomp.dtypes import dtype_name
-from tensorcomp.errors import CodecError, FormatError, NotRepresentable
+from tensorcomp.errors import FormatError, NotRepresentable
 from tensorcomp.gradients.base import GradientSpec, Payload
 from tensorcomp.gradients.payload.arrays import host, move
-from tensorcomp.gradients.payload.decoded import (
-    DecodedGradient,
-    DenseGradient,
-    EmptyGradient,
-    SparseGradient,
-)
+from tensorcomp.gradients.payload.decoded import DenseGradient, SparseGradient
 from tensorcomp.gradients.payload.sparse_blobs import (
     encode_mask,
     encode_selected,
     is_sparse,
-    receive_sparse,
     within,
 )
+from tensorcomp.planning.lossless import sample_rows
 
 _COMPRESSED = ("float32", "float64", "float16", "bfloat16")
+
+
+def host_blob(node: Node, array: np.ndarray, grid: ChunkGrid, spec: GradientSpec) -> Payload:
+    """Compress an array of the grid's shape by a codec tree."""
+    if is_sparse(node):
+        positions = node.codec.positions(array)  # type: ignore[attr-defined]
+        return sparse_blob(node, array, positions, spec)
+    coder = coder_of(node, array, grid)
+    roots = chunk_roots(node, array, grid)
+
+    def code(index: int, start: int, chunk: np.ndarray, out: np.ndarray) -> Pieces:
+        root = roots[index] if roots else node
+        pieces, known = encode_seen(root, chunk, coder.shared[0], out)
+        if known is not out:
+            out[...] = known
+        return pieces
+
+    return chunked_blob(array, np.empty(grid.shape, spec.dtype), grid, spec, code, coder)
 
 
 def chunked_blob(
@@ -191,66 +198,7 @@ def selected_blob(
             pieces = raw_payload(readable(sent))
         payloads.append(join(pieces))
         found.append(SparseGradient(own, sent))
-    return Payload(EncodedTensor(b"", payloads).to_bytes(), spec, _joined(found))
-
-
-def receive_blob(tree: Node | str, payload: Payload) -> DecodedGradient:
-    """Decode a payload.
-
-    Raises
-    ------
-    CodecError
-        If it is damaged.
-    """
-    if not payload.data:
-        return EmptyGradient()
-    node = parse_tree(tree) if isinstance(tree, str) else tree
-    grid = grid_of(payload.spec.shape, payload.spec.dtype)
-    if not (is_sparse(node) or isinstance(node.codec, RandomK)):
-        data = np.frombuffer(payload.data, np.uint8)
-        tensor = TensorBlob.open(data, (node,), grid, payload.spec.name)
-        return DenseGradient(decode_tensor(tensor).reshape(-1))
-    found = []
-    _, chunks = open_payload(payload, grid)
-    for (index, row, _), chunk in zip(grid.chunks(), chunks, strict=True):
-        sent = receive_sparse(node, chunk, grid.spec(index))
-        found.append(SparseGradient(sent.positions + row * grid.row_elements, sent.values))
-    return _joined(found)
-
-
-class TreeCoded:
-    """Decode payloads by a codec tree; a mixin of compressors.
-
-    Attributes
-    ----------
-    tree : Node
-        Of all payloads.
-    """
-
-    tree: Any
-
-    def text(self) -> str:
-        """Return the text of the tree."""
-        return format_tree(self.tree)
-
-    def receive(self, payload: Payload) -> DecodedGradient:
-        """Decode a payload by the tree."""
-        return receive_blob(self.tree, payload)
-
-
-def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndarray]]:
-    """Open a payload: what chunks share, and their verified payloads.
-
-    Raises
-    ------
-    CodecError
-        If the payload is damaged.
-    """
-    try:
-        blob = Blob.open(np.frombuffer(payload.data, np.uint8), grid.count, payload.spec.name)
-        return blob.shared(), [blob.payload(index) for index in range(grid.count)]
-    except FormatError as error:
-        raise CodecError(str(error)) from error
+    return Payload(EncodedTensor(b"", payloads).to_bytes(), spec, joined(found))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -269,7 +217,21 @@ def grid_of(shape: tuple[int, ...], dtype: np.dtype) -> ChunkGrid:
     )
 
 
-def _joined(chunks: Sequence[SparseGradient]) -> SparseGradient:
+def coder_of(node: Node, array: Any, grid: ChunkGrid) -> ChunkCoder:
+    """Fit a chunk coder to a sample of a gradient's rows.
+
+    A tree that cannot represent the sample learns nothing: such chunks are sent as they are.
+    """
+    if grid.count > 1 and isinstance(node.codec, Transform):
+        try:
+            return ChunkCoder.learn((node,), host(sample_rows(array, CHUNK_ELEMENTS)))
+        except NotRepresentable:
+            pass
+    return ChunkCoder.alone((node,))
+
+
+def joined(chunks: Sequence[SparseGradient]) -> SparseGradient:
+    """Join what chunks hold."""
     if len(chunks) == 1:
         return chunks[0]
     return SparseGradient(
