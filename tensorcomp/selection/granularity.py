@@ -23,12 +23,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
 from tensorcomp.kernels import native
 from tensorcomp.selection.text import Named, parse_named
-
-_LARGEST_GROUP = 64
 
 
 class Granularity(Named):
@@ -124,13 +123,8 @@ class Block(Granularity):
     """
 
     id: ClassVar[str] = "block"
-    height: int
-    width: int
-
-    def __post_init__(self) -> None:
-        for size in (self.height, self.width):
-            if type(size) is not int or size < 1:
-                raise ValueError(f"a block's sides are integers of at least 1; got {size!r}")
+    height: int = argument(least=1)
+    width: int = argument(least=1)
 
     def tile(self, shape: tuple[int, ...], name: str) -> tuple[int, int]:
         """Return the block."""
@@ -163,17 +157,14 @@ class NM(Granularity):
     """
 
     id: ClassVar[str] = "nm"
-    keep: int
-    group: int
+    keep: int = argument(least=1)
+    group: int = argument(least=2, most=64)
     axis: int = -1
 
     def __post_init__(self) -> None:
-        if type(self.group) is not int or not 2 <= self.group <= _LARGEST_GROUP:
-            raise ValueError(f"group is an integer from 2 to {_LARGEST_GROUP}; got {self.group!r}")
-        if type(self.keep) is not int or not 1 <= self.keep <= self.group:
-            raise ValueError(f"keep is an integer from 1 to {self.group}; got {self.keep!r}")
-        if type(self.axis) is not int:
-            raise ValueError(f"axis is an integer; got {self.axis!r}")
+        super().__post_init__()
+        if self.keep > self.group:
+            raise ValueError(f"expected keep to be at most {self.group}, got {self.keep}")
 
     @property
     def sparsity(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 from tensorcomp._expressions import Language, changed_fields, format_call, parse
+from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.errors import PruningError
 
 _T = TypeVar("_T")
@@ -15,6 +16,9 @@ class Named:
     """Base of dataclasses that are written as a name, `id`, with arguments."""
 
     id: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
 
     def __str__(self) -> str:
         """Return the shortest text that is parsed to an equal object."""

@@ -41,7 +41,7 @@ def test_texts_as_users_write_them():
         ("nm(5, 4)", "keep"),
         ("nm(2, 1000)", "group"),
         ("nm(2.0, 4)", "keep"),
-        ("block(0, 4)", "sides"),
+        ("block(0, 4)", "expected height to be an integer from 1, got 0"),
         ("block(a, 4)", "expected a number, true"),
         ("nm(keep=2, 4)", "got 'keep' twice"),
         ("nm(2, 4) nm", "expected the end, got 'nm'"),

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import xxhash
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.kernels import native
 from tensorcomp.selection.scores.base import Score, widened
 
@@ -91,11 +92,7 @@ class Random(Score):
 
     id: ClassVar[str] = "random"
     double: ClassVar[bool] = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed is an integer from 0 to 2**63 - 1; got {self.seed!r}")
+    seed: int = argument(0, least=0, most=(1 << 63) - 1)
 
     def score(
         self, weights: np.ndarray, statistic: np.ndarray | None, *, name: str, start: int = 0
