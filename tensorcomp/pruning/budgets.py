@@ -19,7 +19,7 @@ from tensorcomp.selection.granularity import Granularity
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Selection
-from tensorcomp.selection.stored.tensors import ChosenWeights, choose, duplicates
+from tensorcomp.selection.stored.tensors import choose, unique_weights
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ class _Found:
             chosen = choose(
                 [MemoryCheckpoint(tensors)], [{name: name for name in tensors}], selectors
             )
-            copies = duplicates(chosen)
-            weights = ChosenWeights([item for item in chosen if item.key not in copies])
-            keys = {item.key: copies.get(item.key, item.key) for item in chosen}
+            weights, keys = unique_weights(chosen)
             return cls(tensors, weights, keys, sorted(keys))
         from tensorcomp.pruning.targets import prunable_parameters, unwrapped
 

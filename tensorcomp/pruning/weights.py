@@ -5,18 +5,20 @@ Names are in the order of plain text, so that a model and its checkpoint agree o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorcomp._torch_arrays import torch_to_numpy
+from tensorcomp.selection.streaming_scores import LazyArrays
 
 if TYPE_CHECKING:
     import torch
 
 
-class ModelWeights(Mapping[str, np.ndarray]):
+class ModelWeights(LazyArrays):
     """Parameters of a torch model as read-only arrays; views on the CPU.
 
     Parameters
@@ -25,18 +27,10 @@ class ModelWeights(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        self._parameters = {name: parameters[name] for name in sorted(parameters)}
+        super().__init__({name: partial(_array, name, parameters[name]) for name in parameters})
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Return a tensor's weights."""
-        array = torch_to_numpy(name, self._parameters[name])
-        array.flags.writeable = False
-        return array
 
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._parameters)
-
-    def __len__(self) -> int:
-        """Return the number of tensors."""
-        return len(self._parameters)
+def _array(name: str, parameter: torch.Tensor) -> np.ndarray:
+    array = torch_to_numpy(name, parameter)
+    array.flags.writeable = False
+    return array

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,25 @@ from tensorcomp.selection.checks import require_mask
 from tensorcomp.selection.scores.base import Score, widened
 
 RUN = 1 << 18  # elements; a run's scores stay in the cache
+
+
+class LazyArrays(Mapping[str, np.ndarray]):
+    """Arrays by name, in the order of plain text, read on access."""
+
+    def __init__(self, read: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        self._read = dict(sorted(read.items()))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Read an array."""
+        return self._read[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+        return len(self._read)
 
 
 class StreamingScores(Mapping[str, np.ndarray]):

@@ -19,7 +19,7 @@ from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
 from tensorcomp.selection.stored.matching import match_names
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
-from tensorcomp.selection.stored.tensors import Chosen, ChosenWeights, choose, duplicates
+from tensorcomp.selection.stored.tensors import Chosen, choose, unique_weights
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 
@@ -61,11 +61,10 @@ def pruned_sources(
         apart = pruning.sparsity
     elif score.statistic is not None and statistics is not None:
         apart = statistics.arrays.get(score.statistic, ())
-    copies = duplicates(chosen, apart)
-    single = [item for item in chosen if item.key not in copies]
-    scores = StreamingScores(ChosenWeights(single), score, statistics)
+    weights, first = unique_weights(chosen, apart)
+    scores = StreamingScores(weights, score, statistics)
     own = [
-        {i.info.name: copies.get(i.key, i.key) for i in chosen if i.source is source}
+        {item.info.name: first[item.key] for item in chosen if item.source is source}
         for source in sources
     ]
 

@@ -1,11 +1,11 @@
-"""Choose the tensors of stored checkpoints to prune; find duplicates.
+"""Choose the tensors of stored checkpoints to prune; find equal ones.
 
 Several files are one model: their tensors are selected together, under names that are theirs alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.roles.classify import roles_of
+from tensorcomp.selection.streaming_scores import LazyArrays
 
 USUAL = ("linear", "conv")
 _LOOK_BYTES = 256  # at both ends of a tensor, where most differ from each other
@@ -36,25 +37,6 @@ class Chosen:
         dtype = numpy_dtype(self.info.dtype)
         assert dtype is not None
         return self.source.read(self.info.name).view(dtype).reshape(self.info.shape)
-
-
-class ChosenWeights(Mapping[str, np.ndarray]):
-    """The weights of chosen tensors by key, read on access."""
-
-    def __init__(self, chosen: Sequence[Chosen]) -> None:
-        self._chosen = {item.key: item for item in sorted(chosen, key=lambda item: item.key)}
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        """Return a tensor's weights."""
-        return self._chosen[key].read()
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys."""
-        return iter(self._chosen)
-
-    def __len__(self) -> int:
-        """Return the number of tensors."""
-        return len(self._chosen)
 
 
 def choose(
@@ -114,22 +96,25 @@ def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | 
         raise PruningError("where selects nothing: it is empty")
 
 
-def duplicates(chosen: Sequence[Chosen], apart: Collection[str] = ()) -> dict[str, str]:
-    """Map each tensor that equals another bit for bit to the one that is pruned.
+def unique_weights(
+    chosen: Sequence[Chosen], apart: Collection[str] = ()
+) -> tuple[LazyArrays, dict[str, str]]:
+    """Return the weights to score, of equal tensors once, and the key of each tensor's weights.
 
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
     others as it is; those of the keys `apart` are pruned by themselves, equal to others or not.
     """
     first_with: dict[tuple[str, tuple[int, ...], bytes], list[Chosen]] = {}
-    found = {}
+    weights, keys = {}, {}
     for item in sorted(chosen, key=lambda item: (item.key not in apart, item.key)):
         data = item.source.read(item.info.name)
         ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
         alike = first_with.setdefault((item.info.dtype, item.info.shape, ends), [])
         for other in alike if item.key not in apart else ():
             if np.array_equal(other.source.read(other.info.name), data):
-                found[item.key] = other.key
+                keys[item.key] = other.key
                 break
         else:
             alike.append(item)
-    return found
+            weights[item.key], keys[item.key] = item.read, item.key
+    return LazyArrays(weights), keys
