@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from tensorcomp.container.model import (
     restored_shards,
 )
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.tensor_blob import BundleMember, TensorBlob
+from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.files import atomic_file, refuse_existing
 from tensorcomp.progress import Progress
@@ -133,26 +134,21 @@ class _Decoder(Checkpoint):
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes; quickest if tensors are asked for in their order."""
-        import xxhash
-
         due = next(self._due, None)
-        if due is None or due.name != name:
+        if due is not None and due.name == name:
+            parts = self._next_tensor()
+        else:
             self._due = iter(())  # out of order: what was decoded ahead is of no use from here on
-            for data in self._file.iter_bytes(name):
-                yield data
-                self._progress.advance(name, data.nbytes)
-            return
-        digest = xxhash.xxh3_128()
-        for (tensor, index), chunk in self._decoded:
-            data = chunk.reshape(-1).view(np.uint8)
-            digest.update(data)
-            last = index == tensor.grid.count - 1
-            if last:
-                tensor.check_digest(digest.hexdigest())
+            parts = self._file.iter_bytes(name)
+        for data in parts:
             yield data
             self._progress.advance(name, data.nbytes)
-            if last:
-                return
+
+    def _next_tensor(self) -> Iterator[np.ndarray]:
+        """Yield the bytes of the tensor whose chunks are the next ones."""
+        (tensor, _), first = next(self._decoded)
+        others = itertools.islice(self._decoded, tensor.grid.count - 1)
+        return checked_bytes(tensor, itertools.chain([first], (chunk for _, chunk in others)))
 
 
 def _decode_job(job: tuple[TensorBlob | BundleMember, int]) -> np.ndarray:

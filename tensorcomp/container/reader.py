@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
@@ -21,7 +20,13 @@ from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, raise_located
+from tensorcomp.container.tensor_blob import (
+    BundleMember,
+    TensorBlob,
+    checked_bytes,
+    decode_checked,
+    raise_located,
+)
 from tensorcomp.errors import FormatError, TensorcompError
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
@@ -83,8 +88,7 @@ class CompressedFile(Checkpoint):
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's decoded bytes, flat uint8; see `iter_bytes`."""
-        parts = list(self.iter_bytes(name))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return decode_checked(self.open_tensor(name))
 
     def template(self) -> SourceTemplate:
         """Return what rebuilds the original file."""
@@ -175,7 +179,7 @@ class CompressedFile(Checkpoint):
     def _decode_bundle(self, name: str, bundle: TensorBlob) -> np.ndarray | TensorcompError:
         """Return a decoded bundle, or the error that each of its tensors raises."""
         try:
-            whole = bundle.decode_checked()
+            whole = decode_checked(bundle)
         except TensorcompError as error:
             return error
         if whole[self.manifest.layout.filled[name] :].any():
@@ -199,13 +203,7 @@ class CompressedFile(Checkpoint):
         FormatError, VerificationError
             If the tensor is damaged.
         """
-        tensor = self.open_tensor(name)
-        digest = xxhash.xxh3_128()
-        for index in range(tensor.grid.count):
-            data = tensor.decode_chunk(index).reshape(-1).view(np.uint8)
-            digest.update(data)
-            yield data
-        tensor.check_digest(digest.hexdigest())
+        return checked_bytes(self.open_tensor(name))
 
     def close(self) -> None:
         """Release the file; it is unmapped with the last array that views it."""

@@ -5,7 +5,7 @@ Files, slices, comparisons, benchmarks and gradients all go through the loops of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -190,15 +190,6 @@ class TensorBlob:
             raise_located(error, self._where, self.record.name, index)
         return out
 
-    def decode_checked(self) -> np.ndarray:
-        """Return all bytes, flat uint8, whose digest is the manifest's.
-
-        Raises `FormatError` or `VerificationError` if the tensor is damaged.
-        """
-        flat: np.ndarray = decode_tensor(self).reshape(-1).view(np.uint8)
-        self.check_digest(xxhash.xxh3_128_hexdigest(flat))
-        return flat
-
     def check_digest(self, found: str) -> None:
         """Compare the digest of all decoded bytes with the manifest's.
 
@@ -244,6 +235,29 @@ class BundleMember:
 
     def check_digest(self, found: str) -> None:
         """Do nothing: the bundle's digest was right."""
+
+
+def checked_bytes(
+    tensor: TensorBlob | BundleMember, chunks: Iterable[np.ndarray] | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the bytes of each chunk, decoded already or not; check their digest at the end.
+
+    Raises `FormatError` or `VerificationError` if the tensor is damaged.
+    """
+    digest = xxhash.xxh3_128()
+    if chunks is None:
+        chunks = map(tensor.decode_chunk, range(tensor.grid.count))
+    for chunk in chunks:
+        data = chunk.reshape(-1).view(np.uint8)
+        digest.update(data)
+        yield data
+    tensor.check_digest(digest.hexdigest())
+
+
+def decode_checked(tensor: TensorBlob | BundleMember) -> np.ndarray:
+    """Return all bytes of a tensor, flat uint8; see `checked_bytes`."""
+    parts = list(checked_bytes(tensor))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def raise_located(

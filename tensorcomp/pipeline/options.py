@@ -108,9 +108,13 @@ class CompressOptions:
         if self.plan is None:
             return
         if any((self.profile, self.budget, self.codecs, self.bounds, self.importance)):
-            raise PlanError("expected no profile, budget or trees beside a plan, got some")
+            raise PlanError(
+                "expected no profile, budget or trees beside a plan, got some; leave them out"
+            )
         if self.prune is not None and self.prune.target_size is not None:
-            raise PruningError("expected a sparsity to prune to beside a plan, got a target size")
+            raise PruningError(
+                "expected a sparsity to prune to beside a plan, got a target size; give a sparsity"
+            )
 
     @property
     def thread_count(self) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 from tensorcomp._formatting import bytes_text, printable, shape_text
 from tensorcomp._tables import Column, Table
 from tensorcomp.sparsity.figures import SparsityReport, SparsityRow
+from tensorcomp.sparsity.storage import STORAGES
 
-_STORAGES = ("dense", "bitmap", "gaps", "packed", "live", "entropy")
 _count, _density = "{:,}".format, "{:.4f}".format
 
 
@@ -47,7 +47,7 @@ _COLUMNS = (
     Column("Dead rows", "dead_rows", lambda row: row.dead_rows, _count),
     Column("Dead columns", "dead_columns", lambda row: row.dead_columns, _count),
     Column("", "bytes", lambda row: row.stored),
-    *map(_storage, _STORAGES),
+    *map(_storage, STORAGES),
     Column("Pattern", "pattern", _pattern, optional=True, spare=4),
     Column("", "best", lambda row: row.best),
     Column("Best", "", _best, left=True),
@@ -71,7 +71,7 @@ def sparsity_table(report: SparsityReport) -> Table:
         "elements": report.elements,
         "zeros": report.zeros,
         "density": report.density,
-        **{storage: report.total(storage) for storage in _STORAGES},
+        **{storage: report.total(storage) for storage in STORAGES},
     }
     return Table(_COLUMNS, report.rows, total)
 
@@ -111,7 +111,7 @@ def sparsity_json(report: SparsityReport) -> dict[str, Any]:
         "elements": report.elements,
         "zeros": report.zeros,
         "sparsity": report.sparsity,
-        "storages": {storage: report.total(storage) for storage in _STORAGES},
+        "storages": {storage: report.total(storage) for storage in STORAGES},
         "best_bytes": report.best_bytes,
         "tensors": [_row_json(row) for row in report.rows],
     }

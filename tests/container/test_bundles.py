@@ -242,9 +242,9 @@ def test_a_bundle_that_fails_is_decoded_once(monkeypatch):
     (name,) = manifest_of(data).bundles
     bad = with_blob(data, name, lambda blob: blob[:50] + bytes([blob[50] ^ 4]) + blob[51:])
     decoded = []
-    decode = TensorBlob.decode_checked
+    decode = TensorBlob.decode_chunk
     monkeypatch.setattr(
-        TensorBlob, "decode_checked", lambda self: (decoded.append(1), decode(self))[1]
+        TensorBlob, "decode_chunk", lambda self, index: (decoded.append(1), decode(self, index))[1]
     )
     with CompressedFile(bad) as file:
         for vector in vectors(20):
