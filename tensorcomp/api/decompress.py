@@ -25,7 +25,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.files import atomic_file, refuse_existing
+from tensorcomp.io.files import atomic_file
 from tensorcomp.progress import Progress
 
 
@@ -101,7 +101,6 @@ def _require_ending(source: Path, name: str, ending: str, out: object) -> None:
 def _restore_file(
     file: CompressedFile, target: Path, threads: int | None, progress: Progress, *, force: bool
 ) -> None:
-    refuse_existing(target, force=force)
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
     with Workers(threads) as workers, atomic_file(target, force=force) as out:
         partial = Path(out.name)

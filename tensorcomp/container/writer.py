@@ -114,7 +114,6 @@ class CompressedWriter:
         self._position = self._start
         file.truncate(0)
         file.seek(self._start)
-        self._blob: _Blob | None = None
 
     def begin(self, name: str, shared: bytes, chunks: int) -> None:
         """Begin a tensor's blob of so many chunks; the blob before it must be whole."""
@@ -123,14 +122,8 @@ class CompressedWriter:
             self._write(shared)
 
     def write_chunk(self, payload: Payload) -> int:
-        """Write the next payload; return the bytes of a finished blob, else 0.
-
-        Raises `ValueError` if no blob is open.
-        """
-        blob = self._blob
-        if blob is None or len(blob.entries) == blob.chunks:
-            raise ValueError("there is no blob to write a chunk to")
-        pieces, size = list(payload.pieces), payload.nbytes
+        """Write the next payload; return the bytes of a finished blob, else 0."""
+        blob, pieces, size = self._blob, list(payload.pieces), payload.nbytes
         blob.entries.append((size, payload.checksum))
         whole = len(blob.entries) == blob.chunks
         if whole:
@@ -147,10 +140,8 @@ class CompressedWriter:
 
     def rewind(self) -> None:
         """Discard the last blob, whole or not."""
-        assert self._blob is not None
         self._position = self._blob.begin
         self._blobs.pop(self._blob.name, None)
-        self._blob = None
         self._file.seek(self._position)
         self._file.truncate(self._position)
 
