@@ -77,12 +77,15 @@ def test_a_backward_pass_hides_the_exchange():
     assert "does not pay" in verdict(found)
 
 
-@pytest.mark.parametrize("arguments", [(0, 2, 1e9), (10, 1, 1e9), (10, 2, 0.0), (10, 2, math.nan)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 2, 1e9), (10, 1, 1e9), (10, 2, 0.0), (10, 2, -1.0), (10, 2, math.nan)]
+)
 def test_refusals(arguments):
     with pytest.raises(GradientError, match="an estimate is of"):
         estimate(*arguments)
-    with pytest.raises(GradientError, match="an estimate is of"):
-        estimate(10, 2, 1e9, latency=-1.0)
+    for latency in (-1.0, math.inf):
+        with pytest.raises(GradientError, match="an estimate is of"):
+            estimate(10, 2, 1e9, latency=latency)
     with pytest.raises(GradientError, match="estimate these: int8, sign"):
         estimate(10, 2, 1e9, compressors=["per_role(adaptive(int8, sign))"])
     with pytest.raises(GradientError, match="nonesuch"):

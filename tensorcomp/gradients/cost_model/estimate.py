@@ -6,6 +6,7 @@ in proportion to the parameters. The exchange is predicted by `model`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from tensorcomp.gradients.autotune.adaptive import Adaptive
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.cost_model.coding_speeds import SHAPE, SampleFigures, measure_samples
 from tensorcomp.gradients.cost_model.model import (
+    TCP_OVERHEAD,
     Cost,
     Link,
     break_even_bandwidth,
@@ -154,7 +156,7 @@ def estimate(
     GradientError
         If a number is out of range, or a recipe is not understood.
     """
-    if parameters < 1 or world < 2 or not line > 0 or latency < 0 or backward < 0:
+    if parameters < 1 or world < 2 or not line > 0 or not 0 <= latency < math.inf or backward < 0:
         raise GradientError(
             "an estimate is of 1 parameter and 2 ranks or more, a bandwidth above 0, and a latency "
             f"and a backward pass of 0 s or more; got {parameters}, {world}, {line} bit/s, "
@@ -187,7 +189,7 @@ def estimate(
             decode,
             step,
             base / step,
-            Link.line_of(break_even_bandwidth(cost, dense, world, latency)),
+            break_even_bandwidth(cost, dense, world, latency) * 8 * TCP_OVERHEAD,
         )
 
     plain = SampleFigures("dense", Cost("sum", 4.0), 0.0)

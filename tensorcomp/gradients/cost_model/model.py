@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Reduction
@@ -32,8 +33,7 @@ BUCKET_BYTES = 25 * 2**20  # of gradients reduced at once, DistributedDataParall
 _MESSAGES: dict[Reduction, int] = {"sum": 2, "gather": 1, "reduce_scatter": 3}  # per other rank
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """Describe how a rank reaches the others.
 
     Parameters
@@ -42,31 +42,15 @@ class Link:
         Bytes per second that a rank sends, of what is given to a socket; above 0.
     latency : float
         Seconds of a message without bytes.
-
-    Raises
-    ------
-    ValueError
-        If one of them is out of range.
     """
 
     bandwidth: float
     latency: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not self.bandwidth > 0:
-            raise ValueError(f"expected a bandwidth above 0 bytes/s, got {self.bandwidth!r}")
-        if not 0 <= self.latency < math.inf:
-            raise ValueError(f"expected a latency of 0 s or more, got {self.latency!r}")
-
     @classmethod
     def of_line(cls, bits: float, latency: float = 0.0) -> Link:
         """Return the link of TCP sockets on a line of nominal bits per second."""
         return cls(bits / 8 / TCP_OVERHEAD, latency)
-
-    @staticmethod
-    def line_of(bandwidth: float) -> float:
-        """Return the nominal bits per second of a line of a socket's bandwidth."""
-        return bandwidth * 8 * TCP_OVERHEAD
 
 
 @dataclass(frozen=True)

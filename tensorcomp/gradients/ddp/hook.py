@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.compression import GradientCompression
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
 from tensorcomp.gradients.text import parse_compressor
+from tensorcomp.gradients.wrappers.base import map_chain
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 from tensorcomp.gradients.wrappers.momentum import for_workers
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -146,20 +147,13 @@ def prepared(
         raise GradientError(
             f'expected residual_dtype "float32" or "bfloat16", got {residual_dtype!r}'
         )
-    if residual_dtype != "float32":
-        compressor = _with_residuals(compressor, residual_dtype)
-    return for_workers(compressor, world)
 
+    def with_residuals(one: Compressor) -> Compressor:
+        if isinstance(one, ErrorFeedback) and one.dtype not in ("bfloat16", residual_dtype):
+            return replace(one, dtype=residual_dtype)
+        return one
 
-def _with_residuals(compressor: Any, dtype: str) -> Compressor:
-    """Return a compressor whose error feedback has a dtype by default."""
-    changes: dict[str, Any] = {}
-    if isinstance(getattr(compressor, "inner", None), Compressor):
-        changes["inner"] = _with_residuals(compressor.inner, dtype)
-    if isinstance(compressor, ErrorFeedback) and compressor.dtype == "float32":
-        changes["dtype"] = dtype
-    changed: Compressor = replace(compressor, **changes) if changes else compressor
-    return changed
+    return for_workers(map_chain(compressor, with_residuals), world)
 
 
 def _private_group(model: DistributedDataParallel, timeout: timedelta | None) -> dist.ProcessGroup:

@@ -94,6 +94,12 @@ def map_leaf(compressor: Compressor, change: Callable[[Compressor], Compressor])
     return change(compressor) if inner is None else with_inner(compressor, map_leaf(inner, change))
 
 
+def map_chain(compressor: Compressor, change: Callable[[Compressor], Compressor]) -> Compressor:
+    """Change a compressor and all compressors within it, innermost first."""
+    inner = getattr(compressor, "inner", None)
+    return change(compressor if inner is None else with_inner(compressor, map_chain(inner, change)))
+
+
 def chain(compressor: Compressor) -> Iterator[Compressor]:
     """Yield a compressor and all compressors within it, outermost first."""
     found: Any = compressor

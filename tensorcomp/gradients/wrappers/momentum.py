@@ -15,7 +15,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, State, Wrapped
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor, wire_tree
 from tensorcomp.gradients.payload.arrays import accumulate
 from tensorcomp.gradients.payload.decoded import DecodedGradient
-from tensorcomp.gradients.wrappers.base import Wrapper, chain, with_inner
+from tensorcomp.gradients.wrappers.base import Wrapper, chain, map_chain
 from tensorcomp.gradients.wrappers.feedback import ErrorFeedback
 
 if TYPE_CHECKING:
@@ -169,11 +169,13 @@ def for_workers(compressor: Compressor, workers: int) -> Compressor:
         With or without any; those that have a number keep it.
     workers : int
     """
-    found: Any = compressor
-    if isinstance(found, MomentumCorrection) and found.workers is None:
-        found = replace(found, workers=workers)
-    inner = getattr(found, "inner", None)
-    return found if inner is None else with_inner(found, for_workers(inner, workers))
+
+    def numbered(one: Compressor) -> Compressor:
+        if isinstance(one, MomentumCorrection) and one.workers is None:
+            return replace(one, workers=workers)
+        return one
+
+    return map_chain(compressor, numbered)
 
 
 def _is_zero(flat: Any) -> bool:
