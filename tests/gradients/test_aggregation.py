@@ -230,12 +230,12 @@ def test_a_limit_is_for_one_worker_and_for_all_names():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"quorum": 0}, "a quorum is at least 1 worker; got 0"),
-        ({"quorum": 3, "workers": {0: 1, 1: 1}}, "at least 1 worker, at most 2; got 3"),
-        ({"late": "drop"}, "to 'fold' or to 'refuse'; got 'drop'"),
-        ({"lateness": -1}, "late by at least 0 steps; got -1"),
-        ({"workers": {4: 0.0}}, "worker 4: a weight is above 0; got 0.0"),
-        ({"workers": {4: math.inf}}, "worker 4: a weight is above 0"),
+        ({"quorum": 0}, "a quorum of 1 worker or more, got 0"),
+        ({"quorum": 3, "workers": {0: 1, 1: 1}}, "1 worker or more, 2 at most, got 3"),
+        ({"late": "drop"}, '"fold" or "refuse", got \'drop\''),
+        ({"lateness": -1}, "lateness to be 0 steps or more, got -1"),
+        ({"workers": {4: 0.0}}, "worker 4: expected a finite weight above 0, got 0.0"),
+        ({"workers": {4: math.inf}}, "worker 4: expected a finite weight above 0"),
     ],
 )
 def test_parameters_out_of_range_are_refused(options, match):

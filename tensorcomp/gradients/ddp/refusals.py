@@ -60,7 +60,7 @@ def check_training(compressor: Compressor, optimizer: torch.optim.Optimizer | No
     if divides and ratio is not None and ratio < _STRONG:
         warnings.warn(
             f"{type(optimizer).__name__} estimates second moments, which {ratio:.2%} of a gradient "
-            "tell too little of; keep 1 % or more after a dense warm-up of 15 % of all steps, or "
+            "does not determine; keep 1 % or more after a dense warm-up of 15 % of all steps, or "
             "use int8 or int4",
             stacklevel=3,
         )

@@ -12,7 +12,7 @@ from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.server.message import MAX_GRADIENT_BYTES, Message, decompress
-from tensorcomp.gradients.server.worker import SERVER, WorkerCompression
+from tensorcomp.gradients.server.worker import SERVER, WorkerCompression, checked_weight
 
 Outcome: TypeAlias = Literal["counted", "folded", "refused", "repeated"]
 
@@ -116,15 +116,14 @@ class Aggregator:
         limit: int = MAX_GRADIENT_BYTES,
     ) -> None:
         if quorum < 1 or (workers is not None and quorum > len(workers)):
-            most = "" if workers is None else f", at most {len(workers)}"
-            raise GradientError(f"a quorum is at least 1 worker{most}; got {quorum}")
+            most = "" if workers is None else f", {len(workers)} at most"
+            raise GradientError(f"expected a quorum of 1 worker or more{most}, got {quorum}")
         if late not in ("fold", "refuse"):
-            raise GradientError(f"late messages are to 'fold' or to 'refuse'; got {late!r}")
+            raise GradientError(f'expected late to be "fold" or "refuse", got {late!r}')
         if lateness < 0:
-            raise GradientError(f"messages are late by at least 0 steps; got {lateness}")
+            raise GradientError(f"expected lateness to be 0 steps or more, got {lateness}")
         for worker, weight in (workers or {}).items():
-            if not 0 < weight < np.inf:
-                raise GradientError(f"worker {worker}: a weight is above 0; got {weight!r}")
+            checked_weight(weight, f"worker {worker}: ")
         self._answers = WorkerCompression(compressor, worker=SERVER)
         self._workers = None if workers is None else dict(workers)
         self._quorum = quorum

@@ -71,7 +71,7 @@ class WorkerCompression:
             compressor = parse_compressor(compressor)
         self.compressor = compressor
         self.worker = worker
-        self.weight = _checked_weight(weight)
+        self.weight = checked_weight(weight)
         self.step = 0
         self._held: dict[str, _Held] = {}
 
@@ -101,7 +101,7 @@ class WorkerCompression:
             before. States then are as they were.
         """
         info = StepInfo(self.step) if info is None else info
-        weight = self.weight if weight is None else _checked_weight(weight)
+        weight = self.weight if weight is None else checked_weight(weight)
         payloads: dict[str, Payload] = {}
         held: dict[str, _Held] = {}
         for name, values in gradients.items():
@@ -220,9 +220,10 @@ class WorkerCompression:
         return replace(fresh, state=unflatten(fresh.state, copy.deepcopy(one["state"])))
 
 
-def _checked_weight(weight: float) -> float:
+def checked_weight(weight: float, who: str = "") -> float:
+    """Return a weight in a mean; refuse one that is not above 0 and finite."""
     if not 0 < weight < math.inf:
-        raise GradientError(f"a weight is a number above 0; got {weight!r}")
+        raise GradientError(f"{who}expected a finite weight above 0, got {weight!r}")
     return float(weight)
 
 
@@ -230,7 +231,7 @@ def _floats(name: str, values: Any) -> np.ndarray:
     """Return a gradient in the type that it is coded in, C-contiguous."""
     array = np.asarray(values)
     if not is_real(array.dtype):
-        raise GradientError(f"the gradient of {name!r} is {array.dtype}; floats are expected")
+        raise GradientError(f"expected floats for the gradient of {name!r}, got {array.dtype}")
     wide = np.float64 if array.dtype.kind == "f" and array.itemsize >= 8 else np.float32
     array = np.asarray(array, wide, order="C")
     if not np.isfinite(array).all():
