@@ -37,9 +37,11 @@ class Batches:
         on_batch: OnBatch | None = None,
     ) -> None:
         if wanted is not None and wanted < 1:
-            raise PruningError(f"batches is at least 1; got {wanted}")
+            raise PruningError(f"expected batches to be at least 1, got {wanted}")
         if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
-            raise PruningError(f"data is an iterable of minibatches, not a {type(data).__name__}")
+            raise PruningError(
+                f"expected an iterable of minibatches as data, got a {type(data).__name__}"
+            )
         # Before anything of the first pass: a loader may draw its order when it is started.
         self._generators = generators() if twice else {}
         self._own = [(own, own.get_state()) for own in _generators_of(data)] if twice else []
@@ -47,7 +49,7 @@ class Batches:
             self._first = iter(data)
         except TypeError:
             raise PruningError(
-                f"data is an iterable of minibatches; got a {type(data).__name__}"
+                f"expected an iterable of minibatches as data, got a {type(data).__name__}"
             ) from None
         self.count = 0
         self.samples = 0

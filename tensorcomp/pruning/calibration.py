@@ -121,7 +121,7 @@ def calibrate(
     """
     asked = _asked(statistics)
     if not 0 < temperature < math.inf:
-        raise PruningError(f"temperature is positive; got {temperature}")
+        raise PruningError(f"expected a positive temperature, got {temperature}")
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
@@ -170,7 +170,9 @@ def _asked(statistics: Sequence[str]) -> set[str]:
     asked = {statistics} if isinstance(statistics, str) else set(statistics)
     if not asked or not asked <= set(STATISTICS):
         wrong = ", ".join(sorted(asked - set(STATISTICS))) or "none"
-        raise PruningError(f"statistics are some of {', '.join(STATISTICS)}; got {wrong}")
+        raise PruningError(
+            f"expected statistics to be some of {', '.join(STATISTICS)}, got {wrong}"
+        )
     return asked
 
 

@@ -42,7 +42,7 @@ class GradientSums:
         decay: float | None = None,
     ) -> None:
         if decay is not None and not 0 <= decay < 1:
-            raise PruningError(f"decay is at least 0 and below 1; got {decay}")
+            raise PruningError(f"expected decay to be at least 0 and below 1, got {decay}")
         self.count = 0
         self.kinds = {name: _SUMMED[name] for name in statistics if name in _SUMMED}
         if decay is not None and "gradient" in self.kinds:
@@ -107,7 +107,7 @@ class GradientHistory:
     Raises
     ------
     PruningError
-        If the decay is none.
+        If the decay is not in [0, 1).
 
     Examples
     --------

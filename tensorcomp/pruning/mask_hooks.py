@@ -106,7 +106,7 @@ def hold(
     0.0
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise PruningError(f"hold needs a torch optimizer; got a {type(optimizer).__name__}")
+        raise PruningError(f"expected a torch optimizer, got a {type(optimizer).__name__}")
     inner = unwrapped(model)
     if any(ModelMasks.of(module) is not None for module in inner.modules()):
         raise PruningError("the model is held already; release it first")

@@ -26,7 +26,7 @@ def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
     for name, mask in masks.items():
         parameter = parameters.get(name)
         if parameter is None:
-            raise PruningError(f"a mask is for {name!r}, which is no parameter of the model")
+            raise PruningError(f"a mask is for {name!r}, which is not a parameter of the model")
         require_value(f"parameter {name!r}", parameter)
         require_mask(name, mask, tuple(parameter.shape))
         place = first[id(parameter)]

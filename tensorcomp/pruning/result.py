@@ -143,5 +143,7 @@ class PruningResult:
             masks = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         for name, mask in masks.items():
             if mask.dtype != np.bool_:
-                raise CheckpointError(f"{path}: {name!r} is no mask but {mask.dtype}")
+                raise CheckpointError(
+                    f"{path}: expected masks of bool, got {name!r} of {mask.dtype}"
+                )
         return cls(masks, score, granularity)

@@ -91,10 +91,10 @@ def prune_to_loss(
     """
     if sensitivity not in SENSITIVITIES:
         known = ", ".join(SENSITIVITIES)
-        raise PruningError(f"sensitivity is one of {known}; got {sensitivity!r}")
+        raise PruningError(f"expected sensitivity to be one of {known}, got {sensitivity!r}")
     require_count("evaluations", evaluations)
     if isinstance(max_loss, bool) or not isinstance(max_loss, Real):
-        raise PruningError(f"the largest loss to accept is a number; got {max_loss!r}")
+        raise PruningError(f"expected max_loss to be a number, got {max_loss!r}")
     parsed = parse_score(score)
     weights = dict(ModelWeights(prunable_parameters(model, where)))
     scores = StreamingScores(weights, parsed, statistics)

@@ -109,7 +109,7 @@ class AdaptiveSelection:
             If the limit is no such number, `ceiling` or earlier masks want more pruned than it
             allows, or a tensor holds NaN or infinity.
         """
-        limit = require_fraction("a rel-L2 to keep", max_rel_l2)
+        limit = require_fraction("max_rel_l2", max_rel_l2)
         counts = {name: self._most_within(limit, name) for name in self.scores.names}
         for name, count in counts.items():
             if count < self.least[name]:
@@ -153,7 +153,7 @@ class AdaptiveSelection:
             If the size is no positive integer, cannot be reached within the floor, or a tensor
             holds NaN or infinity.
         """
-        require_count("a size to reach in bytes", max_bytes)
+        require_count("the target size in bytes", max_bytes)
         points = {name: self.curve(name).points() for name in self.scores.names}
         tried: dict[float, tuple[int, Selection]] = {}
 

@@ -66,7 +66,9 @@ class Pruning:
         targets = ("sparsity", "max_rel_l2", "target_size")
         given = [name for name in targets if getattr(self, name) is not None]
         if len(given) > 1:
-            raise PruningError(f"pruning has one target; got {' and '.join(given)}")
+            raise PruningError(
+                f"expected one target of pruning, got {' and '.join(given)}; give one of them"
+            )
         if not given and not isinstance(unit, NM):
             raise PruningError(f"how much is to be pruned is not said: give {' or '.join(targets)}")
 

@@ -119,10 +119,10 @@ def check_schedule(sparsities: Iterable[float]) -> tuple[float, ...]:
         If it is anything else.
     """
     if not isinstance(sparsities, Iterable):
-        raise PruningError(f"a schedule is one or more increasing sparsities; got {sparsities!r}")
+        raise PruningError(f"expected one or more increasing sparsities, got {sparsities!r}")
     schedule = tuple(require_fraction("each sparsity", sparsity) for sparsity in sparsities)
     if not schedule or any(a >= b for a, b in itertools.pairwise(schedule)):
-        raise PruningError(f"a schedule is one or more increasing sparsities; got {schedule}")
+        raise PruningError(f"expected one or more increasing sparsities, got {schedule}")
     return schedule
 
 

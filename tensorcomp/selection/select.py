@@ -204,7 +204,9 @@ def _groups(scores: StreamingScores, scope: Scope) -> list[list[str]]:
     usual = {"global": lambda name: None, "tensor": lambda name: name}
     key = scope if callable(scope) else usual.get(str(scope))
     if key is None:
-        raise PruningError(f"scope is one of {', '.join(SCOPES)} or a function; got {scope!r}")
+        raise PruningError(
+            f"expected scope to be one of {', '.join(SCOPES)} or a function, got {scope!r}"
+        )
     groups: dict[Hashable, list[str]] = {}
     for name in scores.names:
         groups.setdefault(key(name), []).append(name)

@@ -93,7 +93,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
                     )
         for name, mask in self.previous.items():
             if name not in self.shapes:
-                raise PruningError(f"a mask is for {name!r}, which is none of the tensors")
+                raise PruningError(f"a mask is for {name!r}, which is not one of the tensors")
             require_mask(name, mask, self.shapes[name])
 
     def after(self, previous: Mapping[str, np.ndarray]) -> StreamingScores:

@@ -100,5 +100,5 @@ def test_refusals():
     assert after.batches == before.batches
     np.testing.assert_array_equal(after.of("gradient", "weight"), before.of("gradient", "weight"))
     for decay in (1.0, -0.1, float("nan")):
-        with pytest.raises(PruningError, match="decay is at least 0 and below 1"):
+        with pytest.raises(PruningError, match="expected decay to be at least 0 and below 1"):
             GradientHistory(decay)

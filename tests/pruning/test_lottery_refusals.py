@@ -27,16 +27,19 @@ torch.set_num_threads(1)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps is an integer of at least 1; got 0"),
-        ({"rewind": -1}, "rewind is an integer of at least 0; got -1"),
-        ({"rewind": STEPS}, "rewind is less than the 12 steps; got 12"),
-        ({"seed": "a"}, "seed is an integer of at least 0; got 'a'"),
-        ({"seed": 2**64}, "seed is less than 2**63 - 1; got 18446744073709551616"),
-        ({"sparsities": 0.5}, "one or more increasing sparsities; got 0.5"),
+        ({"steps": 0}, "expected steps to be an integer of at least 1, got 0"),
+        ({"rewind": -1}, "expected rewind to be an integer of at least 0, got -1"),
+        ({"rewind": STEPS}, "expected rewind to be less than the 12 steps, got 12"),
+        ({"seed": "a"}, "expected seed to be an integer of at least 0, got 'a'"),
+        ({"seed": 2**64}, "expected seed to be less than 2**63 - 1, got 18446744073709551616"),
+        ({"sparsities": 0.5}, "one or more increasing sparsities, got 0.5"),
         ({"sparsities": []}, "one or more increasing sparsities"),
         ({"sparsities": [0.5, 0.4]}, "one or more increasing sparsities"),
         ({"sparsities": [0.9999]}, "cannot be pruned"),
-        ({"control": "random"}, "control is 'reinitialised' or not given; got 'random'"),
+        (
+            {"control": "random"},
+            "expected control to be 'reinitialised' or not given, got 'random'",
+        ),
         ({"score": "snip"}, "the score snip needs data"),
         ({"score": "beauty"}, "no score is called 'beauty'"),
         ({"granularity": "nm(2, 4)"}, "has one sparsity only"),
@@ -91,7 +94,7 @@ def test_other_folders_that_are_refused(tmp_path):
     with pytest.raises(PruningError, match="the rewind point is damaged"):
         find(Trainer(), folder=damaged, sparsities=[0.5])
     (damaged / "settings.json").write_text("{")
-    with pytest.raises(PruningError, match="is no JSON"):
+    with pytest.raises(PruningError, match="is not JSON"):
         find(Trainer(), folder=damaged, sparsities=[0.5])
     (damaged / "settings.json").write_text(json.dumps([1]))
     with pytest.raises(PruningError, match="was made with version = null, not 1"):
@@ -138,8 +141,16 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 @pytest.mark.parametrize(
     ("make_model", "make", "words"),
     [
-        (lambda: None, make_optimizer, "make_model returns a NoneType, not a torch module"),
-        (Net, lambda model: None, "make_optimizer returns a NoneType, not a torch optimizer"),
+        (
+            lambda: None,
+            make_optimizer,
+            "expected make_model to return a torch module, got a NoneType",
+        ),
+        (
+            Net,
+            lambda model: None,
+            "expected make_optimizer to return a torch optimizer, got a NoneType",
+        ),
     ],
 )
 def test_functions_that_make_nothing(make_model, make, words):

@@ -276,20 +276,23 @@ def test_inference_mode_and_wrappers_of_one_process():
     ("masks", "message"),
     [
         ({}, "no masks to hold"),
-        ({"third.weight": np.ones((8, 6), bool)}, "is for 'third.weight', which is no parameter"),
+        (
+            {"third.weight": np.ones((8, 6), bool)},
+            "is for 'third.weight', which is not a parameter",
+        ),
         (
             {"norm.running_mean": np.ones(8, bool)},
-            "is for 'norm.running_mean', which is no parameter",
+            "is for 'norm.running_mean', which is not a parameter",
         ),
-        ({"first": np.ones((8, 6), bool)}, "is for 'first', which is no parameter"),
+        ({"first": np.ones((8, 6), bool)}, "is for 'first', which is not a parameter"),
         (
             {"module.first.weight": np.ones((8, 6), bool)},
-            "is for 'module.first.weight', which is no parameter",
+            "is for 'module.first.weight', which is not a parameter",
         ),
-        ({"first.weight": np.ones((6, 8), bool)}, r"is bool \[6, 8\]; it must be bool \[8, 6\]"),
-        ({"first.weight": np.ones((8, 6), np.float32)}, r"is float32 \[8, 6\]; it must be bool"),
-        ({"first.weight": torch.ones(8, 6)}, r"is torch.float32 \[8, 6\]; it must be bool"),
-        ({"first.weight": "all"}, "is no array but a str"),
+        ({"first.weight": np.ones((6, 8), bool)}, r"to be bool \[8, 6\], .* got bool \[6, 8\]"),
+        ({"first.weight": np.ones((8, 6), np.float32)}, r"to be bool .* got float32 \[8, 6\]"),
+        ({"first.weight": torch.ones(8, 6)}, r"to be bool .* got torch.float32 \[8, 6\]"),
+        ({"first.weight": "all"}, "to be an array, got a str"),
     ],
 )
 def test_bad_masks_change_nothing(masks, message):
@@ -306,7 +309,7 @@ def test_bad_masks_change_nothing(masks, message):
 
 def test_other_refusals():
     model, optimizer, masks = net_to_hold()
-    with pytest.raises(PruningError, match="needs a torch optimizer; got a Net"):
+    with pytest.raises(PruningError, match="expected a torch optimizer, got a Net"):
         hold(model, model, masks)
     with pytest.raises(PruningError, match="trains none of the masked weights"):
         hold(make_net(), optimizer, masks)

@@ -260,28 +260,37 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: prune_to_error(m, -0.1), "a rel-L2 to keep is a number from 0 to 1; got -0.1"),
-        (lambda m: prune_to_error(m, None), "a rel-L2 to keep is a number from 0 to 1; got None"),
-        (lambda m: prune_to_loss(m, lambda _: 1, None), "largest loss to accept is a number; got"),
-        (lambda m: prune_to_error(m, math.nan), "a rel-L2 to keep is a number from 0 to 1"),
+        (
+            lambda m: prune_to_error(m, -0.1),
+            "expected max_rel_l2 to be a number from 0 to 1, got -0.1",
+        ),
+        (
+            lambda m: prune_to_error(m, None),
+            "expected max_rel_l2 to be a number from 0 to 1, got None",
+        ),
+        (lambda m: prune_to_loss(m, lambda _: 1, None), "expected max_loss to be a number, got"),
+        (lambda m: prune_to_error(m, math.nan), "expected max_rel_l2 to be a number from 0 to 1"),
         (lambda m: prune_to_error(m, 0.1, where="third"), "matches none"),
         (lambda m: prune_to_error(m, 0.1, granularity="nm(2, 4)"), "nothing to adapt"),
         (lambda m: prune_to_error(m, 0.1, score="snip"), "needs the statistic 'snip'"),
         (lambda m: prune_to_error({"linear.bias": np.ones(4)}, 0.1), "no matrix or kernel"),
         (
             lambda m: prune_to_size(m, 0),
-            "size to reach in bytes is an integer of at least 1; got 0",
+            "expected the target size in bytes to be an integer of at least 1, got 0",
         ),
-        (lambda m: prune_to_size(m, 1e4), "in bytes is an integer of at least 1; got 10000.0"),
+        (lambda m: prune_to_size(m, 1e4), "in bytes to be an integer of at least 1, got 10000.0"),
         (lambda m: prune_to_loss(m, lambda _: 1, 0.5), "loss is 1, not at most 0.5"),
         (lambda m: prune_to_loss(m, lambda _: math.nan, 0.5), "loss is NaN or infinite"),
         (lambda m: prune_to_loss(m, lambda _: None, 0.5), "must return the loss as a number; got"),
         (
             lambda m: prune_to_loss(m, lambda _: 0, 0.5, sensitivity="time"),
-            "sensitivity is one of loss, rel_l2",
+            "expected sensitivity to be one of loss, rel_l2",
         ),
         (lambda m: prune_to_loss(m, lambda _: 0, 0.5, grid=[0.9, 0.1]), "increasing sparsities"),
-        (lambda m: prune_to_loss(m, lambda _: 0, 0.5, evaluations=0), "evaluations is an integer"),
+        (
+            lambda m: prune_to_loss(m, lambda _: 0, 0.5, evaluations=0),
+            "expected evaluations to be an integer",
+        ),
     ],
 )
 def test_bad_arguments(call, message):

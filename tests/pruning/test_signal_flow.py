@@ -194,7 +194,7 @@ class Classes(nn.Linear):
     ("net", "names", "masks", "words"),
     [
         (two_layers(), NAMES, {"1.weight": np.ones(2, bool)}, "a mask is for '1.weight'"),
-        (two_layers(), NAMES, {"2.weight": np.ones(2, bool)}, r"must be bool \[1, 2\]"),
+        (two_layers(), NAMES, {"2.weight": np.ones(2, bool)}, r"to be bool \[1, 2\]"),
         (two_layers(), NAMES, {"2.weight": np.zeros((1, 2), bool)}, "no signal reaches the output"),
         (Classes(2, 2), ["weight"], None, "without floats that depend on its weights"),
     ],

@@ -222,7 +222,7 @@ def test_fewer_than_before_is_refused(scope):
 
 
 def test_masks_of_other_tensors_are_refused():
-    with pytest.raises(PruningError, match="none of the tensors"):
+    with pytest.raises(PruningError, match="not one of the tensors"):
         select({"a": np.ones(3)}, 0.5, previous={"b": np.ones(3, np.bool_)})
     with pytest.raises(PruningError, match="the mask of 'a'"):
         select({"a": np.ones(3)}, 0.5, previous={"a": np.ones(4, np.bool_)})
@@ -306,21 +306,21 @@ def test_infinite_scores_are_the_highest():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"sparsity": 1.5}, "sparsity is a number from 0 to 1"),
-        ({"sparsity": -0.1}, "sparsity is a number from 0 to 1"),
-        ({"sparsity": float("nan")}, "sparsity is a number from 0 to 1"),
-        ({"sparsity": True}, "sparsity is a number from 0 to 1"),
-        ({"sparsity": "0.5"}, "sparsity is a number from 0 to 1"),
+        ({"sparsity": 1.5}, "expected sparsity to be a number from 0 to 1"),
+        ({"sparsity": -0.1}, "expected sparsity to be a number from 0 to 1"),
+        ({"sparsity": float("nan")}, "expected sparsity to be a number from 0 to 1"),
+        ({"sparsity": True}, "expected sparsity to be a number from 0 to 1"),
+        ({"sparsity": "0.5"}, "expected sparsity to be a number from 0 to 1"),
         ({"sparsity": None}, "how much is to be pruned"),
-        ({"sparsity": 0.5, "floor": 2}, "floor is a number"),
+        ({"sparsity": 0.5, "floor": 2}, "expected floor to be a number"),
         ({"sparsity": 0.5, "floor": 0.5, "ceiling": 0.1}, "above the ceiling"),
-        ({"sparsity": 0.5, "scope": "layer"}, "scope is one of"),
+        ({"sparsity": 0.5, "scope": "layer"}, "expected scope to be one of"),
         ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "for single weights"),
         ({"sparsity": 0.5, "granularity": "block(3, 3)"}, "does not divide"),
         ({"sparsity": 0.1, "ceiling": 0.5}, "2 of 16 weights cannot be pruned, only 8 to 15"),
         ({"granularity": "nm(1, 4)", "floor": 0.5}, r"keeps 0.25 of each tensor, not 0.5 to 1"),
         ({"granularity": "nm(2, 4)", "ceiling": 0.25}, "keeps 0.5 of each tensor"),
-        ({"sparsity": 0.5, "previous": {"w": [[True] * 4] * 4}}, "is no array but a list"),
+        ({"sparsity": 0.5, "previous": {"w": [[True] * 4] * 4}}, "to be an array, got a list"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, words):

@@ -173,7 +173,10 @@ def test_squares_beyond_float64_are_refused():
     ("asked", "message"),
     [
         ({}, "how much is to be pruned is not said"),
-        ({"sparsity": 0.5, "max_rel_l2": 0.1}, "one target; got sparsity and max_rel_l2"),
+        (
+            {"sparsity": 0.5, "max_rel_l2": 0.1},
+            "one target of pruning, got sparsity and max_rel_l2",
+        ),
         ({"score": "absent", "sparsity": 0.5}, "no score is called 'absent'"),
         ({"sparsity": 0.5, "granularity": "absent"}, "no granularity is called 'absent'"),
     ],

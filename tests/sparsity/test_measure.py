@@ -118,8 +118,8 @@ def test_masks_are_taken_as_applied():
     ("masks", "words"),
     [
         ({"none": np.ones((9, 8), np.bool_)}, "no such tensor"),
-        ({"b.weight": np.ones((8, 9), np.bool_)}, r"bool \[8, 9\]; it must be bool \[9, 8\]"),
-        ({"b.weight": np.ones((9, 8))}, "is float64"),
+        ({"b.weight": np.ones((8, 9), np.bool_)}, r"to be bool \[9, 8\], .* got bool \[8, 9\]"),
+        ({"b.weight": np.ones((9, 8))}, "got float64"),
     ],
 )
 def test_masks_that_do_not_fit(masks, words):

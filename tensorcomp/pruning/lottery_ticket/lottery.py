@@ -162,7 +162,7 @@ def find_ticket(
     connectivity and the lottery ticket hypothesis".
     """
     if control not in (None, "reinitialised"):
-        raise PruningError(f"control is 'reinitialised' or not given; got {control!r}")
+        raise PruningError(f"expected control to be 'reinitialised' or not given, got {control!r}")
     schedule = check_schedule(sparsities)
     training = Training(make_model, make_optimizer, train, steps, rewind, seed)
     parsed, unit = parse_score(score), parse_granularity(granularity)

@@ -110,7 +110,7 @@ def _check_same(path: Path, own: Mapping[str, Any]) -> None:
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
-        raise PruningError(f"{path}: is no JSON: {error}; name another folder") from error
+        raise PruningError(f"{path}: is not JSON: {error}; name another folder") from error
     found = found if isinstance(found, dict) else {}
     for key in {**own, **found}:
         was, now = _short(found.get(key)), _short(own.get(key))

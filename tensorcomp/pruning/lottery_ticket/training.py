@@ -41,20 +41,26 @@ class Training:
         require_count("steps", self.steps)
         require_count("rewind", self.rewind, 0)
         if require_count("seed", self.seed, 0) >= _LARGEST:
-            raise PruningError(f"seed is less than 2**63 - 1; got {self.seed}")
+            raise PruningError(f"expected seed to be less than 2**63 - 1, got {self.seed}")
         if self.rewind >= self.steps:
-            raise PruningError(f"rewind is less than the {self.steps} steps; got {self.rewind}")
+            raise PruningError(
+                f"expected rewind to be less than the {self.steps} steps, got {self.rewind}"
+            )
 
     def fresh(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Make the model of the seed, and its optimizer."""
         seed_generators(self.seed)
         model = self.make_model()
         if not isinstance(model, nn.Module):
-            raise PruningError(f"make_model returns a {type(model).__name__}, not a torch module")
+            raise PruningError(
+                f"expected make_model to return a torch module, got a {type(model).__name__}"
+            )
         optimizer = self.make_optimizer(model)
         if not isinstance(optimizer, torch.optim.Optimizer):
             found = type(optimizer).__name__
-            raise PruningError(f"make_optimizer returns a {found}, not a torch optimizer")
+            raise PruningError(
+                f"expected make_optimizer to return a torch optimizer, got a {found}"
+            )
         return model, optimizer
 
     def start(self) -> RewindPoint:
