@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 
@@ -85,15 +84,13 @@ class Autotuner(Observer):
         if self._probed / _CHANGED <= probe <= self._probed * _CHANGED:
             return
         self._probed, self._before = probe, self.choices
-        rows = self._comm.all_gather_bytes(json.dumps(self._errors).encode(), "errors")
-        errors = [json.loads(row.tobytes()) for row in rows]
+        errors = self._comm.all_gather_values(self._errors, "errors")
         plans = self._adaptive.plans(self._specs.values(), errors)
         self._test = SpeedupTest(plans) if len(plans) > 1 else None
         self.choices = plans[0]
 
     def _choose(self, test: SpeedupTest) -> None:
-        rows = self._comm.all_gather_bytes(test.medians().tobytes(), "step times")
-        seconds = np.stack([row.view(np.float64) for row in rows])
+        seconds = np.array(self._comm.all_gather_values(test.medians().tolist(), "step times"))
         used = next((i for i, plan in enumerate(test.plans) if plan == self._before), None)
         self.choices = test.plans[fastest(seconds, used, self._adaptive.hysteresis)]
         self._test = None
@@ -101,5 +98,4 @@ class Autotuner(Observer):
     def _probe(self) -> float:
         """Return the seconds of a synchronized collective, equal on all ranks."""
         own = min(self._comm.probe(_PROBE_BYTES).seconds for _ in range(_PROBES))
-        rows = self._comm.all_gather_bytes(np.float64(own).tobytes(), "probe")
-        return float(min(row.view(np.float64)[0] for row in rows))
+        return float(min(self._comm.all_gather_values(own, "probe")))

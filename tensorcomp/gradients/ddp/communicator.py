@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,6 +115,11 @@ class Communicator:
             for row, tail, size in zip(rows, rests, lengths, strict=True)
         ]
 
+    def all_gather_values(self, value: Any, key: str) -> list[Any]:
+        """Return the value of every rank, in rank order; values are what JSON can hold."""
+        rows = self.all_gather_bytes(json.dumps(value).encode(), key)
+        return [json.loads(row.tobytes()) for row in rows]
+
     def all_to_all_bytes(self, parts: Sequence[bytes]) -> list[np.ndarray]:
         """Send part r to rank r, and return what each rank sent here, in rank order.
 
@@ -197,8 +203,7 @@ def check_alike(comm: Communicator, lines: Sequence[str], what: str = "ranks dif
 
     All ranks call it together, each with its own lines, and all of them raise.
     """
-    rows = comm.all_gather_bytes("\n".join(lines).encode(), "ranks alike")
-    first, *others = [row.tobytes().decode().split("\n") for row in rows]
+    first, *others = comm.all_gather_values(lines, "ranks alike")
     for rank, found in enumerate(others, 1):
         for here, there in zip_longest(first, found, fillvalue="nothing"):
             if here != there:

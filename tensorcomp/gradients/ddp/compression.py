@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -139,8 +138,8 @@ class GradientCompression:
             The phase, the same on all ranks.
         """
         self._check_idle()
-        rows = self._comm.all_gather_bytes(np.float64(metric).tobytes(), "metric")
-        self._phases = self._phases.observe(float(rows[0].view(np.float64)[0]))
+        first, *_ = self._comm.all_gather_values(float(metric), "metric")
+        self._phases = self._phases.observe(first)
         return self.phase
 
     def state_dict(self, mode: Literal["exact", "mean"] = "exact") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -48,8 +47,7 @@ def average(
         for name, fields in means.items()
     }
     own = {n: {f: _wide(v).str for f, v in fields.items()} for n, fields in held.items()}
-    rows = comm.all_gather_bytes(json.dumps(own).encode(), "fields of means")
-    everywhere = [json.loads(row.tobytes()) for row in rows]
+    everywhere = comm.all_gather_values(own, "fields of means")
     means.clear()
     for name, ends in bounds.items():
         dtypes = {f: d for found in everywhere for f, d in found.get(name, {}).items()}
