@@ -143,8 +143,8 @@ def _by_options(message: str, ctx: click.Context) -> str:
     """Replace the library's arguments in a message by the verb's options.
 
     ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given; always, ``force=True`` becomes
-    ``--force``, ``codecs='all=…'`` becomes ``--codec 'all=…'``, and ``'where'`` becomes ``--where``
-    or ``--prune-where``.
+    ``--force``, ``codecs='all=…'`` becomes ``--codec 'all=…'``; ``where='…'`` and ``'where'`` speak
+    of ``--where`` or ``--prune-where``.
     """
     for param in ctx.command.params:
         name = param.name or ""
@@ -156,6 +156,7 @@ def _by_options(message: str, ctx: click.Context) -> str:
             message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
             if name in ("where", "prune_where"):
                 message = message.replace("'where'", option)
+                message = re.sub(r"(?<![\w.-])where='", f"{option} '", message)
     return message
 
 

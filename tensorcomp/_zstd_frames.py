@@ -68,7 +68,7 @@ def decompress(frame: Buffer, limit: int, *, like: bytes = b"") -> bytes:
         raise ZstdError("it is not a zstd frame")
     size = zstd.get_frame_info(frame).decompressed_size
     if size is None:
-        raise ZstdError("it does not tell the size of its content")
+        raise ZstdError("it does not say the size of its content")
     if size > limit:
         raise ZstdError(f"it claims {size} bytes, at most {limit} can be there")
     decompressor = zstd.ZstdDecompressor(zstd_dict=_dictionary(like))

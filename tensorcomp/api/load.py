@@ -100,7 +100,7 @@ def _converter(framework: str, device: Any) -> Converter:
         from tensorcomp._torch_arrays import numpy_to_torch
 
         return lambda flat, dtype, shape: numpy_to_torch(flat, dtype, shape, device)
-    raise ValueError(f"framework is 'np' or 'pt'; got {framework!r}")
+    raise ValueError(f"expected framework to be 'np' or 'pt', got {framework!r}")
 
 
 def _as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -250,11 +250,13 @@ class TensorSlice:
         try:
             taken = rows[first]
         except IndexError:
-            raise IndexError(f"{shown(self._record.name)}: no row {first} of {len(rows)}") from None
+            raise IndexError(
+                f"{shown(self._record.name)}: expected one of {len(rows)} rows, got {first}"
+            ) from None
         except TypeError:
             raise TypeError(
-                f"{shown(self._record.name)}: a slice takes an integer or a slice along its first "
-                f"axis; got {first!r}"
+                f"{shown(self._record.name)}: expected an integer or a slice along the first axis, "
+                f"got {first!r}; decode it whole by get_tensor for other indices"
             ) from None
         if isinstance(taken, int):
             return self._rows(taken, taken + 1)[(0, *others)]

@@ -154,9 +154,12 @@ def plan(
     """
     options = CompressOptions(**keywords) if options is None else options
     if options.plan is not None:
-        raise PlanError("expected what to plan for, got a plan; give it to compress")
+        raise PlanError("expected a budget to plan for, got a plan; give it to compress")
     if options.prune is not None and options.prune.target_size is not None:
-        raise PruningError("a target size is found by writing files; plan for a sparsity")
+        raise PruningError(
+            "expected a sparsity, got a target size, which is met by writing files; "
+            "plan for a sparsity"
+        )
     planner = replace(options.planner(), predict=True)
     model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}

@@ -45,7 +45,7 @@ def check_plot(path: Path) -> None:
     """
     if path.suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         endings = ", ".join(f".{ending}" for ending in PLOT_FORMATS)
-        raise CheckpointError(f"{path}: a plot's name ends in one of {endings}")
+        raise CheckpointError(f"{path}: expected a name that ends in one of {endings}")
     try:
         import matplotlib as _  # noqa: F401
     except ImportError as error:

@@ -76,7 +76,10 @@ def check_bundles(
     for name, bundle in bundles.items():
         rows, filled = bundle.shape[0] if bundle.shape else 0, layout.filled.get(name, 0)
         if bundle.shape != (rows, ROW) or rows > _MOST_ROWS or not bundle.has_blob:
-            raise FormatError(f"bundle {name!r} of shape {list(bundle.shape)} is none")
+            raise FormatError(
+                f"expected bundle {name!r} to be a blob of at most {_MOST_ROWS:,} rows of {ROW} "
+                f"elements, got the shape {list(bundle.shape)}"
+            )
         if numpy_dtype(bundle.dtype) is None:
             raise FormatError(f"bundle {name!r} has the type {bundle.dtype}, whose size is unknown")
         if not bundle.nbytes - bundle.nbytes // max(rows, 1) < filled <= bundle.nbytes:

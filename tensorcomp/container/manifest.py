@@ -244,7 +244,9 @@ def _check(manifest: Manifest) -> None:
     records = (*manifest.tensors.values(), *manifest.bundles.values())
     elements = max([manifest.chunk_elements, *(record.chunk_elements for record in records)])
     if manifest.chunk_elements < 1 or elements > MAX_CHUNK_ELEMENTS:
-        raise FormatError(f"chunks of {elements:,} elements")
+        raise FormatError(
+            f"expected chunks of 1 to {MAX_CHUNK_ELEMENTS:,} elements, got {elements:,}"
+        )
     for record in records:
         if record.has_blob and max(record.tree, record.fallback or 0) >= len(manifest.trees):
             raise FormatError(f"tensor {record.name!r} names a tree that is not there")
@@ -252,7 +254,9 @@ def _check(manifest: Manifest) -> None:
             continue
         target = manifest.tensors.get(record.same_as)
         if target is None or target.same_as is not None:
-            raise FormatError(f"tensor {record.name!r} equals {record.same_as!r}, which is no blob")
+            raise FormatError(
+                f"tensor {record.name!r} equals {record.same_as!r}, which has no blob"
+            )
         sized = dtype_bits(record.dtype) is not None
         if target.dtype != record.dtype or (sized and target.nbytes != record.nbytes):
             raise FormatError(f"tensor {record.name!r} and {target.name!r} differ in type or size")

@@ -106,7 +106,9 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
             others = tuple(file for file in rest if not is_temporary(file))
             return Model(path, shards, others, is_folder=True)
         if compressed:
-            raise CheckpointError(f"{path}: holds no *{COMPRESSED} file")
+            raise CheckpointError(
+                f"{path}: holds no *{COMPRESSED} file; give a folder that was compressed"
+            )
     weights, others = scan_folder(path)
     return Model(path, weights, others, is_folder=True)
 
@@ -187,7 +189,9 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
     """
     with open_checkpoint(path) as checkpoint:
         if is_compressed(checkpoint):
-            raise CheckpointError("tensorcomp has compressed it already", path=path)
+            raise CheckpointError(
+                "tensorcomp has compressed it already; decompress it first", path=path
+            )
         yield checkpoint
 
 

@@ -150,7 +150,9 @@ def record_from_json(
     expected = math.prod(shape) * (bits or 0) // 8
     nbytes = natural(value["nbytes"]) if "nbytes" in value else expected
     if bits is not None and nbytes != expected:
-        raise FormatError(f"{nbytes:,} bytes for {dtype} {list(shape)}", tensor=name)
+        raise FormatError(
+            f"expected {expected:,} bytes for {dtype} {list(shape)}, got {nbytes:,}", tensor=name
+        )
     if value.get("same_as") is not None:
         return TensorRecord(name, dtype, shape, role, nbytes, same_as=text_of(value["same_as"]))
     if "bundle" in value:

@@ -200,7 +200,10 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
         (["--prune", "snip", "--sparsity", "0.5", "--stats", "absent"], "no such file"),
         (["--prune", "magnitude", "--sparsity", "0.5", "--granularity", "x"], "no granularity"),
         (["--prune", "magnitude", "--granularity", "nm(2, 7)"], "7 does not divide"),
-        (["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "x"], "selects no tensor"),
+        (
+            ["--prune", "magnitude", "--sparsity", "0.5", "--prune-where", "x"],
+            "--prune-where 'x' selects no",
+        ),
         (["--prune", "magnitude", "--sparsity", "0.5", "--scope", "wide"], "--scope"),
         (
             ["--prune", "magnitude", "--prune-target-size", "some"],

@@ -110,7 +110,7 @@ def test_a_missing_tensor_is_named(both):
 
 def test_an_unknown_framework_is_refused(both):
     for call in (tensorcomp.load_file, tensorcomp.safe_open):
-        with pytest.raises(ValueError, match="framework is 'np' or 'pt'; got 'tf'"):
+        with pytest.raises(ValueError, match="expected framework to be 'np' or 'pt', got 'tf'"):
             call(both[1], framework="tf")
 
 

@@ -23,7 +23,7 @@ def test_frames_that_are_too_large_are_refused_before_they_are_decoded():
         decompress(compress(TEXT, 3), len(TEXT) - 1)
     compressor = zstd.ZstdCompressor()
     unsized = compressor.compress(TEXT) + compressor.flush()
-    with pytest.raises(ZstdError, match="does not tell the size"):
+    with pytest.raises(ZstdError, match="does not say the size"):
         decompress(unsized, len(TEXT))
 
 
