@@ -109,7 +109,7 @@ class AdaptiveSelection:
             If the limit is no such number, `ceiling` or earlier masks want more pruned than it
             allows, or a tensor holds NaN or infinity.
         """
-        limit = require_fraction("max_rel_l2", max_rel_l2)
+        limit = require_fraction("the rel-L2 of pruning", max_rel_l2)
         counts = {name: self._most_within(limit, name) for name in self.scores.names}
         for name, count in counts.items():
             if count < self.least[name]:

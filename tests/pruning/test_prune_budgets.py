@@ -262,14 +262,17 @@ def test_a_loss_that_grows_only_when_tensors_are_pruned_together():
     [
         (
             lambda m: prune_to_error(m, -0.1),
-            "expected max_rel_l2 to be a number from 0 to 1, got -0.1",
+            "expected the rel-L2 of pruning to be a number from 0 to 1, got -0.1",
         ),
         (
             lambda m: prune_to_error(m, None),
-            "expected max_rel_l2 to be a number from 0 to 1, got None",
+            "expected the rel-L2 of pruning to be a number from 0 to 1, got None",
         ),
         (lambda m: prune_to_loss(m, lambda _: 1, None), "expected max_loss to be a number, got"),
-        (lambda m: prune_to_error(m, math.nan), "expected max_rel_l2 to be a number from 0 to 1"),
+        (
+            lambda m: prune_to_error(m, math.nan),
+            "expected the rel-L2 of pruning to be a number from 0 to 1",
+        ),
         (lambda m: prune_to_error(m, 0.1, where="third"), "matches none"),
         (lambda m: prune_to_error(m, 0.1, granularity="nm(2, 4)"), "nothing to adapt"),
         (lambda m: prune_to_error(m, 0.1, score="snip"), "needs the statistic 'snip'"),
