@@ -38,19 +38,15 @@ class Batches:
     ) -> None:
         if wanted is not None and wanted < 1:
             raise PruningError(f"expected batches to be at least 1, got {wanted}")
-        if isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
+        iterable = hasattr(type(data), "__iter__") or hasattr(type(data), "__getitem__")
+        if not iterable or isinstance(data, (torch.Tensor, np.ndarray, str, bytes, Mapping)):
             raise PruningError(
                 f"expected an iterable of minibatches as data, got a {type(data).__name__}"
             )
         # Before anything of the first pass: a loader may draw its order when it is started.
         self._generators = generators() if twice else {}
         self._own = [(own, own.get_state()) for own in _generators_of(data)] if twice else []
-        try:
-            self._first = iter(data)
-        except TypeError:
-            raise PruningError(
-                f"expected an iterable of minibatches as data, got a {type(data).__name__}"
-            ) from None
+        self._first = iter(data)
         self.count = 0
         self.samples = 0
         self._data = data
