@@ -42,7 +42,12 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
             "seconds": round(watch.seconds, 6),
             "sound": not failed,
             "errors": [
-                {"file": check.file.name, "name": check.name, "error": check.error}
+                {
+                    "file": check.file.name,
+                    "name": check.name,
+                    "chunk": check.chunk,
+                    "error": check.error,
+                }
                 for check in failed
             ],
         }

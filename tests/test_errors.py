@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+import tensorcomp
 from tensorcomp import save
 from tensorcomp.api.load import load
 from tensorcomp.api.save import save_file
+from tensorcomp.api.verify import verify
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import (
@@ -94,8 +97,51 @@ def test_damage_names_the_file_the_tensor_and_the_chunk(tmp_path):
     path.write_bytes(data)
     with CompressedFile(path) as file, pytest.raises(FormatError, match="is damaged") as caught:
         list(file.iter_bytes("w"))
-    assert (caught.value.path, caught.value.tensor) == (str(path), "w")
+    assert (caught.value.path, caught.value.tensor, caught.value.chunk) == (str(path), "w", 0)
     with pytest.raises(FormatError) as caught:
         load(bytes(data))
     assert (caught.value.path, caught.value.tensor) == ("the given bytes", "w")
-    assert str(caught.value).count("'w'") == 1
+    assert caught.value.chunk == 0
+    assert str(caught.value).count("'w'") == str(caught.value).count("chunk 0") == 1
+
+
+READERS = {
+    "load_file": tensorcomp.load_file,
+    "decompress": lambda path: tensorcomp.decompress(path, path.with_name("back.safetensors")),
+    "get_tensor": lambda path: tensorcomp.safe_open(path, "numpy").get_tensor("w"),
+    "get_slice": lambda path: tensorcomp.safe_open(path, "numpy").get_slice("w")[-1:],
+    "load_file, one thread": lambda path: tensorcomp.load_file(path, threads=1),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_every_reader_names_the_damaged_chunk(reader, rows, tmp_path):
+    path = tmp_path / "a.tc.safetensors"
+    weights = np.random.default_rng(0).standard_normal((rows, 1 << 18)).astype(np.float32)
+    save_file({"w": weights}, path)  # four rows a chunk
+    with CompressedFile(path) as file:
+        chunk = file.open_tensor("w").grid.count - 1
+    assert chunk == rows // 4
+    data = bytearray(path.read_bytes())
+    data[-1000] ^= 1  # before the index, in the last chunk's payload
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="is damaged") as caught:
+        READERS[reader](path)
+    error = caught.value
+    assert (error.path, error.tensor, error.chunk) == (str(path), "w", chunk)
+    place = f"{path}: tensor 'w', chunk {chunk}: "
+    assert str(error) == place + "the checksum is wrong; it is damaged"
+    [check] = verify(path)
+    assert (check.name, check.chunk, check.error) == ("w", chunk, str(error))
+
+
+def test_verify_names_the_chunk_that_differs_from_the_original(tmp_path):
+    weights = np.random.default_rng(0).standard_normal((5, 1 << 18)).astype(np.float32)
+    path, original = tmp_path / "a.tc.safetensors", tmp_path / "a.safetensors"
+    save_file({"w": weights}, path)
+    weights[4, 5] += 1
+    safetensors.numpy.save_file({"w": weights}, original)
+    [check] = verify(path, original)
+    assert check.chunk == 1
+    assert check.error == f"{path}: tensor 'w', chunk 1: differs from the original"

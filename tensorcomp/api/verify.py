@@ -18,7 +18,8 @@ from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.container.model import open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.errors import CheckpointError, FormatError, VerificationError
+from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
+from tensorcomp.errors import CheckpointError, FormatError, VerificationError, located
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
@@ -36,11 +37,14 @@ class Check:
         The tensor's name; empty if the file itself fails.
     error : str or None
         What is wrong.
+    chunk : int or None
+        The damaged chunk of the tensor, if it is known.
     """
 
     file: Path
     name: str
     error: str | None
+    chunk: int | None = None
 
 
 def verify(
@@ -103,7 +107,7 @@ def _verify_file(
             try:
                 _check_tensor(file, info, read)
             except (FormatError, VerificationError, CheckpointError) as error:
-                return Check(path, info.name, str(error))
+                return Check(path, info.name, str(error), error.chunk)
             return Check(path, info.name, None)
 
         for info, result in workers.in_order(check, file.tensors):
@@ -127,44 +131,51 @@ def _check_tensor(
 ) -> None:
     record = file.manifest.stored(info.name)
     tensor = file.open_tensor(info.name)
-    where, dtype = f"{file.where}: tensor {shown(info.name)}", tensor.grid.dtype
     wanted = None if read is None else read(info.name)
+    with located(path=file.where, tensor=info.name):
+        _check_decoded(record, tensor, wanted)
+
+
+def _check_decoded(
+    record: TensorRecord, tensor: TensorBlob | BundleMember, wanted: np.ndarray | None
+) -> None:
+    dtype = tensor.grid.dtype
     pruned = None
     if record.pruned is not None:
-        pruned = PrunedCheck(record, dtype, lossless=tensor.lossless, where=where)
+        pruned = PrunedCheck(record, dtype, lossless=tensor.lossless)
     position, errors = 0, ErrorSums()
-    for data in file.iter_bytes(info.name):
+    for chunk, data in enumerate(checked_bytes(tensor)):
         original = None if wanted is None else wanted[position : position + data.nbytes]
         if pruned is not None:
             pruned.add(data, original)
         elif original is not None and not tensor.lossless:
             errors += measure(original.view(dtype), data.view(dtype))
         elif original is not None and not np.array_equal(data, original):
-            raise VerificationError(f"{where} differs from the original")
+            raise VerificationError("differs from the original", chunk=chunk)
         position += data.nbytes
     if pruned is not None:
         pruned.finish(compared=wanted is not None)
         errors = pruned.errors
     elif wanted is not None and not tensor.lossless:
-        _check_bound(where, record, errors)
+        _check_bound(record, errors)
     if wanted is not None:
-        _check_errors(where, record, errors)
+        _check_errors(record, errors)
 
 
-def _check_bound(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+def _check_bound(record: TensorRecord, errors: ErrorSums) -> None:
     """Require that a tensor's errors keep its bound."""
     limits = {"max_rel_l2": errors.rel_l2, "max_abs_error": errors.max_abs}
     for limit, error in limits.items():
         bound = record.bound.get(limit)
         if bound is not None and error > bound:
-            raise VerificationError(f"{where} has {limit} {error:.6g}, {bound:.6g} is promised")
+            raise VerificationError(f"has {limit} {error:.6g}, {bound:.6g} is promised")
 
 
-def _check_errors(where: str, record: TensorRecord, errors: ErrorSums) -> None:
+def _check_errors(record: TensorRecord, errors: ErrorSums) -> None:
     """Require that a tensor's errors are those of the manifest."""
     recorded = record.rel_l2, record.max_abs_error
     for found, expected in zip((errors.rel_l2, errors.max_abs), recorded, strict=True):
         if abs(found - expected) > _ROUNDING * expected:
             raise VerificationError(
-                f"{where} differs from the original by {found:.6g}, and not by {expected:.6g}"
+                f"differs from the original by {found:.6g}, and not by {expected:.6g}"
             )

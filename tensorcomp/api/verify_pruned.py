@@ -21,20 +21,14 @@ _ROUNDING = 1e-12  # of sums of squares, which are added up in another order tha
 
 
 class PrunedCheck:
-    """Accumulate the checks of a pruned tensor chunk by chunk.
+    """Accumulate the checks of a pruned tensor chunk by chunk."""
 
-    `where` is the file and the tensor, for error messages.
-    """
-
-    def __init__(
-        self, record: TensorRecord, dtype: np.dtype, *, lossless: bool, where: str
-    ) -> None:
+    def __init__(self, record: TensorRecord, dtype: np.dtype, *, lossless: bool) -> None:
         assert record.pruned is not None
         self._pruned: PruningRecord = record.pruned
         self._bound = record.bound
         self._dtype = dtype
         self._lossless = lossless
-        self._where = where
         self._zeros = self._changed = self._large = 0
         self._kept = self._zeroed = ErrorSums()
         self.errors = ErrorSums()
@@ -104,4 +98,4 @@ class PrunedCheck:
 
     def _fail_if(self, wrong: bool, text: str) -> None:
         if wrong:
-            raise VerificationError(f"{self._where} {text}")
+            raise VerificationError(text)

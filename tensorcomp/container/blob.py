@@ -108,8 +108,10 @@ class Blob:
         start, stop, checksum = self.parts[part]
         data = self.data[start:stop]
         if xxhash.xxh3_64_intdigest(data) != checksum:
-            which = f"chunk {part - 1}" if part else "what its chunks share"
-            raise FormatError(f"the checksum of {which} is wrong; it is damaged", tensor=self.name)
+            message = "the checksum is wrong; it is damaged"
+            if part == 0:
+                message = "the checksum of what its chunks share is wrong; it is damaged"
+            raise FormatError(message, tensor=self.name, chunk=part - 1 if part else None)
         return data
 
 

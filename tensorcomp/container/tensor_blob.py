@@ -266,4 +266,4 @@ def raise_located(
     """Raise an error with the file, tensor and chunk where it was found."""
     if isinstance(error, (CodecError, PlanError)):
         raise FormatError(error.message, path=where, tensor=name, chunk=chunk) from error
-    raise error.at(path=where)
+    raise error.at(path=where, tensor=name, chunk=chunk)

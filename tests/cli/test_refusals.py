@@ -146,6 +146,7 @@ def test_verify_lists_every_damaged_tensor(call, compressed):
     value = done.json
     assert value["sound"] is False
     assert {error["name"] for error in value["errors"]} == {"encoder.norm.weight", "position_ids"}
+    assert {error["chunk"] for error in value["errors"]} == {0}
 
 
 def test_decompress_of_a_damaged_file_leaves_nothing(call, compressed, tmp_path):

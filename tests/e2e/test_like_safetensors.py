@@ -55,7 +55,7 @@ def test_threads_share_chunks_of_all_sizes(threads):
 
     damaged = bytearray(data)
     damaged[-100] ^= 1
-    with pytest.raises(tensorcomp.errors.FormatError, match="checksum of chunk 2 is wrong"):
+    with pytest.raises(tensorcomp.errors.FormatError, match="chunk 2: the checksum is wrong"):
         tensorcomp.load(bytes(damaged), threads=threads)
 
 

@@ -80,4 +80,4 @@ def open_payload(payload: Payload, grid: ChunkGrid) -> tuple[bytes, list[np.ndar
         blob = Blob.open(np.frombuffer(payload.data, np.uint8), grid.count, payload.spec.name)
         return blob.shared(), [blob.payload(index) for index in range(grid.count)]
     except FormatError as error:
-        raise CodecError(str(error)) from error
+        raise CodecError(error.message, tensor=error.tensor, chunk=error.chunk) from error
