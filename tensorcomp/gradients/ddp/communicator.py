@@ -203,7 +203,8 @@ def check_alike(comm: Communicator, lines: Sequence[str], what: str = "ranks dif
 
     All ranks call it together, each with its own lines, and all of them raise.
     """
-    first, *others = comm.all_gather_values(lines, "ranks alike")
+    rows = comm.all_gather_bytes("\n".join(lines).encode(), "ranks alike")
+    first, *others = [row.tobytes().decode().split("\n") for row in rows]
     for rank, found in enumerate(others, 1):
         for here, there in zip_longest(first, found, fillvalue="nothing"):
             if here != there:

@@ -104,11 +104,12 @@ class RankCheck(Observer):
         """Compare the hashes of all ranks; all refuse different ones."""
         if not self._due:
             return
-        first, *others = self._comm.all_gather_values([*step.hashes.values()], "hashes")
-        for rank, hashes in enumerate(others, 1):
-            if hashes != first:
-                alike = [one == other for one, other in zip(first, hashes, strict=False)]
-                begin = list(step.hashes)[alike.index(False) if False in alike else 0]
+        own = np.array([*step.hashes.values()], np.uint64).tobytes()
+        first, *others = [row.view(np.uint64) for row in self._comm.all_gather_bytes(own, "hashes")]
+        for rank, row in enumerate(others, 1):
+            if not np.array_equal(row, first):
+                place = int(np.argmax(row != first)) if row.size == first.size else 0
+                begin = list(step.hashes)[place]
                 raise GradientError(
                     f"after step {step.info.step}, rank {rank} has other gradients than rank 0 in "
                     f"the bucket that begins with {begin}; use the same versions of NumPy and "
