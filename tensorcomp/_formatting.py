@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-_LONGEST = 300  # characters of a name; a hostile file's may have millions
+_MAX_NAME = 300  # characters of a name; a hostile file's may have millions
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -93,7 +93,7 @@ def shape_text(shape: Sequence[int]) -> str:
 def printable(text: str) -> str:
     """Return a name from a file, escaped, its middle cut out if it is long."""
     text = escaped(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+    return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME // 2]}…{text[-_MAX_NAME // 2 :]}"
 
 
 def escaped(text: str) -> str:
@@ -109,29 +109,29 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-_LONGEST_SHOWN = 80
-_LISTED = 5
+_MAX_SHOWN = 80
+_MAX_LISTED = 5
 
 
 def shown(name: object) -> str:
     """Return a name taken from a file as one short, printable, quoted line."""
     text = repr(str(name))
-    if len(text) <= _LONGEST_SHOWN:
+    if len(text) <= _MAX_SHOWN:
         return text
-    return f"{text[: _LONGEST_SHOWN - 20]}…{text[-15:]} ({len(str(name))} characters)"
+    return f"{text[: _MAX_SHOWN - 20]}…{text[-15:]} ({len(str(name))} characters)"
 
 
 def listed(names: Collection[object]) -> str:
     """Return the first few names, quoted, and how many more there are."""
-    first = ", ".join(shown(name) for _, name in zip(range(_LISTED), names, strict=False))
-    rest = len(names) - _LISTED
+    first = ", ".join(shown(name) for _, name in zip(range(_MAX_LISTED), names, strict=False))
+    rest = len(names) - _MAX_LISTED
     return f"{first} and {rest} more" if rest > 0 else first
 
 
 def unique_name(name: str, taken: set[str]) -> str:
     """Return `name`, numbered if it is taken, and take it.
 
-    Text that UTF-8 cannot hold (halves of surrogate pairs) is spelled out.
+    Text that UTF-8 cannot hold (halves of surrogate pairs) is escaped.
     """
     name = name.encode("utf-8", "backslashreplace").decode()
     unique, count = name, 1

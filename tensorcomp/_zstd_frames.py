@@ -18,7 +18,7 @@ ZstdError = zstd.ZstdError
 VERSION: tuple[int, int, int] = zstd.zstd_version_info  # of the library, on which bytes depend
 
 _MAGIC = b"\x28\xb5\x2f\xfd"  # of a frame that holds something
-_LEAST_DICTIONARY = 8  # bytes; below, zstd takes none
+_MIN_DICTIONARY = 8  # bytes; below, zstd takes none
 
 
 class _Local(threading.local):
@@ -81,4 +81,4 @@ def decompress(frame: Buffer, limit: int, *, like: bytes = b"") -> bytes:
 
 
 def _dictionary(content: bytes) -> zstd.ZstdDict | None:
-    return zstd.ZstdDict(content, is_raw=True) if len(content) >= _LEAST_DICTIONARY else None
+    return zstd.ZstdDict(content, is_raw=True) if len(content) >= _MIN_DICTIONARY else None

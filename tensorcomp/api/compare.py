@@ -32,7 +32,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
+from tensorcomp.metrics.comparison import ComparedTensor, Comparison, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
@@ -99,9 +99,9 @@ class _Tensor:
     open: Callable[[], ChunkedTensor]  # returns its values, to be read by rows
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ComparedTensor:
         """The tensor as the report has it."""
-        return Held(self.info.dtype, self.info.shape, self.stored)
+        return ComparedTensor(self.info.dtype, self.info.shape, self.stored)
 
 
 _Pair: TypeAlias = "tuple[_Tensor | None, _Tensor | None]"

@@ -36,7 +36,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class SourceTemplate:
-    """What rebuilds a checkpoint file from its tensors.
+    """Structure and attachments that rebuild a checkpoint file from its tensors.
 
     Parameters
     ----------

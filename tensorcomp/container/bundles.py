@@ -15,7 +15,7 @@ from tensorcomp.container.records import TensorRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import FormatError
 
-_MOST_ROWS = 1 << 10  # since all are decoded for one tensor
+_MAX_ROWS = 1 << 10  # since all are decoded for one tensor
 ROW = 128  # elements: short, since rows of unlike scale are coded apart
 
 
@@ -75,9 +75,9 @@ def check_bundles(
     """
     for name, bundle in bundles.items():
         rows, filled = bundle.shape[0] if bundle.shape else 0, layout.filled.get(name, 0)
-        if bundle.shape != (rows, ROW) or rows > _MOST_ROWS or not bundle.has_blob:
+        if bundle.shape != (rows, ROW) or rows > _MAX_ROWS or not bundle.has_blob:
             raise FormatError(
-                f"expected bundle {name!r} to be a blob of at most {_MOST_ROWS:,} rows of {ROW} "
+                f"expected bundle {name!r} to be a blob of at most {_MAX_ROWS:,} rows of {ROW} "
                 f"elements, got the shape {list(bundle.shape)}"
             )
         if numpy_dtype(bundle.dtype) is None:

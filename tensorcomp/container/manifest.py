@@ -65,7 +65,7 @@ from tensorcomp.errors import PARSING_ERRORS, FormatError
 FORMAT_VERSION = 6
 METADATA_KEY = "tensorcomp"
 _BUNDLES_SINCE = 6  # format version
-_LARGEST = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
+_MAX_BYTES = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink
 
 
@@ -209,7 +209,7 @@ def _unpacked(envelope: Any) -> bytes:
             "install a newer one"
         )
     packed = base64.b64decode(envelope["manifest"], validate=True)
-    return decompress(packed, min(_LARGEST, _GROWTH * len(packed) + 4096))
+    return decompress(packed, min(_MAX_BYTES, _GROWTH * len(packed) + 4096))
 
 
 def _from_json(value: Any, version: int) -> Manifest:

@@ -133,7 +133,7 @@ class CompressedFile(Checkpoint):
         return {name: end - begin for name, (begin, end) in self._file.header.offsets.items()}
 
     def blob_bytes(self, name: str) -> int:
-        """Return the bytes that a tensor takes in the file; see `Manifest.stored_bytes`."""
+        """Return the bytes a tensor takes in the file; see `Manifest.stored_bytes`."""
         return self.manifest.stored_bytes(self.record(name), self.blobs)
 
     def open_tensor(self, name: str) -> TensorBlob | BundleMember:

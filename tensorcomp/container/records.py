@@ -13,7 +13,7 @@ from tensorcomp.errors import FormatError
 
 DIGEST_DIGITS = 16
 _ROUNDING = 1e-9
-_MOST = 1 << 62
+_MAX_NUMBER = 1 << 62
 
 
 class PlannedTree(NamedTuple):
@@ -199,6 +199,6 @@ def _error(value: Any) -> float:
 
 def natural(value: Any) -> int:
     """Return a JSON value; raise `FormatError` unless it is an integer ≥ 0."""
-    if type(value) is not int or not 0 <= value < _MOST:  # a bool is an int, but no size
+    if type(value) is not int or not 0 <= value < _MAX_NUMBER:  # a bool is an int, but no size
         raise FormatError(f"expected a size in the manifest, found {str(value)[:40]!r}")
     return value

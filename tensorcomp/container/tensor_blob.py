@@ -31,7 +31,7 @@ class ChunkedTensor(Protocol):
 
     @property
     def grid(self) -> ChunkGrid:
-        """How it is cut into chunks."""
+        """Grid by which the tensor is cut into chunks."""
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return a chunk, decoded into `out` if given."""
@@ -240,7 +240,7 @@ class BundleMember:
 def checked_bytes(
     tensor: TensorBlob | BundleMember, chunks: Iterable[np.ndarray] | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the bytes of each chunk, decoded already or not; check their digest at the end.
+    """Yield the bytes of each chunk, decoded if need be; check the digest last.
 
     Raises `FormatError` or `VerificationError` if the tensor is damaged.
     """

@@ -11,8 +11,8 @@ from tensorcomp.metrics.distortion import ErrorSums
 
 
 @dataclass(frozen=True)
-class Held:
-    """One checkpoint's tensor of a pair.
+class ComparedTensor:
+    """Type, shape and stored bytes of a tensor in one of two checkpoints.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class TensorComparison:
     name : str
     file : str or None
         In which file of a folder.
-    a, b : Held or None
+    a, b : ComparedTensor or None
         None where the checkpoint lacks it.
     errors : ErrorSums or None
         None where the two cannot be compared.
@@ -46,8 +46,8 @@ class TensorComparison:
 
     name: str
     file: str | None
-    a: Held | None
-    b: Held | None
+    a: ComparedTensor | None
+    b: ComparedTensor | None
     errors: ErrorSums | None = None
     problem: str = ""
 
@@ -60,7 +60,7 @@ class TensorComparison:
 
     @property
     def is_float(self) -> bool:
-        """Whether a holds floats or complex numbers: the totals are over these."""
+        """Whether `a` holds floats or complex numbers: the totals are over these."""
         dtype = None if self.a is None else numpy_dtype(self.a.dtype)
         return dtype is not None and (dtype.kind == "c" or is_float(dtype))
 

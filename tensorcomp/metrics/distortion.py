@@ -146,7 +146,7 @@ def measure(x: np.ndarray, y: np.ndarray) -> ErrorSums:
     on nothing but the arrays.
     """
     if x.size != y.size:
-        raise ValueError(f"two arrays of one size are expected; got {x.size} and {y.size}")
+        raise ValueError(f"expected two arrays of one size, got {x.size} and {y.size} elements")
     flat_x, flat_y = _components(x), _components(y)
     if flat_x.size != flat_y.size:
         raise ValueError(f"{x.dtype} and {y.dtype}: only one of them is complex")

@@ -1,1 +1,1 @@
-"""Which tree for which tensor."""
+"""Choose the tree of every tensor: roles, profiles, budgets, trials, plans."""

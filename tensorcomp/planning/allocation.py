@@ -1,4 +1,4 @@
-"""Allocate bits: choose an option of each tensor so that all together keep a size."""
+"""Allocate bits: choose an option of each tensor so that all keep a size."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AllocationProblem:
     measured: bool = False
 
     def add(self, other: AllocationProblem, keys: Mapping[str, str]) -> None:
-        """Add the draft of a file; `keys` are the names of its tensors in this draft."""
+        """Add the problem of a file; `keys` are the names of its tensors in this one."""
         self.fixed |= {keys[name]: plan for name, plan in other.fixed.items()}
         self.options |= {keys[name]: item for name, item in other.options.items()}
         self.importance |= {keys[name]: value for name, value in other.importance.items()}
@@ -92,7 +92,14 @@ class AllocationProblem:
         return self.overhead + int(self.fixed_bytes) + open_bytes
 
     def allocate(self, max_bytes: int | None, order: Iterable[str]) -> Plan:
-        """Return the plan whose file takes at most so many bytes, as far as samples predict.
+        """Return the plan whose file samples predict to keep a size.
+
+        Parameters
+        ----------
+        max_bytes : int or None
+            None allocates nothing: without a size, every plan is made already.
+        order : iterable of str
+            Names of all tensors, as they stand in the plan.
 
         Raises
         ------
@@ -125,7 +132,7 @@ class AllocationProblem:
         return Plan({name: plans[name] for name in order}, self.budget, self.effort)
 
     def impossible(self, least: int, max_bytes: int) -> InfeasibleBudgetError:
-        """Return the error that says which size is possible, if not that of the budget."""
+        """Return the error that says which size is possible, if not the budget's."""
         return InfeasibleBudgetError(
             f"a file of {max_bytes:,} bytes is not possible; the smallest one takes about "
             f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
@@ -135,7 +142,7 @@ class AllocationProblem:
         )
 
     def _kept_lossless(self, least: int) -> str:
-        """Return which tensors keep a file large by staying lossless, and how to free them."""
+        """Return the largest role kept lossless, and how to let it lose something."""
         role, nbytes = max(self.protected.items(), key=lambda item: item[1], default=("", 0))
         if nbytes < _MUCH * least:
             return ""
@@ -147,7 +154,7 @@ class AllocationProblem:
     def corrected(
         self, plan: Plan, sizes: Mapping[str, int], refused: Collection[str], overhead: int
     ) -> AllocationProblem:
-        """Return the draft with rates corrected by the bytes that tensors took under a plan.
+        """Return the problem with rates corrected by the bytes tensors really took.
 
         Parameters
         ----------
@@ -174,7 +181,7 @@ class AllocationProblem:
 def allocate(
     options: Sequence[RDCurve], importance: Sequence[float], most_bits: float
 ) -> list[int]:
-    """Return the option of each tensor that gives the least weighted error in so many bits.
+    """Return the options of least weighted error that `most_bits` suffice for.
 
     All tensors get the same slope of weighted error over rate, the one at which their bits add up
     (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers").
@@ -247,7 +254,7 @@ def _may_win(bits: np.ndarray, errors: np.ndarray, low: float, high: float) -> n
 def _spend(
     options: Sequence[RDCurve], chosen: Sequence[int], dearer: Sequence[int], left: float
 ) -> list[int]:
-    """Return the options with the bits that are left given to the tensors that come next.
+    """Return the options with the bits left over spent on the next tensors.
 
     Those are the ones whose options change at the slope that was found. The first of them for
     which the bits do not suffice gets part of the way, wherever between two slopes that is.
@@ -270,5 +277,5 @@ def _spend(
 
 
 def least_bits(options: Sequence[RDCurve]) -> float:
-    """Return the bits of all tensors together where each takes its cheapest option."""
+    """Return the bits of all tensors where each takes its cheapest option."""
     return sum(item.weights * float(item.bits.min()) for item in options)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tensorcomp.errors import PlanError
 
 _SIZES = ("bits_per_weight", "target_ratio", "target_size")
-_MOST_SNR = 1000  # dB; float64 ends at 6,000
-_MOST_BYTES = 1 << 62
+_MAX_SNR = 1000  # dB; float64 ends at 6,000
+_MAX_BYTES = 1 << 62
 _TEXTS = {
     "max_rel_l2": "rel-L2 ≤ {}",
     "min_snr": "SNR ≥ {} dB",
@@ -51,7 +51,7 @@ class Bound:
                 raise PlanError(f"expected {name} to be a number above 0, got {value!r}")
 
     def used(self, rel_l2: float, max_abs_error: float) -> float:
-        """Return the share of the bound that measured errors take; it holds if at most 1."""
+        """Return the share of the bound that errors use up; it holds if at most 1."""
         return max(_share(rel_l2, self.max_rel_l2), _share(max_abs_error, self.max_abs_error))
 
     def __str__(self) -> str:
@@ -112,8 +112,8 @@ class Budget:
         for name, value in given.items():
             wanted = "a finite number above 0"
             if name == "min_snr":
-                wanted = f"a number between ±{_MOST_SNR} dB"
-                is_within = _is_number(value) and abs(value) <= _MOST_SNR
+                wanted = f"a number between ±{_MAX_SNR} dB"
+                is_within = _is_number(value) and abs(value) <= _MAX_SNR
             else:
                 is_within = _is_number(value) and 0 < value < math.inf
             if not is_within:
@@ -140,15 +140,15 @@ class Budget:
         return None
 
     def size(self, input_bytes: int, weights: int) -> int | None:
-        """Return the bytes that the file may have, given the input's bytes and elements."""
+        """Return the bytes the file may have, given the input's bytes and elements."""
         if self.bits_per_weight is not None:
-            return int(min(self.bits_per_weight * weights / 8, _MOST_BYTES))
+            return int(min(self.bits_per_weight * weights / 8, _MAX_BYTES))
         if self.target_ratio is not None:
-            return int(min(input_bytes / self.target_ratio, _MOST_BYTES))
+            return int(min(input_bytes / self.target_ratio, _MAX_BYTES))
         return None if self.target_size is None else int(self.target_size)
 
     def nearest(self, least: int, most: int, weights: int) -> str:
-        """Return a possible size in the terms of the limit, which asks for `most` bytes."""
+        """Return a possible size in the unit of the limit, which allows `most` bytes."""
         size = f"{least:,} bytes"
         if self.target_ratio is not None:
             return (

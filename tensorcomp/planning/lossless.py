@@ -1,4 +1,4 @@
-"""Plan lossless trees: find what the data allow, try it on a sample, keep the smallest.
+"""Plan lossless trees: try those that fit a sample, keep the smallest.
 
 Ordinary float weights, which most tensors are, have one good tree and are not tried. Only where a
 look at some thousand elements shows something else (zeros, few distinct values, a grid of integers,
@@ -55,7 +55,7 @@ _CODES_OF_ZEROS = ("ans(states=12)", "ans(contexts=16, states=12)")
 
 
 class LosslessPlan(NamedTuple):
-    """Tree of a tensor, why, and a fallback for chunks that it may be unable to represent."""
+    """Tree of a tensor, the reason, and a fallback for chunks it cannot code."""
 
     tree: Node
     why: str
@@ -81,7 +81,7 @@ def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:
 
 
 def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
-    """Return the tree for a tensor, the smallest on a sample of those that fit its data.
+    """Return the plan of a tensor: of trees that fit, the smallest on a sample.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def _plan(text: str, why: str) -> LosslessPlan:
 
 
 def _small(array: np.ndarray, effort: str) -> LosslessPlan:
-    """Return the tree of a few floats: more than one table would cost more than it saves."""
+    """Return the tree of few floats, of one table: more cost more than they save."""
     if array.size < _TINY:
         return _plan("raw", "tiny")
     usual, zeros = flat_tree(array.dtype), share_of_zeros(array)
@@ -130,7 +130,7 @@ def _small(array: np.ndarray, effort: str) -> LosslessPlan:
 
 
 def share_of_zeros(array: np.ndarray) -> float:
-    """Return the share of a tensor's elements that are zero: of a large tensor, of a thousand."""
+    """Return the share of zeros, of a large tensor in a thousand elements."""
     words = array.view(word_dtype(array.dtype))
     is_float = holds_floats(array.dtype)
     if array.size < _SMALL:
@@ -140,13 +140,13 @@ def share_of_zeros(array: np.ndarray) -> float:
 
 
 def _negative_zeros(words: np.ndarray) -> float:
-    """Return the share of words of which only the highest bit is set in a thousand of a tensor."""
+    """Return the share of −0.0 in a thousand words of a tensor."""
     found = native.survey_count(words.reshape(-1), 1 << (8 * words.itemsize - 1), *_RUNS)
     return found / math.prod(_RUNS)
 
 
 def probe(words: np.ndarray) -> tuple[float, int]:
-    """Return the share of zeros and the number of distinct words in a thousand of a tensor."""
+    """Return the share of zeros and number of distinct words in a thousand words."""
     flat, found = words.reshape(-1), np.empty(2, np.int64)
     native.survey_look(flat, found)
     zeros = int(found[0]) / math.prod(_RUNS)
@@ -158,7 +158,7 @@ def probe(words: np.ndarray) -> tuple[float, int]:
 def _floats(
     array: np.ndarray, zeros: float, distinct: int, effort: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield trees for floats, and why; more than the usual one only where the probe shows why."""
+    """Yield trees for floats and reasons; beside the usual one, those probed for."""
     codes = _CODES[effort]
     yield usual_tree(array, effort), "ordinary floats"
     if array.itemsize == 1:
@@ -192,7 +192,7 @@ def _palette(codes: str) -> str:
 def _sparse(
     array: np.ndarray, candidates: dict[str, str], zeros: float, effort: str
 ) -> LosslessPlan:
-    """Return the plan of a tensor with many zeros: the smallest candidate, or one for zeros."""
+    """Return the plan of a tensor with many zeros: a form for zeros if smallest."""
     sample = sparse_sample(array, effort)
     forms = sparse_forms(array, sample, effort).lossless()
     grids = [text for text in candidates if text.startswith("grid(")]
@@ -229,8 +229,8 @@ def _has_few_values(sample: np.ndarray) -> bool:
 
 
 def _is_grid(array: np.ndarray) -> bool:
-    """Return whether the first rows are integers times a scale; others fail within microseconds."""
-    try:
+    """Return whether the first rows are integers times a scale."""
+    try:  # what is none fails within microseconds
         _GRID.encode(array[:_GRID_ROWS] if array.ndim > 1 else array[:_PROBE])
     except NotRepresentable:
         return False
@@ -254,7 +254,7 @@ def _smallest(sample: np.ndarray, candidates: dict[str, str], fallback: Node) ->
 
 
 def usual_tree(array: np.ndarray, effort: str) -> str:
-    """Return the tree of ordinary floats: mantissas, and exponents in groups of rows or columns.
+    """Return the tree of ordinary floats, exponents in groups of rows or columns.
 
     Groups of rows are twice as fast as contexts of rows and columns, to which they lose up to 0.1
     bit a weight. Groups of columns save more where their scales vary.
@@ -266,7 +266,7 @@ def usual_tree(array: np.ndarray, effort: str) -> str:
 
 
 def any_floats(dtype: np.dtype, effort: str) -> str:
-    """Return the tree of floats of which nothing is known; it can represent any up to 8 bytes."""
+    """Return the tree that can represent any floats of up to 8 bytes."""
     bits = _mantissa_bits(dtype)
     if effort == "max":
         return f"fields({bits}, exponent=ans(contexts=16, states=12), mantissa=bitpack)"
@@ -288,12 +288,12 @@ def flat_tree(dtype: np.dtype) -> str:
 
 
 def _mantissa_bits(dtype: np.dtype) -> int:
-    """Return how many top bits of the mantissa join the exponent; two save 0.07 bit a weight."""
+    """Return how many mantissa bits join the exponent: 2 save 0.07 bit a weight."""
     return 3 if dtype == np.float16 else 2  # both parts of a float16 are whole bytes with three
 
 
 def columns_vary(array: np.ndarray) -> float:
-    """Return the variance of log magnitudes between columns over that within, rows corrected."""
+    """Return the ratio of variance between columns to that within, of log |w|."""
     variance = np.empty(1)
     native.survey_column_variance(as_rows(array.view(word_dtype(array.dtype))), variance)
     return float(variance[0])

@@ -1,4 +1,4 @@
-"""Plans: the tree of every tensor of a checkpoint; saved as JSON, edited, obeyed.
+"""Plans: the tree of every tensor of a checkpoint, in JSON to edit and obey.
 
 ::
 
@@ -84,7 +84,7 @@ class Plan:
     pruned: str = ""
 
     def of(self, keys: Mapping[str, str]) -> Plan:
-        """Return the plan of one file of several; the budget is for all of them together.
+        """Return the plan of one file of several, without the budget of all of them.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Plan a tree for every tensor of a checkpoint, under a profile, rules and a budget.
+"""Plan a tree for every tensor, under a profile, rules and a budget.
 
 Under a bound, each tensor gets the tree that takes the fewest bits of a sample within it. Under a
 size, the rate and error of every tree are measured on samples, and bits go where they take away the
@@ -42,7 +42,7 @@ from tensorcomp.planning.trials import (
 )
 
 _ROOM = 1 << 26  # bytes of copies a thread
-_LEAST_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
+_MIN_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
 _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
 
 
@@ -116,18 +116,18 @@ class Planner:
         PlanError
             If a tree needs a budget and there is none, or a tensor's importance is not given.
         """
-        draft = AllocationProblem(self.budget, self.effort, overhead)
+        problem = AllocationProblem(self.budget, self.effort, overhead)
         choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
 
         def different() -> Iterator[Tensor]:
             for tensor in tensors:
                 name, first = tensor.info.name, tensor.same_as
-                draft.weights += math.prod(tensor.info.shape)
-                draft.used.update(rule for rule in self.rules if rule.selects(name, tensor.role))
-                draft.used.update(self.bounds.keys() & {name})
+                problem.weights += math.prod(tensor.info.shape)
+                problem.used.update(rule for rule in self.rules if rule.selects(name, tensor.role))
+                problem.used.update(self.bounds.keys() & {name})
                 choices[name] = (*self._templates(tensor), self.bounds.get(name))
                 if first is not None and choices[first] == choices[name]:
-                    draft.copies[name] = first
+                    problem.copies[name] = first
                 else:
                     yield tensor
 
@@ -141,42 +141,42 @@ class Planner:
         ):
             name = tensor.info.name
             if isinstance(found, RDCurve):
-                draft.options[name] = found
-                draft.importance[name] = self._weight(name, found.scale)
+                problem.options[name] = found
+                problem.importance[name] = self._weight(name, found.scale)
                 continue
-            draft.fixed[name] = found
+            problem.fixed[name] = found
             nbytes = (found.bits or 0.0) * tensor.array.size / 8
-            draft.fixed_bytes += nbytes
+            problem.fixed_bytes += nbytes
             if found.tree is None:
-                draft.protected[tensor.role.partition(".")[0]] += int(nbytes)
-        for name, first in draft.copies.items():
-            if first in draft.options:
-                dearest = self._weight(name, draft.options[first].scale)
-                draft.importance[first] = max(draft.importance[first], dearest)
-        draft.fixed_bytes = int(draft.fixed_bytes)
-        return draft
+                problem.protected[tensor.role.partition(".")[0]] += int(nbytes)
+        for name, first in problem.copies.items():
+            if first in problem.options:
+                dearest = self._weight(name, problem.options[first].scale)
+                problem.importance[first] = max(problem.importance[first], dearest)
+        problem.fixed_bytes = int(problem.fixed_bytes)
+        return problem
 
-    def check_used(self, draft: AllocationProblem) -> None:
-        """Require that every rule and every single bound is for some tensor of a draft.
+    def check_used(self, problem: AllocationProblem) -> None:
+        """Require that every rule and every bound by name is for some tensor.
 
         Raises
         ------
         PlanError
             With the list of those that are not.
         """
-        unused = [rule.selector for rule in self.rules if rule not in draft.used]
+        unused = [rule.selector for rule in self.rules if rule not in problem.used]
         if unused:
             known = ""
             if not all(map(is_selector, unused)):
                 known = f"; give a name, a pattern of names, or a role: {', '.join(SELECTORS)}"
             raise PlanError(f"expected rules that select a tensor, got {listed(unused)}{known}")
-        unknown = sorted(self.bounds.keys() - draft.used)
+        unknown = sorted(self.bounds.keys() - problem.used)
         if unknown:
             raise PlanError(f"expected bounds of tensors that exist, got {listed(unknown)}")
 
     def _weight(self, name: str, scale: float) -> float:
         if self.importance is None:
-            return 1 / max(scale, _LEAST_SCALE) if scale else 0.0
+            return 1 / max(scale, _MIN_SCALE) if scale else 0.0
         if name not in self.importance:
             raise PlanError(f"expected the importance of every tensor, got none of {name!r}")
         return self.importance[name]
@@ -249,7 +249,7 @@ class Planner:
 
 
 def check_importance(importance: Mapping[str, float], place: str = "") -> Mapping[str, float]:
-    """Require that the importance of every tensor is positive and finite; return it."""
+    """Require that every tensor's importance is positive and finite; return it."""
     wrong = [name for name, value in importance.items() if not 0 < value < math.inf]
     if wrong:
         raise PlanError(

@@ -43,7 +43,7 @@ PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
 EVERYTHING = "all"
 _FOLDER = Path(__file__).with_name("profiles")
 _PROTECTED = ("norm", "bias", "scale", "router", "step")
-_SMALLEST = 4096
+_DEFAULT_SMALLEST = 4096
 _KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
 _RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)
 
@@ -89,7 +89,7 @@ class Profile:
     budget: Budget = field(default_factory=Budget)
     candidates: tuple[Candidates, ...] = ()
     protect: tuple[str, ...] = _PROTECTED
-    smallest: int = _SMALLEST
+    smallest: int = _DEFAULT_SMALLEST
     effort: str | None = None
 
     def protects(self, role: str) -> bool:
@@ -129,7 +129,7 @@ class Rule:
 
 
 def parse_rule(text: str) -> Rule:
-    """Return the rule of a text ``SELECTOR=TREE``, or of a tree alone, which is for all.
+    """Parse a rule ``SELECTOR=TREE``, or a tree alone, which is for all tensors.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def _from_table(table: dict[str, Any], name: str) -> Profile:
     unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise PlanError(f"expected keys of {', '.join(sorted(_KEYS))}, got {', '.join(unknown)}")
-    smallest, effort = table.get("smallest", _SMALLEST), table.get("effort")
+    smallest, effort = table.get("smallest", _DEFAULT_SMALLEST), table.get("effort")
     if type(smallest) is not int or smallest < 0:
         raise PlanError(f"expected smallest to be a number of elements, got {smallest!r}")
     if effort is not None and effort not in EFFORTS:

@@ -113,7 +113,7 @@ def measure_curve(
 
 
 def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
-    """Return some rows with their first element replaced by a larger one; None if they have it."""
+    """Return rows that hold the extreme; None if they do already."""
     if not array.size or peak(array) >= largest:
         return None
     changed = sample_rows(array, 1).copy()
@@ -124,7 +124,7 @@ def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
 def _sweep(
     template: str, array: np.ndarray, extreme: np.ndarray | None, scale: float, most_bits: float
 ) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Return the first octave, and bits and mse of finely spaced steps from there on."""
+    """Return the first octave, and bits and mse of fine steps from there on."""
     octaves, bits, errors = [], [], []
     for octave in reversed(_OCTAVES):
         trial = run_trial(instantiate(template, scale * 2**octave), array)
@@ -155,7 +155,7 @@ def _sweep(
 
 
 def _mse(trial: Trial) -> float:
-    """Return the mean square error, infinite where it leaves the range of float64."""
+    """Return the mean square error, infinite where float64 overflows."""
     try:
         return trial.errors.l2**2 / max(trial.errors.count, 1)
     except OverflowError:

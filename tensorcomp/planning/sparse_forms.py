@@ -1,4 +1,4 @@
-"""Trees for tensors with many zeros: which forms pay depends on where the zeros lie.
+"""Trees for tensors with many zeros, chosen by where the zeros lie.
 
 A form is the text of a tree in which ``$values`` stands for the tree of what is left: of the rows
 and columns that hold anything (`live`), of the elements that are not zero (`sparse`), of those that
@@ -34,7 +34,7 @@ _PIECE = 1 << 20  # elements looked at together
 _MASKS = ("bitpack", "runlength", "gaps")  # the faster first
 _SLOW_MASKS = ("ans(states=12)", "ans(contexts=16, states=12)")
 _WORTH = 0.98  # times the bytes of a faster one that a mask may take
-_LEAST = 5e-324  # smallest number above 0
+_MIN_POSITIVE = 5e-324  # smallest number above 0
 _WITH_ZEROS = ("uniform($step)", "uniform($step, codes=ans(states=12))")
 
 
@@ -76,7 +76,9 @@ class SparseForms(NamedTuple):
         """Return the forms that make all zeros +0.0, if they are not."""
         if self.signs is None:
             return self
-        flat = tuple(form.replace("sparse(", f"threshold({_LEAST}, ") for form in self.flat[:1])
+        flat = tuple(
+            form.replace("sparse(", f"threshold({_MIN_POSITIVE}, ") for form in self.flat[:1]
+        )
         packed = tuple(form.replace("packed(", "nm(") for form in self.packed[:1])
         return SparseForms((VALUES,), (), flat, packed)
 
@@ -119,7 +121,7 @@ def sparse_forms(array: np.ndarray, sample: np.ndarray, effort: str) -> SparseFo
 
 
 def signs_of_zeros(words: np.ndarray, below: int) -> np.ndarray | None:
-    """Return the signs of all zeros, true for −0.0; None where (nearly) all of them are +0.0.
+    """Return the signs of all zeros, true for −0.0; None if nearly all are +0.0.
 
     `below` has all bits but that of the sign.
     """
@@ -131,7 +133,7 @@ def signs_of_zeros(words: np.ndarray, below: int) -> np.ndarray | None:
 def _live_forms(
     array: np.ndarray, sample: np.ndarray, kept: int
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the form of all that there is, and one without dead rows and columns if there are any.
+    """Yield the form of the whole sample, and one without dead rows and columns.
 
     With each, what it leaves of a sample.
     """
@@ -152,7 +154,7 @@ def _live_forms(
 
 
 def live_columns(words: np.ndarray, kept: int) -> np.ndarray:
-    """Return which slices of the second axis of words hold a bit that `kept` has: (columns,) bool.
+    """Return which slices of the second axis hold a bit of `kept`: (n,) bool.
 
     Rows are read, a piece at a time, only while some slice seems to hold none.
     """
@@ -168,7 +170,7 @@ def live_columns(words: np.ndarray, kept: int) -> np.ndarray:
 
 
 def cheapest_mask(mask: np.ndarray, effort: str) -> str:
-    """Return the coder that makes the fewest bytes of a mask, the first one of equals.
+    """Return the coder of the fewest bytes of a mask, the first of equal ones.
 
     With less than all effort, coders that take longer must be worth it.
     """
@@ -184,7 +186,7 @@ def cheapest_mask(mask: np.ndarray, effort: str) -> str:
 
 
 def group_pattern(array: np.ndarray, kept: int) -> tuple[int, int] | None:
-    """Return (n, m) if no group of m neighbours in a row has more than n elements but zeros.
+    """Return (n, m) if no group of m neighbours in a row has over n non-zeros.
 
     Of `PATTERNS` the first one that holds for the whole tensor; None if none does. Only the bits of
     an element that `kept` has are looked at.

@@ -1,4 +1,4 @@
-"""Statistics of a model's weights, for scores that need more than the weights.
+"""Statistics of a model's weights, for scores that read more than weights.
 
 ==============  ==============================================================================
 statistic       for each weight w, with gradients g_b of the loss of minibatches b
@@ -144,7 +144,7 @@ def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
         numbers = {key: about[key] for key in ("version", "batches", "samples")}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path}: expected a statistics file, got another; make one by 'tensorcomp calibrate'"
+            f"{path}: expected a statistics file, got another; make one by `calibrate`"
         ) from error
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise CheckpointError(f"{path}: expected counts in its metadata, got {shown(str(about))}")

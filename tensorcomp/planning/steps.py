@@ -18,7 +18,7 @@ from tensorcomp.planning.budgets import Bound
 
 STEP, QUANTIZER = "$step", "$quantizer"
 _HOLE = 1.0390625  # where a step is to stand in a tree that is parsed once
-_LEAST, _MOST = 1e-300, 1e300  # steps; beyond, a multiple of one may leave the range of float64
+_MIN_STEP, _MAX_STEP = 1e-300, 1e300  # beyond, a multiple of one may overflow float64
 _STEP = re.compile(rf"{re.escape(STEP)}\b")
 QUANTIZERS = {
     "fast": "uniform($step, codes=huffman)",
@@ -30,7 +30,7 @@ ELEMENTWISE_QUANTIZERS = QUANTIZERS | {"balanced": "uniform($step)", "max": "uni
 
 
 def expand_quantizer(template: str, effort: str, bound: Bound | None = None) -> str:
-    """Return the template with the quantizer of an effort, and of a bound, written out."""
+    """Return the template with the quantizer of an effort and bound filled in."""
     elementwise = bound is not None and bound.max_abs_error < math.inf
     quantizers = ELEMENTWISE_QUANTIZERS if elementwise else QUANTIZERS
     return template.replace(QUANTIZER, quantizers[effort])
@@ -70,7 +70,7 @@ def instantiate(template: str, step: float) -> Node:
 
 @functools.lru_cache(maxsize=256)
 def prototype(template: str) -> Node:
-    """Return the tree of a template with a step of 1, for the traits of its codecs."""
+    """Return the tree of a template with a step of 1, to read its codecs' traits."""
     return instantiate(template, 1.0)
 
 
@@ -84,7 +84,7 @@ def _with_holes(template: str) -> Node:
 
 
 def _filled(node: Node, step: float) -> Node:
-    """Return the tree with a step in place of each hole; parts without any are shared."""
+    """Return the tree with a step in each hole; parts without any are shared."""
     if not any(_HOLE in vars(codec).values() for codec in node.walk()):
         return node
     config = {name: step if value == _HOLE else value for name, value in vars(node.codec).items()}
@@ -93,8 +93,8 @@ def _filled(node: Node, step: float) -> Node:
 
 
 def rounded(step: float) -> float:
-    """Return a step in six significant digits: its text is stored for each tensor."""
-    return float(f"{min(max(step, _LEAST), _MOST):.6g}")
+    """Return a step in six significant digits: each tensor stores its text."""
+    return float(f"{min(max(step, _MIN_STEP), _MAX_STEP):.6g}")
 
 
 def scale_steps(node: Node, factor: float) -> Node:

@@ -40,7 +40,7 @@ class Trial(NamedTuple):
 
 
 def run_trial(tree: Node, sample: np.ndarray) -> Trial | None:
-    """Return the rate and error of a tree on a sample; None if it cannot represent it."""
+    """Return the rate and error of a tree on a sample, None if it cannot apply."""
     array = readable(sample)
     try:
         pieces, decoded = encode_seen(tree, array, fit(tree, array))
@@ -72,7 +72,7 @@ def can_take(tree: Node, array: np.ndarray) -> bool:
 
 
 def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
-    """Return the tree with its steps scaled so that an array's error just keeps within a bound.
+    """Return the tree, steps scaled so that an array's error just keeps a bound.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def meet_bound(tree: Node, array: np.ndarray, bound: Bound) -> Node | None:
 
 
 def fit_steps(tree: Node, bound: Bound, errors: ErrorsOf) -> Node | None:
-    """Return the tree with its steps scaled so that its error just keeps within a bound.
+    """Return the tree with its steps scaled so that its error just keeps a bound.
 
     A tree without steps is returned as it is, if it keeps the bound. None if no step does.
 
@@ -150,7 +150,7 @@ def _attempts(tree: Node, bound: Bound, errors: ErrorsOf) -> Iterator[tuple[floa
 
 
 def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
-    """Return the tree of a template for the step that a fine uniform quantizer would need."""
+    """Return the tree with the step that a fine uniform quantizer would need."""
     scale = rms(array)
     step = 4 * scale or 1.0
     if bound.max_rel_l2 < math.inf:

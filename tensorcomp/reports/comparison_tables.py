@@ -14,7 +14,7 @@ from tensorcomp._formatting import (
     three_digits,
 )
 from tensorcomp._tables import Column, Table, Value, json_value
-from tensorcomp.metrics.comparison import Comparison, Held, TensorComparison
+from tensorcomp.metrics.comparison import ComparedTensor, Comparison, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums
 
 
@@ -45,7 +45,7 @@ def _named(row: TensorComparison) -> str:
     return printable(row.name) + (f"\n  {printable(row.problem)}" if row.problem else "")
 
 
-def _both(row: TensorComparison, text: Callable[[Held], str]) -> str:
+def _both(row: TensorComparison, text: Callable[[ComparedTensor], str]) -> str:
     """Return what both sides have, said once where it is the same."""
     return " → ".join(dict.fromkeys(text(held) for held in (row.a, row.b) if held is not None))
 
@@ -59,7 +59,7 @@ def _figure(
 def _side(side: str) -> tuple[Column, ...]:
     """Return the columns of one side, for programs, and its bytes."""
 
-    def of(figure: Callable[[Held], Value]) -> Callable[[TensorComparison], Value]:
+    def of(figure: Callable[[ComparedTensor], Value]) -> Callable[[TensorComparison], Value]:
         return lambda row: (held := getattr(row, side)) and figure(held)
 
     return (
@@ -158,7 +158,7 @@ def _json_row(row: TensorComparison) -> dict[str, Any]:
     return value if row.file is None else {**value, "file": row.file}
 
 
-def _json_side(held: Held | None) -> dict[str, Any] | None:
+def _json_side(held: ComparedTensor | None) -> dict[str, Any] | None:
     if held is None:
         return None
     return {"dtype": held.dtype, "shape": list(held.shape), "bytes": held.stored}

@@ -38,9 +38,9 @@ def test_an_existing_file_is_kept(tmp_path):
 
 def test_what_was_not_measured_is_said():
     statistics = Statistics(ARRAYS)
-    with pytest.raises(PruningError, match=r"'fisher', got snip, synflow; measure"):
+    with pytest.raises(PruningError, match=r"'fisher', got snip, synflow; run calibrate"):
         statistics.of("fisher", "c")
-    with pytest.raises(PruningError, match=r"'fisher', got none; measure it by"):
+    with pytest.raises(PruningError, match=r"'fisher', got none; run calibrate with fisher"):
         Statistics({}).of("fisher", "c")
     with pytest.raises(PruningError, match=r"statistic 'synflow' of tensor 'a/b.weight', got none"):
         statistics.of("synflow", "a/b.weight")

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError
@@ -112,5 +113,7 @@ def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]
         type(size) is int and 0 <= size <= _INT64_MAX for size in shape
     )
     if not sizes_fit or math.prod(size or 1 for size in shape) * dtype.itemsize > _INT64_MAX:
-        raise CheckpointError("its .npy header has a shape that is no array's")
+        raise CheckpointError(
+            f"expected the shape of an array in its .npy header, got {shown(shape)}"
+        )
     return dtype, bool(fortran_order), shape

@@ -126,7 +126,7 @@ class _Rebuilder:
 
         count, rest = divmod(nbytes, dtype.itemsize)
         if rest:
-            raise FormatError(f"{nbytes:,} bytes are no whole number of {dtype} elements")
+            raise FormatError(f"{nbytes:,} bytes are not a whole number of {dtype} elements")
         if nbytes < _SCRATCH_BYTES or not hasattr(os, "posix_fallocate"):
             return torch.empty(count, dtype=dtype)
         with writing(self.out_path), tempfile.TemporaryFile(dir=self.out_path.parent) as file:

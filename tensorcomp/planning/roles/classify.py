@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tensorcomp.checkpoints.base import TensorInfo
 
 _GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
-_LONGEST = 250  # characters looked at: patterns take longer than in proportion
+_MAX_NAME = 250  # characters looked at: patterns take longer than in proportion
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
 
 ROLES: tuple[str, ...] = tuple(
@@ -93,13 +93,13 @@ def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     str
         One of `ROLES`.
     """
-    place = Place(_spelled(name), shape)
+    place = Place(_normalized(name), shape)
     rules = MatchingRules(place.name)
     return (_by_type(place, dtype, rules) or rules.first_fitting(place)).role
 
 
 def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
-    """Return the role of every tensor of a checkpoint, which may depend on its neighbours.
+    """Return the role of every tensor, which may depend on its neighbours.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
 
 
 def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
-    """Return the role of every tensor of a checkpoint, as `classify_all` does, without reasons."""
+    """Return the role of every tensor, as `classify_all` does, without reasons."""
     return {
         info.name: (_by_type(place, info.dtype, rules) or rules.first_fitting(place)).role
         for info, place, rules in _placed(infos)
@@ -130,7 +130,7 @@ def roles_of(infos: Iterable[TensorInfo]) -> dict[str, str]:
 
 def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, MatchingRules]]:
     """Yield every tensor, its place, and the rules whose pattern is in its name."""
-    tensors = [(_spelled(info.name), info) for info in infos]
+    tensors = [(_normalized(info.name), info) for info in infos]
     shapes = {name: info.shape for name, info in tensors}
     matching = functools.cache(MatchingRules)  # layers differ in numbers only
 
@@ -148,15 +148,15 @@ def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, Ma
         yield info, place, matching(numbered_alike(name))
 
 
-def _spelled(name: str) -> str:
-    return name[-_LONGEST:].lower().replace("/", ".")
+def _normalized(name: str) -> str:
+    return name[-_MAX_NAME:].lower().replace("/", ".")
 
 
 def _by_type(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision | None:
     """Return the role that follows from the type; None where it does not."""
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
-        return RoleDecision("opaque", f"{dtype} is no type with known values")
+        return RoleDecision("opaque", f"the values of type {dtype} are unknown")
     if dtype == "F8_E8M0":
         return RoleDecision("scale", "a type of powers of two")
     # Counts of steps are often integers.

@@ -1,4 +1,4 @@
-"""Match tensors by name, shape and neighbours against the rules of ``rules.json``.
+"""Match tensors by name, shape and neighbours with rules of ``rules.json``.
 
 The first rule that fits gives a tensor's role. A rule has a regular expression, searched for in the
 name in lower case, with dots for slashes: ``words`` are whole pieces between dots, ``in_attention``
@@ -53,11 +53,11 @@ class Place(NamedTuple):
     embeddings: Callable[[], Collection[Shape]] = frozenset
 
     def beside(self, leaf: str) -> Shape | None:
-        """Return the shape of another tensor of the same module, None if there is none."""
+        """Return the shape of another tensor of the module, None if there is none."""
         return self.shapes.get(self.name[: self.name.rfind(".") + 1] + leaf)
 
     def near(self, path: str) -> Shape | None:
-        """Return the shape of a tensor of the module around this one's, None if there is none."""
+        """Return the shape of a tensor of the outer module, None if there is none."""
         module = self.name.rpartition(".")[0]
         return self.shapes.get(module[: module.rfind(".") + 1] + path)
 
@@ -156,7 +156,7 @@ class MatchingRules:
         self._more = (rule for rule in RULES if rule.is_in(name))
 
     def first_fitting(self, place: Place) -> RoleRule:
-        """Return the first rule that fits a place of this name, or of one numbered alike."""
+        """Return the first rule that fits a place of this, or a like-numbered, name."""
         for number in itertools.count():  # a condition may ask for another place of this name
             if number == len(self._found):
                 self._found.append(next(self._more))
@@ -167,7 +167,7 @@ class MatchingRules:
 
 
 def numbered_alike(name: str) -> str:
-    """Return a name with the same number for all layers: no pattern depends on it."""
+    """Return a name with one number for all layers: no pattern depends on it."""
     return _LAYER_NUMBER.sub("0", name)
 
 
