@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.options.sessions = ["quick", "lint", "docs"]
@@ -36,6 +38,8 @@ def lint(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, "check-jsonschema")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    sources = sorted(map(str, Path("tensorcomp/kernels").glob("*.[chi]*")))
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
     session.run("mypy")
     session.run("lint-imports")
     session.run("bash", ".ci/workflows.sh", external=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tensorcomp._tables import Table
 
 _FORMS = ("json", "csv", "markdown")
+MOST_USED, OUTPUT = "Most used", "Output"
+_RANKS = {MOST_USED: 0, OUTPUT: 2}  # groups of a help page, from the first to the last
 
 
 class Settings:
@@ -79,8 +81,8 @@ class Command(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and not isinstance(param, click.Argument):
-                groups.setdefault(getattr(param, "group", "Output"), []).append(record)
-        for title, records in groups.items():
+                groups.setdefault(getattr(param, "group", OUTPUT), []).append(record)
+        for title, records in sorted(groups.items(), key=lambda group: _RANKS.get(group[0], 1)):
             with formatter.section(title):
                 formatter.write_dl(records)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .command import Option
+from .command import MOST_USED, OUTPUT, Option
 from .quantity import bandwidth, duration, size
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensorcomp.planning.budgets import Budget
     from tensorcomp.selection.request import Pruning
 
-MOST_USED = "Most used"
-OUTPUT = "Output"
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 _LIMITS = (

@@ -89,6 +89,17 @@ def test_an_impossible_size_says_what_is_possible():
     assert len(save(tensors, budget=Budget(target_size=error.least_bytes))) <= error.least_bytes
 
 
+def test_an_impossible_size_has_the_numbers_of_its_text():
+    moments = np.random.default_rng(0).normal(size=(2, 256, 256)).astype(np.float32)
+    tensors = {"mlp.weight": moments[0], "state.0.exp_avg": moments[1]}
+    with pytest.raises(InfeasibleBudgetError) as caught:
+        save(tensors, budget=Budget(target_size=50_000))
+    error = caught.value
+    assert error.protected_bytes is not None
+    assert f"about {error.least_bytes:,} bytes; " in error.message
+    assert f"no budget changes {error.protected_bytes:,} of them" in error.message
+
+
 def test_damage_names_the_file_the_tensor_and_the_chunk(tmp_path):
     path = tmp_path / "a.tc.safetensors"
     save_file({"w": np.random.default_rng(0).normal(size=5000)}, path)

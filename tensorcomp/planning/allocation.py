@@ -138,8 +138,12 @@ class AllocationProblem:
             f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
             requested_bytes=max_bytes,
             least_bytes=least,
-            protected_bytes=self.overhead + int(self.fixed_bytes),
+            protected_bytes=self._protected_bytes(),
         )
+
+    def _protected_bytes(self) -> int:
+        """Return the bytes of the file that no smaller budget changes."""
+        return self.overhead + int(self.fixed_bytes)
 
     def _kept_lossless(self, least: int) -> str:
         """Return the largest role kept lossless, and how to let it lose something."""
@@ -147,8 +151,9 @@ class AllocationProblem:
         if nbytes < _MUCH * least:
             return ""
         return (
-            f"; {nbytes:,} of them are tensors of role {role}, kept lossless: let them lose "
-            f"something by a tree of their own, codecs='{role}=$quantizer'"
+            f"; no budget changes {self._protected_bytes():,} of them, mostly tensors of role "
+            f"{role}, kept lossless: let them lose something by a tree of their own, "
+            f"codecs='{role}=$quantizer'"
         )
 
     def corrected(

@@ -32,6 +32,14 @@ def test_options_stand_in_groups_and_the_most_used_come_first(call):
     assert planned["Planning"] == [o for o in found["Planning"] if o != "--plan"]
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_groups_have_one_order_on_all_help_pages(call, verb):
+    command = ["gradients", "estimate"] if verb == "gradients" else [verb]
+    found = list(sections(call(*command, "--help").stdout))
+    order = ["Positional arguments", *GROUPS]
+    assert found == sorted(found, key=order.index)
+
+
 def test_no_summary_of_a_verb_is_cut_short(call):
     text = " ".join(call("--help").stdout.split())
     assert all(f"{name} {summary}" in text for name, summary in VERBS.items())
