@@ -1,4 +1,4 @@
-"""How a tensor becomes bytes: codecs, trees of them, their text and JSON forms.
+"""Codecs turn tensors into bytes: codecs, trees, their text and JSON forms.
 
 Pure: no files, no models, no threads. Importing this package does not import the kernels.
 """

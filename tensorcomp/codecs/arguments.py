@@ -1,4 +1,4 @@
-"""Fields of codecs with the values that they may have, declared where the fields are."""
+"""Fields of codecs, declared together with the values that they may have."""
 
 from __future__ import annotations
 

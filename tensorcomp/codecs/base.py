@@ -1,4 +1,4 @@
-"""The three kinds of codec, and what each promises.
+"""The three kinds of codec and the contract of each.
 
 ==============  =============================  ======================================
 kind            from → to                      stands
@@ -60,10 +60,10 @@ def spec_of(array: np.ndarray) -> ArraySpec:
 
 
 class Codec(ABC):
-    """Base of the three kinds; not subclassed directly.
+    """Base class of the three kinds; not subclassed directly.
 
     The class attributes are traits: what planning, benchmarks and gradient compression know of a
-    codec. Nothing outside of a codec's own module asks for its id.
+    codec. Nothing outside of a codec's own module compares its id.
 
     Attributes
     ----------
@@ -139,23 +139,37 @@ class Codec(ABC):
         return True
 
     def sample_size(self, columns: int) -> int:
-        """Return how many elements a sample of a matrix needs to show what this codec does."""
+        """Return how many elements of a matrix a sample needs.
+
+        Of fewer the sample would not show what this codec does.
+        """
         return 0
 
     def config(self) -> dict[str, Any]:
-        """Return the fields as JSON values; with the id they are the codec's whole identity."""
+        """Return the fields as JSON values.
+
+        With the id they are the codec's whole identity.
+        """
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def shares(self, spec: ArraySpec) -> bool:
-        """Return whether chunks of a tensor whose sample has this spec share what `fit` learns."""
+        """Return whether chunks share what `fit` learns.
+
+        The spec is that of a sample of the tensor's rows.
+        """
         return False
 
     def fit(self, array: np.ndarray) -> bytes:
-        """Return what all chunks of a tensor share, learned from the tensor or a sample of it."""
+        """Return what all chunks of a tensor share.
+
+        It is learned from the tensor or a sample of it.
+        """
         return b""
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return the codecs that encode the chunks of a tensor; this codec decodes what they give.
+        """Return the codecs that encode the chunks of a tensor.
+
+        This codec decodes what they give.
 
         Asked of the root of a tree only, before the chunks ``array[start:stop]`` are encoded. A
         codec that must see the whole tensor, to select among all its elements say, says here what
@@ -165,7 +179,9 @@ class Codec(ABC):
 
 
 class Transform(Codec):
-    """Turns an array into named parts, each an array that a subtree codes further.
+    """Codec that splits an array into named parts.
+
+    Each part is an array that a subtree codes further.
 
     Attributes
     ----------
@@ -179,7 +195,7 @@ class Transform(Codec):
 
     @abstractmethod
     def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:
-        """Return each part's spec, in the order in which they are stored, from the input's spec.
+        """Return the spec of each part from the input's spec, in stored order.
 
         A length that the data decide is -1: one axis of a part at most. It is 0 where the part's
         other axes have no elements, and the part never has more elements than the input.
@@ -207,11 +223,16 @@ class Transform(Codec):
 
 
 class Serializer(Codec):
-    """Turns an array of any dtype into bytes; not asked for arrays without elements."""
+    """Codec that turns an array of any dtype into bytes.
+
+    It is not asked for arrays without elements.
+    """
 
     @abstractmethod
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
-        """Return the bytes of a C-contiguous array, in pieces: flat uint8 arrays or bytes.
+        """Return the bytes of a C-contiguous array, in pieces.
+
+        A piece is a flat uint8 array or bytes.
 
         Raises
         ------
@@ -221,7 +242,9 @@ class Serializer(Codec):
 
     @abstractmethod
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
-        """Fill `out`, a C-contiguous array of the input's spec, from a flat uint8 array.
+        """Fill `out` from the bytes, a flat uint8 array.
+
+        `out` is C-contiguous and has the input's spec.
 
         Raises
         ------
@@ -231,7 +254,7 @@ class Serializer(Codec):
 
 
 class Filter(Codec):
-    """Turns bytes into fewer bytes."""
+    """Codec that turns bytes into fewer bytes."""
 
     is_filter: ClassVar[bool] = True
 

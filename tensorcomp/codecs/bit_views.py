@@ -1,4 +1,4 @@
-"""Arrays of any dtype seen as unsigned integers of the same size, bit for bit."""
+"""Arrays of any dtype seen as unsigned integers of the same size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tensorcomp.errors import NotRepresentable
 
-SHORTEST_ROW = 16  # a level, a group or a span costs 3 bits or so: a shorter row cannot earn it
+MIN_ROW = 16  # a level, a group or a span costs 3 bits or so: a shorter row cannot earn it
 _UNSIGNED: dict[int, np.dtype] = {
     1: np.dtype("u1"),
     2: np.dtype("<u2"),
@@ -34,7 +34,7 @@ def as_words(array: np.ndarray) -> np.ndarray:
 def as_long_rows(array: np.ndarray) -> np.ndarray:
     """Return what `as_rows` does, but a single row where rows are short."""
     rows = as_rows(array)
-    return rows if rows.shape[1] >= SHORTEST_ROW else rows.reshape(1, -1)
+    return rows if rows.shape[1] >= MIN_ROW else rows.reshape(1, -1)
 
 
 def as_rows(array: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ def as_rows(array: np.ndarray) -> np.ndarray:
 
 
 def readable(array: np.ndarray) -> np.ndarray:
-    """Return a C-contiguous, aligned, native, read-only view (or copy, if need be).
+    """Return a C-contiguous, aligned, native, read-only view or copy.
 
     Kernels are compiled once per array type, so they get one type only.
     """

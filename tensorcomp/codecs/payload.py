@@ -27,7 +27,9 @@ _FILTER_SLACK = 1 << 12
 
 
 def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Pieces:
-    """Return the payload of an array, in pieces; at most the array's bytes and one more.
+    """Return the payload of an array, in pieces.
+
+    It has at most the array's bytes and one more.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ def join(pieces: Pieces) -> bytes:
 
 
 def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> np.ndarray:
-    """Return what decoding a payload of the array would give, without coding any bytes.
+    """Return what decoding an array's payload would give, without coding.
 
     Lossless codecs change nothing and are left out: of a tree whose transforms quantize this takes
     a fraction of the time of `encode` and `decode`.
@@ -74,7 +76,7 @@ def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> 
 def encode_seen(
     node: Node, array: np.ndarray, shared: Shared, out: np.ndarray | None = None
 ) -> tuple[Pieces, np.ndarray]:
-    """Return the payload of an array, as `encode` does, and what decoding it would give.
+    """Return the payload of an array and what decoding it would give.
 
     Of what lossless codecs coded nothing is decoded.
 
@@ -135,7 +137,7 @@ def encode_parts(
     codes: bool = True,
     decodes: bool = False,
 ) -> Pieces:
-    """Return the bytes of a transform's parts for an array of this spec, without their mark.
+    """Return the bytes of a transform's parts, without their mark.
 
     There are no bytes unless it codes; the parts become what decoding would give if it decodes.
     """
@@ -160,7 +162,10 @@ def raw_payload(array: np.ndarray) -> Pieces:
 
 
 def encode_part(node: Node, part: np.ndarray, shared: Shared | None = None) -> Pieces:
-    """Return the bytes of a part by its subtree; the part's own bytes where that cannot take it."""
+    """Return the bytes of a part by its subtree.
+
+    The part's own bytes where the subtree cannot take it.
+    """
     try:
         return encode(node, part, shared)
     except NotRepresentable:
@@ -234,7 +239,7 @@ def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> No
     body = data[1:]
     if mark == _RAW[0]:
         if body.size != out.nbytes:
-            raise CodecError(f"{codec.id}: {body.size} raw bytes for {out.nbytes}")
+            raise CodecError(f"{codec.id}: expected {out.nbytes} raw bytes, got {body.size}")
         out.reshape(-1).view(np.uint8)[:] = body
     elif codec.is_transform:
         parts = {}
@@ -253,13 +258,15 @@ def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> No
         if out.size:
             cast(Serializer, codec).decode(body, out, own)
         elif body.size:
-            raise CodecError(f"{codec.id}: {body.size} bytes for no elements")
+            raise CodecError(f"{codec.id}: expected no bytes for no elements, got {body.size}")
 
 
 def framed_parts(
     node: Node, spec: ArraySpec, data: np.ndarray
 ) -> dict[str, tuple[ArraySpec, np.ndarray]]:
-    """Return each part's spec and bytes from a transform's bytes, without their mark.
+    """Return each part's spec and bytes from a transform's bytes.
+
+    The bytes are without their mark.
 
     Raises
     ------
@@ -282,7 +289,9 @@ def framed_parts(
         found[name] = ArraySpec(shape, part.dtype), data[position : position + length]
         position += length
     if position != data.size:
-        raise CodecError(f"{codec.id}: {data.size - position} bytes behind the last part")
+        raise CodecError(
+            f"{codec.id}: expected no bytes behind the last part, got {data.size - position}"
+        )
     return found
 
 
@@ -291,5 +300,5 @@ def _read_size(data: np.ndarray, position: int, most: int, name: str) -> tuple[i
         raise CodecError(f"part {name!r} is cut short")
     size = int(_U64.unpack_from(data, position)[0])
     if size > most:
-        raise CodecError(f"part {name!r} claims {size}, at most {most} can be there")
+        raise CodecError(f"part {name!r}: expected a size of at most {most}, got {size}")
     return size, position + 8

@@ -63,7 +63,10 @@ def codec_class(name: str) -> type[Codec]:
 
 
 def codec_ids() -> list[str]:
-    """Return the ids of all codecs, sorted, without importing third parties' code."""
+    """Return the ids of all codecs, sorted.
+
+    Third parties' code is not imported.
+    """
     return sorted({*_OWN, *_PLUGINS.names()})
 
 
@@ -79,7 +82,10 @@ def added_codecs() -> tuple[type[Codec], ...]:
 
 @functools.cache
 def added_templates(*, lossless: bool) -> tuple[str, ...]:
-    """Return the templates of other packages' codecs: of lossless ones, or of the others."""
+    """Return the templates of other packages' codecs.
+
+    Of the lossless ones, or of the others.
+    """
     return tuple(
         template
         for codec in added_codecs()

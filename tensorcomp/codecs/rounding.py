@@ -17,7 +17,9 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def widened(array: np.ndarray, codec: str) -> np.ndarray:
-    """Return a float array's values as float32 (float64 for float64), C-contiguous, read-only.
+    """Return a float array's values in the type to compute in.
+
+    That is float32, or float64 for float64.
 
     Parameters
     ----------
@@ -37,7 +39,10 @@ def widened(array: np.ndarray, codec: str) -> np.ndarray:
 
 
 def as_reals(array: np.ndarray, codec: str) -> np.ndarray:
-    """Return a float array's values as `widened` does, flat, whether they are finite or not."""
+    """Return a float array's values as `widened` does, flat.
+
+    They may be NaN or infinite.
+    """
     if not is_real(array.dtype):
         raise NotRepresentable(f"{codec}: expected a float type with a zero, got {array.dtype}")
     return array.astype(work_dtype(array.dtype), order="C", copy=False).reshape(-1)
@@ -65,12 +70,18 @@ def is_float(dtype: np.dtype) -> bool:
 
 @functools.cache
 def is_real(dtype: np.dtype) -> bool:
-    """Return whether a dtype is a float type that has a zero: E8M0, made for scales, has none."""
+    """Return whether a dtype is a float type that has a zero.
+
+    E8M0, made for scales, has none.
+    """
     return is_float(dtype) and bool(np.zeros(1, np.float32).astype(dtype)[0] == 0)
 
 
 def as_matrix(array: np.ndarray) -> np.ndarray:
-    """Return a float array as a matrix of doubles: its first axis × all others; a vector a row."""
+    """Return a float array as a matrix of doubles.
+
+    Its first axis × all others; a vector is one row.
+    """
     wide = np.asarray(array, np.float64)
     return wide.reshape(wide.shape[0] if wide.ndim > 1 else 1, -1)
 
@@ -82,14 +93,20 @@ def check_float(dtype: np.dtype, codec: str) -> None:
 
 
 def all_finite(array: np.ndarray) -> bool:
-    """Return whether no element of a float array is NaN or infinite, a piece at a time."""
+    """Return whether all elements of a float array are finite.
+
+    They are looked at a piece at a time.
+    """
     flat = array.reshape(-1)
     with np.errstate(invalid="ignore"):  # signalling NaN
         return all(np.isfinite(flat[i : i + _PIECE]).all() for i in range(0, flat.size, _PIECE))
 
 
 def peak(array: np.ndarray) -> float:
-    """Return the largest magnitude of a float array, NaN if it holds one, a piece at a time."""
+    """Return the largest magnitude of a float array, NaN if it holds one.
+
+    It is looked at a piece at a time.
+    """
     flat = array.reshape(-1)
     found = 0.0
     with np.errstate(invalid="ignore"):
@@ -113,7 +130,7 @@ def largest(dtype: np.dtype) -> float:
 
 
 def store(values: np.ndarray, out: np.ndarray) -> None:
-    """Round values into `out`; what would overflow its type becomes its largest number."""
+    """Round values into `out`, clipped to its largest finite numbers."""
     limit = largest(out.dtype)
     fits = limit >= largest(values.dtype) or not values.size
     if not (fits or -limit <= values.min() <= values.max() <= limit):

@@ -1,4 +1,4 @@
-"""Trees that are often asked for, as each codec names them, to be measured beside each other."""
+"""Trees that are often asked for, which codecs name and benchmarks measure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ USUAL_BITS = 4.0
 
 @dataclass(frozen=True)
 class Strategy:
-    """A label, and what codes each tensor.
+    """Labelled template of trees for the tensors of a checkpoint.
 
     Parameters
     ----------

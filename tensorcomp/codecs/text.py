@@ -1,4 +1,4 @@
-"""The text form of a codec tree, ``name(arguments, part=subtree)``, and its JSON form.
+"""The text form ``name(arguments, part=subtree)`` and JSON form of trees.
 
 Arguments without a name fill the codec's fields in their order; a name that is a field sets it, any
 other is a part. A part that is left out gets the codec's default subtree.
@@ -46,8 +46,8 @@ def parse_tree(text: str) -> Node:
 def _root(node: Node) -> Node:
     if isinstance(node.codec, Filter):
         raise PlanError(
-            f"{node.codec.id} filters bytes, so it cannot be the root of a tree; "
-            f"put it behind a serializer: raw(bytes={node.codec.id})"
+            "expected a transform or a serializer at the root of a tree, got the filter "
+            f"{node.codec.id}; put it behind a serializer: raw(bytes={node.codec.id})"
         )
     return node
 
@@ -74,7 +74,9 @@ def _class_of(name: str, place: str) -> type[Codec]:
 
 
 def build_node(cls: type[Codec], config: Mapping[str, Any], children: Mapping[str, Node]) -> Node:
-    """Return a node of this class; parts that are not given get their default subtree.
+    """Return a node of this class.
+
+    Parts that are not given get their default subtree.
 
     Raises
     ------
@@ -99,7 +101,7 @@ def build_node(cls: type[Codec], config: Mapping[str, Any], children: Mapping[st
     parts = list(codec.parts(ArraySpec((0,), np.dtype(np.uint8))))
     for name in children:
         if name not in parts:
-            raise PlanError(f"{cls.id} has no argument or part {name!r}; its parts are {parts}")
+            raise PlanError(f"{cls.id}: expected parts among {parts}, got {name!r}")
     defaults = codec.default_parts
     return Node(
         codec,
@@ -116,7 +118,9 @@ def format_tree(node: Node) -> str:
 
 
 def short_tree(node: Node) -> str:
-    """Return a short text of a tree, for people; ``parse_tree`` of it gives an equal tree.
+    """Return a short text of a tree, for people.
+
+    ``parse_tree`` of it gives an equal tree.
 
     Fields and parts are written where they differ from their defaults; how much a codec keeps, and
     in how many bits, in any case.
@@ -159,14 +163,16 @@ def tree_from_json(value: Any) -> Node:
 
 def _from_json(value: Any, place: str, depth: int) -> Node:
     if depth > _MAX_DEPTH:
-        raise PlanError(f"a tree is at most {_MAX_DEPTH} levels deep")
+        raise PlanError(f"expected a tree at most {_MAX_DEPTH} levels deep, got a deeper one")
     if not (
         isinstance(value, dict)
         and isinstance(value.get("id"), str)
         and isinstance(value.get("config", {}), dict)
         and isinstance(value.get("parts", {}), dict)
     ):
-        raise PlanError(f"expected an object with id, config and parts; got {str(value)[:80]!r}")
+        raise PlanError(
+            f"{place}expected an object with id, config and parts, got {str(value)[:80]!r}"
+        )
     cls = _class_of(value["id"], place)
     children = {
         name: _from_json(child, f"part {name!r} of {cls.id}: ", depth + 1)

@@ -1,4 +1,4 @@
-"""The tree of codecs: what stands under what, and what the chunks of a tensor share."""
+"""The tree of codecs, and the data that the chunks of a tensor share."""
 
 from __future__ import annotations
 
@@ -48,18 +48,16 @@ class Node:
         if self.codec.is_transform:
             for part, found in filters.items():
                 raise PlanError(
-                    f"{name}: part {part!r} is an array, but {found!r} filters bytes; "
-                    "put a serializer there"
+                    f"{name}: expected a transform or a serializer for part {part!r}, an array, "
+                    f"got the filter {found!r}; put it behind a serializer: raw(bytes={found})"
                 )
             expected = list(cast(Transform, self.codec).parts(_NO_ELEMENTS))
             if names != expected:
-                raise PlanError(f"{name} has the parts {expected}; got {names}")
+                raise PlanError(f"{name}: expected the parts {expected}, got {names}")
         elif self.codec.is_filter and names:
-            raise PlanError(f"{name} filters bytes and has no parts; got {names[0]!r}")
+            raise PlanError(f"{name}: expected no parts, as it filters bytes, got {names[0]!r}")
         elif names and not names == list(filters) == [FILTER]:
-            raise PlanError(
-                f"{name} gives bytes and takes at most one filter, as 'bytes='; got {names}"
-            )
+            raise PlanError(f"{name}: expected at most one part, 'bytes', a filter, got {names}")
 
     def walk(self) -> Iterator[Codec]:
         """Yield every codec of the tree, parents first."""
@@ -85,7 +83,10 @@ class Node:
 
 
 def fit(node: Node, array: np.ndarray) -> Shared:
-    """Learn what the chunks of a tensor share from the tensor, or from a sample of its rows."""
+    """Learn what the chunks of a tensor share.
+
+    From the tensor, or from a sample of its rows.
+    """
     codec = node.codec
     if not _shares(node, spec_of(array)):
         return node.shares_nothing
@@ -112,7 +113,10 @@ def _shares(node: Node, spec: ArraySpec) -> bool:
 
 
 def pack_shared(shared: Shared) -> bytes:
-    """Write the shared bytes of a tree; nothing at all where no codec shares anything."""
+    """Return the shared bytes of a tree.
+
+    Empty where no codec shares anything.
+    """
     own, children = shared
     sections = [own, *map(pack_shared, children)]
     return pack_sections(sections) if any(sections) else b""

@@ -1,4 +1,4 @@
-/* The machines that tell which of two quantizers an element gets (codecs/machines.py), 64 side by side. */
+/* The machines that name the quantizer of each element (codecs/quantize/trellis.py), 64 side by side. */
 #ifndef TC_MACHINES_H
 #define TC_MACHINES_H
 #include "native.h"

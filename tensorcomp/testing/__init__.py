@@ -1,4 +1,6 @@
-"""The contract that every codec keeps, as checks that anybody's test suite can run on a codec.
+"""Checks of the contract that every codec keeps.
+
+Any test suite can run them on a codec.
 
 ::
 

@@ -22,7 +22,9 @@ _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
 
 
 def nasty_arrays() -> dict[str, np.ndarray]:
-    """Return arrays of every kind that a codec must take, by name; the same ones each time.
+    """Return arrays of every kind that a codec must take, by name.
+
+    They are the same each time.
 
     All dtypes of safetensors; shapes without elements, without axes, with one element; constant,
     subnormal, infinite and NaN values with payloads, −0.0; views with all kinds of strides, both

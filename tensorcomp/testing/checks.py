@@ -24,7 +24,7 @@ from tensorcomp.testing.damage import (
 )
 from tensorcomp.testing.tree_checks import TREE_CHECKS
 
-MOST_ADDED = 64  # bytes that a payload may have more than its array
+MAX_ADDED = 64  # bytes that a payload may have more than its array
 _CODED = 1  # the mark of a payload that is not the raw fallback
 _SHOWN = 6  # failures that a message lists
 
@@ -33,7 +33,9 @@ ArrayCheck = Callable[[Node, np.ndarray], None]
 
 @dataclass(frozen=True)
 class CodecCheck:
-    """One check of one tree: call it; it raises an `AssertionError` that says what is wrong.
+    """One check of one tree; a call runs it.
+
+    It raises an `AssertionError` that says what is wrong.
 
     Parameters
     ----------
@@ -114,7 +116,9 @@ def _on_all(check: ArrayCheck, node: Node, arrays: Mapping[str, np.ndarray] | No
 
 
 def payload_of(node: Node, array: np.ndarray, shared: Shared | None = None) -> bytes | None:
-    """Return an array's payload; None where the transform at the root cannot represent it.
+    """Return an array's payload.
+
+    None where the transform at the root cannot represent the array.
 
     A tree whose root is a serializer takes every array.
     """
@@ -140,7 +144,7 @@ def assert_same(found: np.ndarray, wanted: np.ndarray, *, bits: bool) -> None:
 def assert_few_added(payload: bytes, array: np.ndarray) -> None:
     """Require that a payload is not much larger than its array."""
     added = len(payload) - array.nbytes
-    assert added <= MOST_ADDED, f"{added} bytes more than the array, {MOST_ADDED} are allowed"
+    assert added <= MAX_ADDED, f"{added} bytes more than the array, {MAX_ADDED} are allowed"
 
 
 def _check_restores(node: Node, array: np.ndarray) -> None:

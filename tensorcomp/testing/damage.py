@@ -1,4 +1,7 @@
-"""Payloads that are cut, flipped or read as something else: an error or an array, nothing worse."""
+"""Checks that damaged payloads give an error or an array.
+
+They are cut, flipped or read as something else.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Result = TypeVar("Result")
 _SEED = 7
 _EDGE = 9  # bytes at each end that are all tried
 _MIDDLE = 10  # places tried in between
-_LARGEST = 1 << 15  # bytes; damage does not get worse with size, only slower to try
+_MAX_BYTES = 1 << 15  # bytes; damage does not get worse with size, only slower to try
 # Tables of an entropy coder take up to half a megabyte whatever the array.
 _SPARE_MEMORY = 4 << 20
 _MEMORY_FACTOR = 16
@@ -46,7 +49,10 @@ def damaged_payloads(sound: Encoded) -> Iterator[Encoded]:
 
 
 def damaged_shared(sound: Encoded) -> Iterator[Encoded]:
-    """Yield a sound payload with damaged shared bytes, of those that can be unpacked."""
+    """Yield a sound payload with damaged shared bytes.
+
+    Only with such as can be unpacked.
+    """
     for damage, packed in damages(pack_shared(sound.shared)):
         unpack = functools.partial(unpack_shared, sound.node, packed)
         shared = _bounded(unpack, sound.spec.nbytes + len(packed), damage)
@@ -69,7 +75,7 @@ def check_damage(
 ) -> None:
     """Require that damage gives a `CodecError` or some array, in bounded memory."""
     array = readable(array)
-    if array.nbytes > _LARGEST:
+    if array.nbytes > _MAX_BYTES:
         return
     try:
         shared = fit(node, array)
@@ -81,7 +87,10 @@ def check_damage(
 
 
 def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield ways to damage bytes, with a name: cuts, flips, bytes set, bytes added."""
+    """Yield named ways to damage bytes.
+
+    They are cuts, flips, bytes set and bytes added.
+    """
     if not data:
         return
     random = np.random.default_rng(_SEED)
@@ -106,7 +115,9 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
 def expect_error_or_array(
     node: Node, payload: bytes, spec: ArraySpec, shared: Shared, what: str
 ) -> None:
-    """Decode, and require a `CodecError` or an array of the spec, in bounded memory.
+    """Decode, and require a `CodecError` or an array of the spec.
+
+    In bounded memory.
 
     Parameters
     ----------

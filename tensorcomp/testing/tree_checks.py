@@ -1,4 +1,4 @@
-"""Checks of a tree alone, without data: its forms, its identity, its documentation."""
+"""Checks of a tree without data: its forms, identity and documentation."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def check_identity(node: Node) -> None:
     names["Node"] = Node
     assert eval(repr(node), names) == node, f"{node!r} does not evaluate to the tree"
     for codec in node.walk():
-        twin = type(codec)(**codec.config())
-        assert twin is not codec
-        assert twin == codec, f"{codec!r} is not equal to its twin"
-        assert hash(twin) == hash(codec), f"{codec!r} has another hash than its twin"
+        rebuilt = type(codec)(**codec.config())
+        assert rebuilt is not codec
+        assert rebuilt == codec, f"{codec!r} is not equal to one of the same configuration"
+        assert hash(rebuilt) == hash(codec), f"{codec!r} has another hash than an equal one"
         assert codec.id.isidentifier(), f"the id {codec.id!r} is not an identifier"
         assert codec.id == codec.id.lower(), f"the id {codec.id!r} is not in lower case"
         for name in [field.name for field in fields(codec)] or ["anything"]:  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def check_identity(node: Node) -> None:
 
 
 def check_docstring(node: Node) -> None:
-    """Require that the docstring states layout or parts, cost, and whether anything is lost."""
+    """Require that the docstring states layout or parts, cost and loss."""
     for codec in node.walk():
         text = (type(codec).__doc__ or "").lower()
         wanted = "parts:" if isinstance(codec, Transform) else "layout:"

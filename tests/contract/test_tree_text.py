@@ -83,14 +83,14 @@ def test_text_and_json_are_stable(text):
         ("nonesuch", "no codec is called 'nonesuch'; known: "),
         ("fields(exponent=nonesuch)", "part 'exponent' of fields: no codec is called 'nonesuch'"),
         ("hufman", "; did you mean 'huffman'?"),
-        ("fields(sign=raw)", "fields has no argument or part 'sign'; its parts are"),
+        ("fields(sign=raw)", "fields: expected parts among ['exponent', 'mantissa'], got 'sign'"),
         ("huffman(contexts=3)", "huffman: expected contexts to be one of 1, 2, 4, 8,"),
         ("fields(mantissa_bits=9)", "expected mantissa_bits to be an integer from 0 to 4, got 9"),
-        ("fields(exponent=zstd)", "part 'exponent' is an array, but 'zstd' filters bytes"),
-        ("raw(bytes=raw)", "raw gives bytes and takes at most one filter"),
-        ("raw(codes=zstd)", "raw gives bytes and takes at most one filter, as 'bytes='"),
-        ("zstd(bytes=zstd)", "zstd filters bytes and has no parts; got 'bytes'"),
-        ("zstd", "zstd filters bytes, so it cannot be the root of a tree"),
+        ("fields(exponent=zstd)", "for part 'exponent', an array, got the filter 'zstd'"),
+        ("raw(bytes=raw)", "raw: expected at most one part, 'bytes', a filter, got"),
+        ("raw(codes=zstd)", "raw: expected at most one part, 'bytes', a filter, got ['codes']"),
+        ("zstd(bytes=zstd)", "zstd: expected no parts, as it filters bytes, got 'bytes'"),
+        ("zstd", "at the root of a tree, got the filter zstd; put it behind a serializer"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_its_place(text, wanted):
@@ -178,7 +178,7 @@ def test_nodes_check_their_parts(children):
 
 
 def test_a_serializer_takes_one_filter_at_most():
-    with pytest.raises(PlanError, match="at most one filter"):
+    with pytest.raises(PlanError, match="at most one part, 'bytes', a filter, got"):
         Node(Raw(), (("bytes", Node(Zstd())), ("bytes", Node(Zstd()))))
 
 

@@ -204,7 +204,7 @@ def test_adaptive():
         ("svd(4)", "svd cannot go on the wire: .*powersgd"),
         ("rotate(values=affine(8))", "rotate"),
         ("gaps", "gaps cannot go on the wire: it codes positions, not floats"),
-        ("zstd", "zstd filters bytes"),
+        ("zstd", "got the filter zstd"),
         ("warmup(steps=4)", "warmup: expected the text of an inner compressor, got none"),
         ("warmup(topk(0.1), steps=-1)", "warmup"),
         ("warmup(topk(0.1), stops=1)", "warmup: expected .* got 'stops'; did you mean 'steps'"),

@@ -50,7 +50,7 @@ from reference.contexts import SUMS, shared_columns, spread
 from reference.rice import read_table
 
 LEVELS = 16
-SHORTEST_ROW = 16
+MIN_ROW = 16
 EXPONENT_BITS = {
     np.dtype(np.float64): 11,
     np.dtype(np.float32): 8,
@@ -152,7 +152,7 @@ def groupfloats(
 
 def _rows(shape: Shape) -> tuple[int, int]:
     rows, columns = matrix_shape(shape)
-    return (rows, columns) if columns >= SHORTEST_ROW else (1, rows * columns)
+    return (rows, columns) if columns >= MIN_ROW else (1, rows * columns)
 
 
 def _read_head(side: Bits) -> tuple[int, bool]:

@@ -32,13 +32,15 @@ _HEAD = struct.Struct("<12Q")
 _STREAMS = 4
 NO_ESCAPE = 1 << 16  # stands for an escape symbol where there is none
 _FRACTION = 20  # costs are counted in units of 2**-20 bit
-_MOST_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
+_MAX_SIDE = 1 << 18  # bytes of side information at most, but for levels and escaped values
 TRELLIS_STATES = (4, 8, 16, 32)  # of the codes that name the quantizers of `trellis`
 
 
 @dataclass(frozen=True)
 class Ans(Serializer):
-    """Code integers at their entropy by tANS with tables of 2**states states, four streams at once.
+    """Code integers at their entropy by tANS, in four interleaved streams.
+
+    The tables have 2**states states.
 
     Arrays of 1- and 2-byte elements are coded as such, signed ones folded (0, -1, 1, -2 … become
     0, 1, 2, 3 …), others as their bytes. With `contexts` above 1, rows and columns of a matrix are
@@ -106,7 +108,7 @@ class Ans(Serializer):
         width, columns = contexts.unpack_columns(shared if scaled else b"", words.shape[1])
         room = (words.size // _STREAMS + 1) * self.states // 8 + PADDING + 1
         streams = np.empty(_STREAMS * room, np.uint8)
-        side = np.empty(_MOST_SIDE + 2 * words.size + sum(words.shape), np.uint8)
+        side = np.empty(_MAX_SIDE + 2 * words.size + sum(words.shape), np.uint8)
         sizes = np.empty(2, np.int64)
         native.ans_encode(
             words,
@@ -147,20 +149,21 @@ class Ans(Serializer):
         number, escape, escapes, width, *rest = _HEAD.unpack(head)
         low_bits, width = width >> 8, width & 0xFF
         if low_bits and not (self.bypass and _is_folded(out)):
-            raise CodecError(f"ans: {low_bits} low bits stored apart")
+            raise CodecError(f"ans: expected no low bits stored apart, got {low_bits}")
         first = low_bytes(low_bits, out.size, stream.size)
         low, stream = stream[:first], stream[first:]
         bits, states = rest[:_STREAMS], rest[_STREAMS:]
         alphabet = unpack_symbols(present, symbols.itemsize)
-        if not 1 <= number <= 1 << (16 - self.states):
-            raise CodecError(f"ans: {number} contexts of 2**{self.states} states")
+        most = 1 << (16 - self.states)
+        if not 1 <= number <= most:
+            raise CodecError(f"ans: expected 1 to {most} contexts, got {number}")
         if max(states) >= 1 << self.states:
-            raise CodecError(f"ans: state {max(states)} of {1 << self.states}")
-        if number * alphabet.size > 8 * len(packed):  # checked before so many are allocated
+            raise CodecError(f"ans: expected states below {1 << self.states}, got {max(states)}")
+        if number * alphabet.size > 8 * len(packed):  # checked before they are allocated
             raise CodecError("ans: the table of frequencies is cut short")
         quantizers = 2 if self._is_apart(out.dtype, low_bits) and number > 1 else 1
         if number % quantizers:
-            raise CodecError(f"ans: {number} contexts for two quantizers")
+            raise CodecError(f"ans: expected an even number of contexts, got {number}")
         model = contexts.unpack_model(packed_model, number // quantizers, out, shared)
         row_levels, column_levels, context_of = model
         if context_of is not None:
@@ -189,7 +192,7 @@ class Ans(Serializer):
         if found < 0:
             raise CodecError("ans: the frequencies do not fit their table")
         if found != escaped.size:
-            raise CodecError(f"ans: {found} escape symbols for {escaped.size} values")
+            raise CodecError(f"ans: expected {escaped.size} escape symbols, got {found}")
         if heads.tolist() != [*stops, *[0] * _STREAMS]:
             raise CodecError("ans: a stream does not end where it should")
         if low_bits:
@@ -203,17 +206,22 @@ def _is_folded(array: np.ndarray) -> bool:
 def unpack_escaped(
     symbols: np.ndarray, escape: int, escapes: int, packed: bytes, width: int, folded: bool
 ) -> np.ndarray:
-    """Return the escaped values of symbols, in their dtype, unfolded if they are folded."""
+    """Return the escaped values of symbols, unfolded if they are folded.
+
+    They have the symbols' dtype.
+    """
     if escape == NO_ESCAPE:
         return np.empty(0, symbols.dtype)
     if escape >> (8 * symbols.itemsize):
         raise CodecError(
-            f"ans: the escape symbol {escape} has more than {8 * symbols.itemsize} bits"
+            f"ans: expected an escape symbol of {8 * symbols.itemsize} bits, got {escape}"
         )
     if escapes > symbols.size:
-        raise CodecError(f"ans: {escapes} escaped values in {symbols.size} elements")
+        raise CodecError(f"ans: expected at most {symbols.size} escaped values, got {escapes}")
     if not width <= 8 * symbols.itemsize or len(packed) != (escapes * width + 7) // 8:
-        raise CodecError(f"ans: {len(packed)} bytes for {escapes} values of {width} bits")
+        raise CodecError(
+            f"ans: expected {escapes} escaped values of {width} bits, got {len(packed)} bytes"
+        )
     values = np.empty(escapes, symbols.dtype)
     native.ans_unpack_escaped(packed + bytes(8), width, folded, values)
     return values
@@ -221,7 +229,10 @@ def unpack_escaped(
 
 @functools.cache
 def log2_table(states: int) -> np.ndarray:
-    """Return log2 of 0 .. 2**states in units of 2**-20, int32, by integer arithmetic; 0 of 0."""
+    """Return log2 of 0 .. 2**states in units of 2**-20, int32; 0 of 0.
+
+    It is computed by integer arithmetic.
+    """
     numbers = np.arange(1, (1 << states) + 1, dtype=np.uint64)
     whole = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64) - np.uint64(1)  # exact
     mantissas = numbers << (np.uint64(31) - whole)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensorcomp.codecs.base import Pieces, Serializer
-from tensorcomp.codecs.bit_views import SHORTEST_ROW, as_rows, as_words
+from tensorcomp.codecs.bit_views import MIN_ROW, as_rows, as_words
 from tensorcomp.codecs.entropy.side_info import pack_side_info, split_side, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
@@ -48,7 +48,7 @@ class Bitpack(Serializer):
         spans = np.empty((rows.shape[0], 2), np.uint8)
         planes = np.empty(rows.nbytes + _SPARE, np.uint8)
         sizes = np.empty(2, np.int64)
-        native.bitpack_pack(rows, rows.shape[1] >= SHORTEST_ROW, spans, planes, sizes)
+        native.bitpack_pack(rows, rows.shape[1] >= MIN_ROW, spans, planes, sizes)
         side = pack_side_info([_U64.pack(least & (2**64 - 1)), spans[: sizes[0]].tobytes()])
         return [_U64.pack(len(side)), side, planes[: sizes[1]]]
 
@@ -62,11 +62,13 @@ class Bitpack(Serializer):
             raise CodecError(f"bitpack: expected 8 bytes for the minimum, got {len(side[0])}")
         spans = np.frombuffer(side[1], np.uint8)
         if spans.size not in (2, 2 * rows.shape[0]):
-            raise CodecError(f"bitpack: {spans.size // 2} widths for {rows.shape[0]} rows")
+            raise CodecError(
+                f"bitpack: expected {rows.shape[0]} widths, one a row, got {spans.size // 2}"
+            )
         size = native.bitpack_unpack(planes, spans.reshape(-1, 2), rows)
         if size < 0:
             raise CodecError(f"bitpack: more than the {8 * words.itemsize} bits of a word")
         if size != planes.size:
-            raise CodecError(f"bitpack: {planes.size} bytes of planes instead of {size}")
+            raise CodecError(f"bitpack: expected {size} bytes of planes, got {planes.size}")
         if out.dtype.kind == "i":
             words += words.dtype.type(_U64.unpack(side[0])[0] & ((1 << 8 * words.itemsize) - 1))

@@ -15,7 +15,9 @@ _PROBE = 64  # elements that usually show that an array is not constant
 
 @dataclass(frozen=True)
 class Constant(Serializer):
-    """Store the one bit pattern that every element has: fresh norms, zero biases, padding.
+    """Store the one bit pattern that all elements have.
+
+    For fresh norms, zero biases and padding.
 
     Patterns are compared as bits, so −0.0 differs from 0.0 and every NaN payload from any other.
 

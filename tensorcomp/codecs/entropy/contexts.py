@@ -1,4 +1,4 @@
-"""Contexts: classes of elements by the scale of their row and of their column.
+"""Contexts: classes of elements by the scale of their row and column.
 
 Weights of one layer share a distribution up to a scale that varies with the row (output) and the
 column (input). Each row and each column gets a level from 0 to 15, in steps of equal width on the
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec
-from tensorcomp.codecs.bit_views import SHORTEST_ROW, as_rows, as_words
+from tensorcomp.codecs.bit_views import MIN_ROW, as_rows, as_words
 from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
@@ -32,7 +32,7 @@ _U64 = struct.Struct("<Q")
 
 
 class ContextModel(NamedTuple):
-    """Which context each element of a chunk belongs to.
+    """Assignment of the elements of a chunk to contexts.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ ONE_CONTEXT: KernelModel = None, None, None
 
 
 def shares_columns(spec: ArraySpec) -> bool:
-    """Return whether a chunk of such a tensor has too few rows to class its columns."""
+    """Return whether chunks have too few rows to class their own columns."""
     return len(spec.shape) > 1 and math.prod(spec.shape[1:]) > _LONG_ROW
 
 
 def learn_columns(array: np.ndarray) -> bytes:
-    """Return what the chunks of a tensor with long rows share: levels of columns, their width.
+    """Return the columns' levels and their width, for the chunks to share.
 
     Learned from a sample of the rows. Returns nothing where rows are so short that each chunk has
     enough of them to class its own columns, which is better.
@@ -75,7 +75,10 @@ def learn_columns(array: np.ndarray) -> bytes:
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:
-    """Return the context model of a chunk, or None where one context is all there can be."""
+    """Return the context model of a chunk.
+
+    None where one context is all there can be.
+    """
     matrix = integers(array)
     if contexts == 1 or not has_levels(matrix, shared):
         return None
@@ -92,23 +95,32 @@ def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel
 def has_levels(matrix: np.ndarray, shared: bytes) -> bool:
     """Return whether rows and columns of a matrix can have levels."""
     rows, columns = matrix.shape
-    return columns >= SHORTEST_ROW and (rows > 1 or bool(shared))
+    return columns >= MIN_ROW and (rows > 1 or bool(shared))
 
 
 def is_signed(array: np.ndarray) -> bool:
-    """Return whether levels are logarithms: of magnitudes, or of how often a mask is true."""
+    """Return whether levels are logarithms.
+
+    Of magnitudes, that is, or of how often a mask is true.
+    """
     return array.dtype.kind in "ib"
 
 
 def integers(array: np.ndarray) -> np.ndarray:
-    """Return the matrix of an array; what is no integer counts as its bits do, true as 1."""
+    """Return the matrix of an array as integers.
+
+    Other elements count as their bits do, true as 1.
+    """
     if array.dtype.kind == "b":
         return as_rows(as_words(array) != 0)
     return as_rows(array if array.dtype.kind in "iu" else as_words(array))
 
 
 def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray | None]:
-    """Return the width of a level and the columns' levels, (0, None) where nothing is shared."""
+    """Return the width of a level and the columns' levels.
+
+    (0, None) where nothing is shared.
+    """
     if not shared:
         return 0, None
     width, levels = unpack_side_info(shared, 2, 8 + columns)
@@ -120,20 +132,22 @@ def unpack_columns(shared: bytes, columns: int) -> tuple[int, np.ndarray | None]
 def _checked_levels(levels: bytes, count: int, what: str) -> np.ndarray:
     array = np.frombuffer(levels, np.uint8)
     if array.size != count:
-        raise CodecError(f"{array.size} levels for {count} {what}s")
+        raise CodecError(f"expected {count} levels of {what}s, got {array.size}")
     if count and array.max() >= LEVELS:
-        raise CodecError(f"a {what}'s level is {array.max()}, the highest is {LEVELS - 1}")
+        raise CodecError(f"expected levels of {what}s up to {LEVELS - 1}, got {array.max()}")
     return array
 
 
 def unpack_model(
     sections: list[bytes], contexts: int, out: np.ndarray, shared: bytes
 ) -> KernelModel:
-    """Read a chunk's contexts of sums and its levels, of rows and then of columns."""
+    """Read the contexts of sums and the levels of rows, then of columns."""
     if contexts == 1:
         return ONE_CONTEXT
     if out.itemsize > 2:
-        raise CodecError(f"{contexts} contexts, though elements of {out.itemsize} bytes have one")
+        raise CodecError(
+            f"expected one context for elements of {out.itemsize} bytes, got {contexts}"
+        )
     rows, columns = as_rows(out).shape
     context_of = np.frombuffer(sections[0], np.uint8)
     if context_of.size != SUMS or context_of.max() >= contexts:

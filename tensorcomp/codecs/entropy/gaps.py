@@ -1,4 +1,7 @@
-"""Sparse sets of indices, as masks or as ascending integers, in about log2 C(n, k) bits."""
+"""Sparse sets of indices in about log2 C(n, k) bits.
+
+They are masks, or ascending integers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _BEYOND, _NO_CODE = -1, -2  # what kernels return
 
 @dataclass(frozen=True)
 class Gaps(Serializer):
-    """Code the gaps between the true elements of a mask, or between strictly increasing integers.
+    """Code the gaps between the true elements of a mask.
+
+    Or between integers that strictly increase.
 
     A gap is a canonical Huffman code (at most 12 bits) for its highest three bits, then its other
     bits as they are: close to entropy for random positions, and adapted to any other law of the
@@ -77,7 +82,9 @@ class Gaps(Serializer):
         return [_COUNT.pack(0, positions.size), *_encode(positions)]
 
     def decode_positions(self, data: np.ndarray, size: int) -> np.ndarray | None:
-        """Return where a mask is true, ascending int64, or None where the false places are coded.
+        """Return the positions where a mask is true, ascending int64.
+
+        None where the false positions are coded.
 
         Parameters
         ----------
@@ -95,7 +102,7 @@ class Gaps(Serializer):
         if inverted:
             return None
         if count > size:
-            raise CodecError(f"gaps: {count} places of a mask of {size} elements")
+            raise CodecError(f"gaps: expected at most {size} positions in a mask, got {count}")
         positions = np.empty(count, np.int64)
         _check_end(native.gaps_decode_positions(lengths, stream, size - 1, positions), stream)
         return positions
@@ -105,7 +112,7 @@ class Gaps(Serializer):
         if out.dtype.kind == "b":
             inverted, count, lengths, stream = _read_head(data, _COUNT)
             if count > out.size:
-                raise CodecError(f"gaps: {count} indices of {out.size} elements")
+                raise CodecError(f"gaps: expected {out.size} indices, got {count}")
             out[...] = inverted
             used = native.gaps_decode_mask(lengths, stream, count, not inverted, out.reshape(-1))
         elif out.dtype.kind in "iu" and out.ndim == 1:

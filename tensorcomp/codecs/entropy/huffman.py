@@ -32,15 +32,17 @@ from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _HEAD = struct.Struct("<10Q")
-_LONGEST = 14
-_MOST_SYMBOLS = 1 << (_LONGEST - 2)  # a code may be 2 bits longer than equal ones would be
-_MOST_LENGTHS = 1 << 14  # contexts × symbols
+_MAX_BITS = 14  # of a code
+_MAX_SYMBOLS = 1 << (_MAX_BITS - 2)  # a code may be 2 bits longer than equal ones would be
+_MAX_LENGTHS = 1 << 14  # contexts × symbols
 _LEVEL_BITS = 3  # what the level of a row costs, about
 
 
 @dataclass(frozen=True)
 class Huffman(Serializer):
-    """Code integers by canonical Huffman codes of at most 11 to 14 bits, in eight streams.
+    """Code integers by canonical Huffman codes in eight streams.
+
+    Codes have at most 11 to 14 bits.
 
     Arrays of 1- and 2-byte elements are coded as such, others as their bytes. With `contexts` above
     1, rows and columns of a matrix are classed by scale and each class has a code of its own; as
@@ -82,10 +84,10 @@ class Huffman(Serializer):
         wanted = min(self.contexts, 1 << (16 - bits)) if array.itemsize <= 2 else 1
         model = learn_model(array, wanted, shared)
         contexts, levels = (wanted, len(model.row_levels)) if model else (1, 0)
-        table = np.empty(_MOST_LENGTHS, np.uint8)
-        alphabet = np.empty(_MOST_SYMBOLS, np.uint16)
+        table = np.empty(_MAX_LENGTHS, np.uint8)
+        alphabet = np.empty(_MAX_SYMBOLS, np.uint16)
         numbers = np.empty(11, np.int64)
-        streams = np.empty(8 * ((symbols.size // 8 + 1) * _LONGEST // 8 + 9), np.uint8)
+        streams = np.empty(8 * ((symbols.size // 8 + 1) * _MAX_BITS // 8 + 9), np.uint8)
         rows = symbols.reshape(max(levels, 1), -1)
         arguments: KernelModel = model or ONE_CONTEXT
         size = native.huffman_encode(
@@ -122,8 +124,11 @@ class Huffman(Serializer):
         if len(head) != _HEAD.size:
             raise CodecError("huffman: its header is cut short")
         number, longest, *bits = _HEAD.unpack(head)
-        if not (1 <= longest <= _LONGEST and 1 <= number <= 1 << (16 - longest)):
-            raise CodecError(f"huffman: {number} contexts, codes of {longest} bits")
+        if not (1 <= longest <= _MAX_BITS and 1 <= number <= 1 << (16 - longest)):
+            raise CodecError(
+                f"huffman: expected codes of 1 to {_MAX_BITS} bits in at most 2**16 entries, "
+                f"got {number} contexts of codes of {longest} bits"
+            )
         alphabet = unpack_symbols(present, symbols.itemsize)
         if len(packed_lengths) != number * alphabet.size:
             raise CodecError("huffman: the table of code lengths and the alphabet differ in size")

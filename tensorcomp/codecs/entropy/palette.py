@@ -1,4 +1,4 @@
-"""Arrays of few distinct elements: a table, and for each element its place in it."""
+"""Arrays of few distinct elements, as a table and indices into it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-_MOST = 1 << 16
+_MAX_PATTERNS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Palette(Transform):
-    """Name each distinct bit pattern, of at most 65,536, once; code its rank for each element.
+    """Store each distinct bit pattern once, and code its rank per element.
+
+    There may be 65,536 patterns.
 
     Parts: ``table``, one-dimensional, of the array's dtype, ascending as unsigned integers of the
     patterns' bits; ``codes``, uint16, of the array's shape.
@@ -38,7 +40,10 @@ class Palette(Transform):
     default_parts: ClassVar[Mapping[str, str]] = {"table": "raw", "codes": "ans"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of a table of so many patterns as there are, and that of the codes."""
+        """Return the specs of the table and of the codes.
+
+        The data decide the table's length.
+        """
         return {
             "table": ArraySpec((-1,), spec.dtype),
             "codes": ArraySpec(spec.shape, np.dtype("<u2")),
@@ -55,10 +60,10 @@ class Palette(Transform):
             ranks: np.ndarray = (np.cumsum(present) - present).astype(np.uint16)
             native.codebook_look_up(words, 0, ranks, codes.reshape(-1))
         else:
-            found = np.empty(_MOST, words.dtype)
+            found = np.empty(_MAX_PATTERNS, words.dtype)
             count = native.palette_number(words, found, codes.reshape(-1))
             if count < 0:
-                raise NotRepresentable(f"palette: more than {_MOST} distinct elements")
+                raise NotRepresentable(f"palette: more than {_MAX_PATTERNS} distinct elements")
             order = np.argsort(found[:count], kind="stable")
             table = found[order]
             ranks = np.empty(max(count, 1), np.uint16)
@@ -72,5 +77,5 @@ class Palette(Transform):
         if codes.size == 0:
             return
         if int(codes.max()) >= table.size:
-            raise CodecError(f"palette: code {codes.max()} of a table of {table.size}")
+            raise CodecError(f"palette: expected codes below {table.size}, got {codes.max()}")
         native.codebook_look_up(codes, 0, table, as_words(out).reshape(-1))

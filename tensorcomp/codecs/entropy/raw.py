@@ -28,5 +28,5 @@ class Raw(Serializer):
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Copy the bytes into `out`."""
         if data.size != out.nbytes:
-            raise CodecError(f"raw: {data.size} bytes for an array of {out.nbytes}")
+            raise CodecError(f"raw: expected {out.nbytes} bytes, got {data.size}")
         out.reshape(-1).view(np.uint8)[:] = data

@@ -1,4 +1,4 @@
-"""Low bits of large integers, which are as good as random, stored as they are.
+"""Low bits of large integers, which are as good as random, stored raw.
 
 A coder's table costs more the more symbols it has. Where the mean magnitude of integers is 8 or
 more, their distribution is so flat that the lowest bits can go past the coder for less than 0.002
@@ -12,12 +12,12 @@ import numpy as np
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
 
-MOST = 8
+MAX_LOW_BITS = 8
 _KEPT = 3  # bits that the mean magnitude keeps
 
 
 def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return how many low bits of signed integers to store apart, what is above, the packed bits.
+    """Split signed integers into low bits, packed, and the bits above.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
     Returns
     -------
     count : int
-        At most `MOST`.
+        At most `MAX_LOW_BITS`.
     high : numpy.ndarray
-        The array shifted right by so many bits.
+        The array shifted right by `count` bits.
     packed : numpy.ndarray
         The low bits as bit planes, uint8.
     """
     mean = native.sum_magnitudes(array.reshape(-1)) // array.size
-    count = min(max(mean.bit_length() - _KEPT, 0), MOST)
+    count = min(max(mean.bit_length() - _KEPT, 0), MAX_LOW_BITS)
     if count == 0:
         return 0, array, np.empty(0, np.uint8)
     low = (array & ((1 << count) - 1)).astype(np.uint8).reshape(-1)
@@ -47,12 +47,12 @@ def split_low(array: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def low_bytes(count: int, size: int, available: int) -> int:
-    """Return the bytes that the low bits of so many elements take."""
-    if count > MOST:
-        raise CodecError(f"ans: {count} low bits stored apart, at most {MOST}")
+    """Return the bytes that the low bits of `size` elements take."""
+    if count > MAX_LOW_BITS:
+        raise CodecError(f"ans: expected at most {MAX_LOW_BITS} low bits stored apart, got {count}")
     taken = native.bitpack_flat_bytes(size, count)
     if taken > available:
-        raise CodecError(f"ans: {taken} bytes of low bits in {available}")
+        raise CodecError(f"ans: expected {taken} bytes of low bits, got {available}")
     return taken
 
 

@@ -37,10 +37,10 @@ class Runlength(Serializer):
         words = as_words(array).reshape(-1)
         ends = words[1:] != words[:-1]
         runs = int(np.count_nonzero(ends)) + 1
-        if runs > _most_runs(words.size):
+        if runs > _max_runs(words.size):
             raise NotRepresentable(f"runlength: {runs} runs in {words.size} elements")
         last = np.append(np.flatnonzero(ends), words.size - 1)
-        coded = np.empty(_most_bytes(words.size), np.uint8)
+        coded = np.empty(_max_bytes(words.size), np.uint8)
         used = native.runlength_write_lengths(np.diff(last, prepend=-1), coded)
         steps = np.diff(words[last], prepend=words.dtype.type(0))
         planes = steps.view(np.uint8).reshape(runs, -1).T
@@ -49,23 +49,25 @@ class Runlength(Serializer):
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
         words = as_words(out).reshape(-1)
-        limit = _most_runs(out.size) * words.itemsize + _most_bytes(out.size)
+        limit = _max_runs(out.size) * words.itemsize + _max_bytes(out.size)
         planes, coded = unpack_side_info(data.tobytes(), 2, limit)
         if not planes or len(planes) % words.itemsize:
-            raise CodecError(f"runlength: patterns of {len(planes)} bytes")
+            raise CodecError(
+                f"runlength: expected patterns of {words.itemsize} bytes, got {len(planes)} bytes"
+            )
         steps = np.frombuffer(planes, np.uint8).reshape(words.itemsize, -1).T
         values = np.cumsum(np.ascontiguousarray(steps).view(words.dtype), dtype=words.dtype)
         if not native.runlength_expand(values, np.frombuffer(coded, np.uint8), words):
             raise CodecError("runlength: the runs do not fill the array")
 
 
-def _most_runs(size: int) -> int:
+def _max_runs(size: int) -> int:
     return size // 2 + 1
 
 
-def _most_bytes(size: int) -> int:
-    """Return the most bytes that the lengths of the runs of an array of this size can take.
+def _max_bytes(size: int) -> int:
+    """Return the most bytes that the lengths of runs of `size` elements can take.
 
     A length takes a byte, and another for each further factor of 128 in it.
     """
-    return _most_runs(size) + size // 127 + 1
+    return _max_runs(size) + size // 127 + 1

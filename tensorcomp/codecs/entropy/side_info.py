@@ -1,4 +1,6 @@
-"""Side information of entropy coders: tables, levels and sizes in one block before bit streams.
+"""Side information of entropy coders, in a block before the bit streams.
+
+It is tables, levels and sizes.
 
 The block stands behind its length (uint64). Streams follow without gaps, each rounded up to whole
 bytes, and `PADDING` zero bytes, because a decoder loads whole words. What reads them raises
@@ -38,23 +40,28 @@ def unpack_side_info(data: bytes, count: int, limit: int) -> list[bytes]:
 
 
 def split_side(data: np.ndarray, padding: int = PADDING) -> tuple[bytes, np.ndarray]:
-    """Return the side information, and what follows it, of so many bytes at least."""
+    """Return the side information and what follows it.
+
+    At least `padding` bytes follow.
+    """
     if data.size < _U64.size + padding:
         raise CodecError("the coded bytes are cut short")
     length = _U64.unpack(data[: _U64.size].tobytes())[0]
     if length > data.size - _U64.size - padding:
-        raise CodecError(f"side information of {length} bytes in {data.size}")
+        raise CodecError(
+            f"expected {length} bytes of side information, got {data.size - _U64.size - padding}"
+        )
     stop = _U64.size + length
     return data[_U64.size : stop].tobytes(), data[stop:]
 
 
 def stream_starts(bits: list[int], size: int) -> list[int]:
-    """Return the byte where each stream of so many bits starts."""
+    """Return the byte where each stream starts, from their lengths in bits."""
     if max(bits) > 8 * size:
-        raise CodecError(f"a stream claims {max(bits)} bits of {8 * size}")
+        raise CodecError(f"expected streams of at most {8 * size} bits, got {max(bits)}")
     lengths = [(b + 7) // 8 for b in bits]
     if sum(lengths) + PADDING != size:
-        raise CodecError(f"streams of {sum(lengths)} bytes in {size - PADDING}")
+        raise CodecError(f"expected streams of {sum(lengths)} bytes, got {size - PADDING}")
     return list(itertools.accumulate(lengths[:-1], initial=0))
 
 
@@ -67,7 +74,7 @@ def symbols_of(array: np.ndarray) -> np.ndarray:
 
 
 def unpack_symbols(data: bytes, itemsize: int) -> np.ndarray:
-    """Return the ascending symbols, of so many bytes, that a bit map holds."""
+    """Return the ascending symbols, of `itemsize` bytes, of a bit map."""
     present = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
     symbols = present.nonzero()[0]
     if symbols.size == 0 or symbols[-1] >= 1 << (8 * itemsize):

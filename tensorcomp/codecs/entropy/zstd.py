@@ -16,7 +16,9 @@ from tensorcomp.errors import CodecError
 
 @dataclass(frozen=True)
 class Zstd(Filter):
-    """Compress bytes by Zstandard: repeats within a window, then an entropy coder.
+    """Compress bytes by Zstandard.
+
+    It replaces repeats within a window, then codes at the entropy.
 
     Parameters
     ----------

@@ -24,7 +24,9 @@ _MANY = 1 << 14  # elements from which on a table of 65,536 numbers pays
 
 @dataclass(frozen=True)
 class Cast(Transform):
-    """Round each element to the nearest number of a narrower float type, ties to even.
+    """Round each element to the nearest number of a narrower float type.
+
+    Ties go to even.
 
     Parts: ``values``, of that type and the array's shape.
 

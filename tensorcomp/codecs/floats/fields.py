@@ -25,19 +25,21 @@ _EXPONENT_BITS = {
     "float8_e5m2": 5,
     "float8_e5m2fnuz": 5,
 }
-SHORTEST = 8  # bytes of any chunk of `floats` and `groupfloats`
+MIN_BYTES = 8  # bytes of any chunk of `floats` and `groupfloats`
 WRONG = {  # what their kernels say of a chunk that they cannot decode
     -1: "the side information is damaged",
     -2: "the code lengths make no prefix code",
     -3: "its streams and planes have other sizes than its bytes",
     -4: "a stream does not end where it should",
 }
-_USUAL_EXPONENT_BITS = {1: 4, 2: 5, 4: 8, 8: 11}  # what is no float is cut like one of its size
+_USUAL_EXPONENT_BITS = {1: 4, 2: 5, 4: 8, 8: 11}  # other types are cut like one of its size
 
 
 @dataclass(frozen=True)
 class Fields(Transform):
-    """Cut each float into its exponent, with `mantissa_bits` top mantissa bits, and the rest.
+    """Split each float into its exponent and the rest.
+
+    The exponent takes `mantissa_bits` top bits of the mantissa with it.
 
     Parts: ``exponent``, unsigned, (exponent << mantissa_bits) | top mantissa bits; ``mantissa``,
     unsigned, the sign above the other mantissa bits. Both have the array's shape. Within one
@@ -86,7 +88,7 @@ class Fields(Transform):
 
 
 class Cut(NamedTuple):
-    """Where the elements of a dtype are cut.
+    """Bit positions at which the elements of a dtype are cut.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Floats as bytes in one step: what `fields(huffman, bitpack)` does, without the parts between."""
+"""Floats coded in one step, as ``fields(huffman, bitpack)`` codes them.
+
+There are no arrays in between.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,20 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
 from tensorcomp.codecs.entropy.contexts import learn_columns, shares_columns, unpack_columns
-from tensorcomp.codecs.floats.fields import SHORTEST, WRONG, Fields, cut_of
+from tensorcomp.codecs.floats.fields import MIN_BYTES, WRONG, Fields, cut_of
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _MIN_CLASSED = 1 << 12  # elements from which rows may be classed by scale
-_FEWEST = 1 << 13  # elements of a context
+_MIN_ELEMENTS = 1 << 13  # elements of a context
 
 
 @dataclass(frozen=True)
 class Floats(Serializer):
-    """Code exponents by Huffman codes in contexts of row and column scale, all else as bit planes.
+    """Code exponents by Huffman codes in contexts, all else as bit planes.
+
+    A context is a class of rows and columns by scale.
 
     It stores what ``fields(mantissa_bits, exponent=huffman(contexts), mantissa=bitpack)`` stores,
     with less side information and in less time.
@@ -77,11 +82,11 @@ class Floats(Serializer):
 
     def _affordable(self, elements: int) -> int:
         """Return how many contexts are worth trying: a power of two of enough elements each."""
-        return min(self.contexts, 1 << max(elements // _FEWEST, 1).bit_length() - 1)
+        return min(self.contexts, 1 << max(elements // _MIN_ELEMENTS, 1).bit_length() - 1)
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if data.size < SHORTEST:
+        if data.size < MIN_BYTES:
             raise CodecError("floats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
         _, columns = unpack_columns(shared, rows.shape[1])

@@ -1,4 +1,4 @@
-"""Floats as bytes where either rows or columns differ in scale: faster than `floats`."""
+"""Floats whose rows or columns differ in scale, faster than `floats`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import Pieces, Serializer
 from tensorcomp.codecs.bit_views import as_long_rows, as_words
-from tensorcomp.codecs.floats.fields import SHORTEST, WRONG, cut_of
+from tensorcomp.codecs.floats.fields import MIN_BYTES, WRONG, cut_of
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _MIN_CLASSED = 1 << 12  # elements from which rows may be classed by scale
-_FEWEST = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
+_MIN_ELEMENTS = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
 _SIDE_ROOM = 1 << 14  # bytes of the side information, but for that of rows and columns
-_WIDEST = 4  # bytes of a float: its exponent must fit a byte
+_MAX_ITEMSIZE = 4  # bytes of a float: its exponent must fit a byte
 
 
 @dataclass(frozen=True)
 class GroupFloats(Serializer):
-    """Code exponents by a Huffman code a group of rows of like scale, all else as bit planes.
+    """Code exponents by a Huffman code per group of rows of like scale.
+
+    All other bits are stored as bit planes.
 
     The groups may be of columns as well, and the top bits of the mantissa go with the exponent.
     Rows of a group are coded one after the other, so that the decoder finds up to four exponents by
@@ -56,7 +58,7 @@ class GroupFloats(Serializer):
     for_any_array: ClassVar[bool] = True
     mantissa_bits: int = argument(2, least=0, most=4)
     groups: int = argument(8, choices=(1, 2, 4, 8))
-    along: str = argument("rows", choices=_FEWEST)
+    along: str = argument("rows", choices=_MIN_ELEMENTS)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
@@ -81,11 +83,13 @@ class GroupFloats(Serializer):
         """Return how many groups are worth trying: a power of two of enough elements each."""
         if rows.shape[0] == 1:
             return 1
-        return min(self.groups, 1 << max(rows.size // _FEWEST[self.along], 1).bit_length() - 1)
+        return min(
+            self.groups, 1 << max(rows.size // _MIN_ELEMENTS[self.along], 1).bit_length() - 1
+        )
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""
-        if data.size < SHORTEST:
+        if data.size < MIN_BYTES:
             raise CodecError("groupfloats: the coded bytes are cut short")
         rows = as_long_rows(as_words(out))
         mantissa = _mantissa_of(out.dtype)
@@ -97,6 +101,6 @@ class GroupFloats(Serializer):
 @functools.cache
 def _mantissa_of(dtype: np.dtype) -> int:
     """Return the mantissa bits of a float, or those of one of its size."""
-    if dtype.itemsize > _WIDEST:
+    if dtype.itemsize > _MAX_ITEMSIZE:
         raise NotRepresentable(f"groupfloats: the exponents of {dtype} need more than a byte")
     return cut_of(dtype, 0).low

@@ -1,4 +1,4 @@
-"""Limits on the threads of BLAS and OpenMP, which codecs call from several of their own."""
+"""Limits on BLAS and OpenMP threads in calls from several threads."""
 
 from __future__ import annotations
 

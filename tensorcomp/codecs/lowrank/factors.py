@@ -1,4 +1,4 @@
-"""Factors of a matrix: the product of two thin matrices that comes nearest to it.
+"""Low-rank factors: the product of two thin matrices nearest to a matrix.
 
 LAPACK and BLAS do the work, in double precision. Their sums have no fixed order, so that another
 build, processor or number of BLAS threads may give factors that differ in their last bits.
@@ -21,7 +21,9 @@ _SEED = 0
 def nearest_factors(
     matrix: np.ndarray, rank: int | None, lost: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return factors (m, r) and (r, n), float64, whose product is the nearest of rank r.
+    """Return the factors of the nearest matrix of rank r.
+
+    They are float64, (m, r) and (r, n).
 
     Both have the square roots of the singular values folded in.
 

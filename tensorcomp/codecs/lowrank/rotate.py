@@ -1,4 +1,4 @@
-"""Rotated rows: the strongest directions of a matrix's rows become columns of their own."""
+"""Rotation of rows that makes columns of their strongest directions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tensorcomp.codecs.lowrank.svd import product
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 
-_FEWEST = 8  # columns
-_LARGEST = 127
-_LARGEST_GRAM = 1024  # columns; of more, the strongest directions alone are found faster
+_MIN_COLUMNS = 8
+_MAX_REFLECTOR = 127
+_MAX_GRAM = 1024  # columns; of more, the strongest directions alone are found faster
 _MAX_BITS = 0.3  # a weight, for the directions that a rotation aligns
 _ROWS_A_COLUMN = 2
 _MAX_SAMPLE = 1 << 20  # elements
@@ -30,7 +30,7 @@ _LEARNED = 1 << 20  # elements that directions are learned from, about
 
 @dataclass(frozen=True)
 class Rotate(Transform):
-    """Turn the rows of a matrix so that their strongest directions lie along single columns.
+    """Rotate the rows of a matrix so that strong directions become columns.
 
     Rows of an embedding share directions in which they are far longer than in others. Once these
     are columns, a coder in contexts (`ans`) gives each as many bits as its scale needs; equal steps
@@ -74,15 +74,21 @@ class Rotate(Transform):
     rank: int = argument(64, least=1, most=1024)
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
-        """Return whether the tensor has so many rows that the directions cost little of each."""
+        """Return whether there are enough rows to pay for the directions."""
         return 8 * self.rank <= _MAX_BITS * rows
 
     def sample_size(self, columns: int) -> int:
-        """Return two rows a column: from fewer more is learned than holds for the others."""
+        """Return the size of two rows per column.
+
+        From fewer more is learned than holds for the other rows.
+        """
         return min(_ROWS_A_COLUMN * columns * columns, _MAX_SAMPLE)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of the rotated rows, and that of as many reflectors as the data need."""
+        """Return the specs of the rotated rows and of the reflectors.
+
+        The data decide how many reflectors there are.
+        """
         return {
             "rotated": ArraySpec(spec.shape, work_dtype(spec.dtype)),
             "reflectors": ArraySpec((-1,), np.dtype(np.int8)),
@@ -90,7 +96,7 @@ class Rotate(Transform):
 
     def shares(self, spec: ArraySpec) -> bool:
         """Return whether the array is a matrix of some size."""
-        return len(spec.shape) > 1 and spec.size > 0 and spec.size // spec.shape[0] >= _FEWEST
+        return len(spec.shape) > 1 and spec.size > 0 and spec.size // spec.shape[0] >= _MIN_COLUMNS
 
     def fit(self, array: np.ndarray) -> bytes:
         """Learn the reflectors."""
@@ -102,7 +108,9 @@ class Rotate(Transform):
         """Return the rotated rows, and the reflectors if they are not shared."""
         wide = widened(array, "rotate")
         if array.size and not self.shares(spec_of(array)):
-            raise NotRepresentable(f"rotate: expected {_FEWEST} columns or more, got {array.shape}")
+            raise NotRepresentable(
+                f"rotate: expected {_MIN_COLUMNS} columns or more, got {array.shape}"
+            )
         if array.size == 0:
             return {"rotated": wide.copy(), "reflectors": np.empty(0, np.int8)}
         rows = as_rows(wide)
@@ -144,7 +152,7 @@ def _learned(rows: bytes, columns: int, rank: int) -> np.ndarray:
 
 def _directions(rows: np.ndarray, rank: int) -> np.ndarray:
     """Return the strongest directions of rows (m, n), orthonormal, (rank, n) float64."""
-    if rows.shape[1] > _LARGEST_GRAM:
+    if rows.shape[1] > _MAX_GRAM:
         directions = nearest_factors(rows, rank, 0.0)[1]
         lengths = np.sqrt(np.square(directions).sum(axis=1, keepdims=True))
         np.divide(directions, lengths, out=directions, where=lengths > 0)
@@ -182,7 +190,7 @@ def _reflectors(directions: np.ndarray) -> np.ndarray:
         vector /= length
         vector[axis] += np.copysign(1.0, vector[axis])
         free[axis] = False
-        reflectors[j] = np.rint(vector * (_LARGEST / np.abs(vector).max()))
+        reflectors[j] = np.rint(vector * (_MAX_REFLECTOR / np.abs(vector).max()))
         unit = reflectors[j] / np.sqrt(np.square(reflectors[j].astype(np.float64)).sum())
         left -= 2 * np.outer(unit, unit @ left)
     return reflectors
@@ -202,7 +210,7 @@ def _turn(rows: np.ndarray, reflectors: np.ndarray, *, back: bool) -> np.ndarray
 
 
 def compact(reflectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return T (r, r) and V (r, n) for which I − Vᵀ T V is the product of reflections.
+    """Return T (r, r) and V (r, n) with I − Vᵀ T V the product of reflections.
 
     T is upper triangular. Sums are exact, or have a fixed order.
 

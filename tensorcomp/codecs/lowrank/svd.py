@@ -18,13 +18,13 @@ from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _SKETCH = 32  # rows whose singular values stand for the spectrum
-_FEWEST = 8  # rows and columns of a spectrum
+_MIN_SIDE = 8  # rows and columns of a spectrum
 _DECAYED = 0.25  # effective rank over rank; 0.85 where rows are independent
 
 
 @dataclass(frozen=True)
 class Svd(Transform):
-    """Replace a matrix by the nearest one of a lower rank, the product of two factors.
+    """Replace a matrix by two factors of the nearest one of a lower rank.
 
     An array of more axes is unfolded to a matrix: by ``rows``, first axis × all others, so a
     convolution (O, I, kh, kw) is O × (I·kh·kw); ``separable`` turns it into (O·kh) × (I·kw), the
@@ -112,7 +112,7 @@ class Svd(Transform):
         """
         matrix = as_matrix(sample)
         few = matrix[:: max(1, matrix.shape[0] // _SKETCH)][:_SKETCH]
-        if min(few.shape) < _FEWEST:
+        if min(few.shape) < _MIN_SIDE:
             return False
         gram = np.einsum("ik,jk->ij", few, few)
         total, squares = float(np.trace(gram)), float(np.sum(gram * gram))
@@ -154,9 +154,14 @@ class Svd(Transform):
         left, right = parts["left"], parts["right"]
         check_float(out.dtype, "svd")
         if left.shape[1] != right.shape[0]:
-            raise CodecError(f"svd: factors of rank {left.shape[1]} and {right.shape[0]}")
+            raise CodecError(
+                f"svd: expected factors of one rank, got {left.shape[1]} and {right.shape[0]}"
+            )
         if left.size + right.size > out.size:
-            raise CodecError(f"svd: factors of {left.size + right.size} elements for {out.size}")
+            elements = left.size + right.size
+            raise CodecError(
+                f"svd: expected factors of at most {out.size} elements, got {elements}"
+            )
         values = _folded(product(left, right), out.shape, self.unfold)
         if self.refine:
             with np.errstate(all="ignore"):  # damaged parts may hold anything

@@ -21,7 +21,9 @@ _SPARE = 0.25  # of a step: how far a group may reach beyond its outermost code
 
 @dataclass(frozen=True)
 class Affine(Transform):
-    """Round each element to one of 2**bits evenly spaced numbers between the ends of its group.
+    """Round each element to one of 2**bits evenly spaced numbers.
+
+    They lie between the ends of its group.
 
     What is known as int8, int4 with groups of 128, and so on. Symmetric codes go from -m to m for
     m = 2**(bits - 1) - 1, and zero stays zero; asymmetric ones from 0 to 2**bits - 1, from the
@@ -88,7 +90,10 @@ class Affine(Transform):
         return (1 << (self.bits - 1)) - 1 if self.symmetric else (1 << self.bits) - 1
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the specs of a scale for each group, of the zeros if there are any, of codes."""
+        """Return the specs of scales, zeros and codes.
+
+        There is a scale for each group; there are zeros if codes are asymmetric.
+        """
         scales = Groups.of(spec.shape, self.group).spec(spec.dtype)
         codes = ArraySpec(spec.shape, np.dtype(np.int8 if self.symmetric else np.uint8))
         if self.symmetric:

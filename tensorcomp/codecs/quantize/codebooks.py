@@ -22,7 +22,7 @@ _HISTOGRAMS = ((32, 16), (1024, 19))
 _EXACT = 64  # size of a codebook up to which the best cut of the points is found
 _CUT_POINTS = 1024
 _SMALL = 2.0**-64
-_MOST_PASSES = 50
+_MAX_PASSES = 50
 _ROUNDS_OF_CAPPING = 64
 _THIRD = np.uint64(0x2A9F7893E3D6A000)  # two thirds of the bits of 1.0, and a little less
 
@@ -33,7 +33,9 @@ def code_dtype(k: int) -> np.dtype:
 
 
 def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
-    """Return at most k ascending numbers of the values' dtype, for the least squared error.
+    """Return at most k ascending numbers of the least squared error.
+
+    They have the values' dtype.
 
     Where there are at most k distinct values, these. Everything is IEEE arithmetic in a fixed
     order.
@@ -62,7 +64,10 @@ def learn_codebook(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def times_power(values: np.ndarray, exponent: int) -> np.ndarray:
-    """Return values × 2**exponent, the largest numbers in place of infinity: means may round up."""
+    """Return values × 2**exponent, clipped to the largest finite numbers.
+
+    Means may round up to infinity.
+    """
     most = np.finfo(values.dtype).max
     with np.errstate(over="ignore"):
         within: np.ndarray = np.clip(np.ldexp(values, exponent), -most, most)
@@ -70,7 +75,7 @@ def times_power(values: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
-    """Return k ascending centers of points of which there are more, each so many times."""
+    """Return k ascending centers of points of which there are more, each with a count."""
     centers = _placed(points, counts, k)
     if k > _EXACT:
         _improve(points, counts, centers)
@@ -89,7 +94,7 @@ def _best_centers(points: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
 
 
 def _improve(
-    points: np.ndarray, counts: np.ndarray, centers: np.ndarray, passes: int = _MOST_PASSES
+    points: np.ndarray, counts: np.ndarray, centers: np.ndarray, passes: int = _MAX_PASSES
 ) -> tuple[np.ndarray, float]:
     """Move centers by Lloyd's iteration; return what each stands for, and the squared error."""
     masses, error = np.empty(centers.size), np.empty(1)
@@ -165,7 +170,9 @@ def _keys(values: np.ndarray) -> np.ndarray:
 
 
 def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the code of the nearest number of an ascending codebook; the lower one of two.
+    """Return the code of the nearest number of an ascending codebook.
+
+    Of two equally near the lower one.
 
     Parameters
     ----------
@@ -183,17 +190,21 @@ def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.nda
     words = as_words(values).reshape(-1)
     keys = np.append(_keys(thresholds), np.iinfo(np.uint64).max)
     shift = 8 * words.itemsize - _BIN_BITS
-    held = np.bincount((keys[:-1] >> np.uint64(shift)).astype(np.int64), minlength=1 << _BIN_BITS)
-    starts = np.zeros(held.size + 1, np.int32)
-    np.cumsum(held, out=starts[1:])
+    in_bins = np.bincount(
+        (keys[:-1] >> np.uint64(shift)).astype(np.int64), minlength=1 << _BIN_BITS
+    )
+    starts = np.zeros(in_bins.size + 1, np.int32)
+    np.cumsum(in_bins, out=starts[1:])
     codes = np.empty(values.shape, dtype)
-    probes = int(held.max()).bit_length()
+    probes = int(in_bins.max()).bit_length()
     native.codebook_assign(words, shift, starts, keys, probes, codes.reshape(-1))
     return codes
 
 
 class CodebookQuantizer(Transform):
-    """Base of quantizers to the nearest of `k` numbers or vectors that the chunks share.
+    """Base class of quantizers to a codebook that the chunks share.
+
+    It has `k` numbers or vectors.
 
     Attributes
     ----------
@@ -227,7 +238,10 @@ class CodebookQuantizer(Transform):
         return self.learn(widened(array, self.id)).tobytes()
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of a codebook of so many numbers as are needed, and that of the codes."""
+        """Return the specs of the codebook and of the codes.
+
+        The codebook is as long as the data need.
+        """
         return {
             "codebook": ArraySpec((-1,), work_dtype(spec.dtype)),
             "codes": ArraySpec(self.codes_shape(spec.shape), code_dtype(self.k)),
@@ -274,4 +288,4 @@ class CodebookQuantizer(Transform):
 def check_codes(codes: np.ndarray, size: int, codec: str) -> None:
     """Require codes below the size of their codebook."""
     if codes.size and int(codes.max()) >= size:
-        raise CodecError(f"{codec}: code {codes.max()} of a codebook of {size}")
+        raise CodecError(f"{codec}: expected codes below {size}, got {codes.max()}")

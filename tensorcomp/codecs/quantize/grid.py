@@ -1,4 +1,7 @@
-"""Floats that are integers times a step: what dequantized and fake-quantized weights are."""
+"""Floats that are integers times a step, stored as those integers.
+
+Dequantized and fake-quantized weights are such.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _PROBE = 256  # elements that usually show that an array is not a grid
-_SHORTEST = 8  # shorter rows cannot pay for scales of their own
+_MIN_ROW = 8  # shorter rows cannot pay for scales of their own
 _GROUPS = (128, 64, 32)  # usual lengths of runs within a row
 
 
@@ -31,7 +34,9 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class IntegerGrid(Transform):
-    """Find integers q and steps s with value = q × s, rounded once, exactly or not at all.
+    """Store floats as integers q and steps s with value = q × s, exactly.
+
+    The product is rounded once. Floats for which there are none are refused.
 
     One step may hold for the whole array, for each row (first axis), or for each 128, 64 or 32
     elements of a row; it may come from the greatest magnitude (absmax / 127, / 7, …), be a power of
@@ -136,7 +141,7 @@ def _format_of(dtype: np.dtype) -> tuple[int, int]:
 
 def _run_lengths(rows: int, columns: int) -> list[int]:
     """Return the lengths of runs that may share a scale: all, a row, groups within rows."""
-    if columns < _SHORTEST:
+    if columns < _MIN_ROW:
         return [rows * columns]
     groups = [g for g in _GROUPS if g < columns and columns % g == 0]
     return [*([rows * columns] if rows > 1 else []), columns, *groups]

@@ -27,7 +27,7 @@ _SCALE_BITS = 11
 
 @dataclass(frozen=True)
 class Groups:
-    """How the elements of an array fall into groups.
+    """Division of the elements of an array into groups.
 
     Parameters
     ----------
@@ -43,7 +43,10 @@ class Groups:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], group: int) -> Groups:
-        """Return the groups of an array: `group` is 0 for one, -1 for one a row, or a length."""
+        """Return the groups of an array.
+
+        `group` is 0 for one, -1 for one a row, or a length.
+        """
         size = math.prod(shape)
         rows = shape[0] if len(shape) > 1 and group else 1
         if size == 0:
@@ -76,7 +79,7 @@ class Groups:
         return least, most
 
     def mean_above(self, values: np.ndarray, floors: np.ndarray | None, codec: str) -> np.ndarray:
-        """Return the mean magnitude of those elements of each group that are above its floor.
+        """Return the mean magnitude of the elements above each group's floor.
 
         Of all elements without floors.
 
@@ -94,7 +97,7 @@ class Groups:
         return means
 
     def signs_above(self, values: np.ndarray, floors: np.ndarray) -> np.ndarray:
-        """Return the signs of the elements above the floor of their group, int8, as a matrix."""
+        """Return the signs of elements above their group's floor, int8 matrix."""
         codes = np.empty((self.rows, self.columns), np.int8)
         native.groups_signs_above(self._matrix(values), self.length, floors, codes)
         return codes
@@ -102,7 +105,10 @@ class Groups:
     def normalize(
         self, values: np.ndarray, scales: np.ndarray, offsets: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return (value - offset) / scale, of the values' dtype, as a matrix; 0 if scale is 0."""
+        """Return (value - offset) / scale as a matrix; 0 if the scale is 0.
+
+        It has the values' dtype.
+        """
         offsets = np.zeros_like(scales) if offsets is None else offsets
         result = np.empty((self.rows, self.columns), values.dtype)
         native.groups_normalize(self._matrix(values), self.length, scales, offsets, result)
@@ -141,7 +147,9 @@ class Groups:
 
 
 class GroupQuantizer(Transform):
-    """Base of quantizers whose values are a code times the scale of a group, their field `group`.
+    """Base class of quantizers whose values are a code times a group's scale.
+
+    Their field `group` says how large a group is.
 
     Attributes
     ----------
@@ -162,7 +170,7 @@ class GroupQuantizer(Transform):
 
     @abstractmethod
     def multiples(self, codes: np.ndarray) -> np.ndarray:
-        """Return what the scales are multiplied by; raise `CodecError` for a wrong code."""
+        """Return the factors of the scales; raise `CodecError` for a wrong code."""
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of a scale for each group, and of the codes."""
@@ -182,7 +190,10 @@ class GroupQuantizer(Transform):
 
 
 def short(scales: np.ndarray) -> np.ndarray:
-    """Return scales rounded to 11 significant bits; none that is not 0 becomes 0, or infinite."""
+    """Return scales rounded to 11 significant bits.
+
+    None that is not 0 becomes 0, or infinite.
+    """
     mantissas, exponents = np.frexp(scales)
     unit = 1 << _SCALE_BITS
     most = np.where(exponents == np.finfo(scales.dtype).maxexp, unit - 1, unit)

@@ -14,7 +14,9 @@ from tensorcomp.codecs.strategy import Strategy
 
 @dataclass(frozen=True)
 class Kmeans(codebooks.CodebookQuantizer):
-    """Replace each element by the nearest of k numbers, chosen for the least squared error.
+    """Replace each element by the nearest of k numbers, chosen by k-means.
+
+    They are chosen for the least squared error.
 
     The chunks of a tensor share one codebook, learned from a sample of its rows; a tensor of one
     chunk holds its own. It is learned on a histogram: by Lloyd's iteration, begun for k up to 64 at

@@ -38,7 +38,9 @@ LEVELS = (
 
 @dataclass(frozen=True)
 class Nf4(GroupQuantizer):
-    """Round each element to one of 16 quantiles of the normal distribution, times a group's scale.
+    """Round each element to one of 16 normal quantiles times a scale.
+
+    Each group has a scale of its own.
 
     Parts: ``scales``, one a group, float32 (float64 for float64 arrays) of 11 significant bits: the
     greatest magnitude. ``codes``, uint8, of the array's shape: 0 to 15, the place of the level in

@@ -16,7 +16,9 @@ from tensorcomp.errors import CodecError
 
 @dataclass(frozen=True)
 class Sign(GroupQuantizer):
-    """Replace each element by plus or minus the mean magnitude of its group; zeros count as plus.
+    """Replace each element by its sign times its group's mean magnitude.
+
+    Zeros count as plus.
 
     Parts: ``scales``, one a group, float32 (float64 for float64 arrays) of 11 significant bits.
     ``signs``, bool, of the array's shape: true where the element is below 0. A value is ±scale,

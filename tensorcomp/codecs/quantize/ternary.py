@@ -16,7 +16,7 @@ from tensorcomp.errors import CodecError
 
 @dataclass(frozen=True)
 class Ternary(GroupQuantizer):
-    """Replace small elements by 0 and others by plus or minus their group's mean magnitude.
+    """Replace small elements by 0, others by ± their group's mean magnitude.
 
     Small is what is not above `threshold` × the mean magnitude of the group; the scale is the mean
     magnitude of the others.

@@ -1,4 +1,4 @@
-"""Trellis-coded quantization: two interleaved quantizers, and the best path through them."""
+"""Trellis-coded quantization: two quantizers and the best path of codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.entropy.ans import TRELLIS_STATES
-from tensorcomp.codecs.quantize.uniform import FEWEST, SAMPLE, StepQuantizer, inverse_of
+from tensorcomp.codecs.quantize.uniform import MIN_ELEMENTS, SAMPLE, StepQuantizer, inverse_of
 from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.kernels import native
 
@@ -19,7 +19,9 @@ _PARTS = 1 << 15  # of a step, in which kernels count
 
 @dataclass(frozen=True)
 class Trellis(StepQuantizer):
-    """Round every element by one of two quantizers, half a step apart; choose all codes together.
+    """Round elements by two interleaved quantizers, all codes chosen together.
+
+    The quantizers are half a step apart.
 
     Which quantizer an element gets follows from the parities of the codes before it, by a
     convolutional code of a few states. So each element has points at half the distance that
@@ -36,7 +38,7 @@ class Trellis(StepQuantizer):
     quantizer of the next element; the parity z of the code that this gets moves it on to
     s >> 1 ^ q · (h⁰ >> 1) ^ z · (h¹ >> 1), by the parity-check polynomials (h⁰, h¹): octal (5, 2)
     for 4 states, (13, 4) for 8, (23, 4) for 16 and (45, 10) for 32. Element i drives copy i mod 64
-    of the code: so many, all in state 0 at first, are stepped at once in vector registers.
+    of the code: 64 copies, all in state 0 at first, are stepped at once in vector registers.
 
     Error: at most step for an element, and what its centroid adds, at most step / 2; rounding to
     the array's dtype comes on top. Fine steps give a mean square of step² / 15 with 8 states.
@@ -79,9 +81,12 @@ class Trellis(StepQuantizer):
     def quantize(
         self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray, centroids: np.ndarray
     ) -> int:
-        """Set codes and centroids; return how many of these there are, -1 for wrong values."""
+        """Set codes and centroids; return how many centroids there are.
+
+        -1 for wrong values.
+        """
         scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
-        every = max(values.size // SAMPLE, 1) if values.size >= FEWEST else 0
+        every = max(values.size // SAMPLE, 1) if values.size >= MIN_ELEMENTS else 0
         return native.trellis_encode(values, scale, self.states, every, codes, centroids)
 
     def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:

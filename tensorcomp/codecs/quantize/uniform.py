@@ -1,4 +1,4 @@
-"""Uniform quantization: one step for all elements, the rate left to the entropy coder."""
+"""Uniform quantization: one step, the rate left to the entropy coder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
-FEWEST = 256  # elements that pay for centroids
+MIN_ELEMENTS = 256  # elements that pay for centroids
 SAMPLE = 1 << 15  # elements that centroids are learned from, about
 ROW = 64  # codes that kernels may write at once
 _SAMPLED_RUN = 64  # neighbours that are sampled together
@@ -27,7 +27,9 @@ _CODES = np.dtype("<i2")
 
 
 class StepQuantizer(Transform):
-    """Base of quantizers to points at multiples of a step, whose values centroids correct.
+    """Base class of quantizers to multiples of a step.
+
+    Centroids correct the values of the lowest ones.
 
     Attributes
     ----------
@@ -47,7 +49,9 @@ class StepQuantizer(Transform):
     def quantize(
         self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray, centroids: np.ndarray
     ) -> int:
-        """Set codes and centroids; return how many of these there are, -1 for wrong values.
+        """Set codes and centroids; return how many centroids there are.
+
+        -1 for wrong values.
 
         Parameters
         ----------
@@ -62,11 +66,17 @@ class StepQuantizer(Transform):
         """
 
     def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
-        """Set `out` to those of a table, of the points from the lowest on, that codes stand for."""
+        """Set `out` to the values that codes stand for.
+
+        They are looked up in a table of points, from the lowest on.
+        """
         native.codebook_look_up(codes, lowest, table, out)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of the codes, and that of as many centroids as differ from 0."""
+        """Return the specs of the codes and of the centroids.
+
+        There are as many centroids as differ from 0.
+        """
         return {
             "codes": ArraySpec(spec.shape, _CODES),
             "centroids": ArraySpec((-1,), np.dtype(np.int8)),
@@ -90,7 +100,9 @@ class StepQuantizer(Transform):
         codes, centroids = parts["codes"].reshape(-1), parts["centroids"]
         check_float(out.dtype, self.id)
         if centroids.size > self.max_centroids:
-            raise CodecError(f"{self.id}: {centroids.size} centroids, at most {self.max_centroids}")
+            raise CodecError(
+                f"{self.id}: expected at most {self.max_centroids} centroids, got {centroids.size}"
+            )
         if codes.size == 0:
             return
         lowest = self.points * (int(codes.min()) - 1) + 1
@@ -101,7 +113,9 @@ class StepQuantizer(Transform):
 
 @dataclass(frozen=True)
 class Uniform(StepQuantizer):
-    """Round every element to a multiple of one step, and decode it to the mean of its cell.
+    """Round each element to a multiple of one step.
+
+    It is decoded to the mean of its cell.
 
     At equal error no other scalar quantizer with an entropy coder behind it needs noticeably fewer
     bits: of Gaussian weights 0.255 bit more than the limit R(D) = ½ log₂(σ²/D).
@@ -154,9 +168,12 @@ class Uniform(StepQuantizer):
     def quantize(
         self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray, centroids: np.ndarray
     ) -> int:
-        """Set codes and centroids; return how many of these there are, -1 for wrong values."""
+        """Set codes and centroids; return how many centroids there are.
+
+        -1 for wrong values.
+        """
         inverse = inverse_of(self.step, values.dtype, "uniform")
-        learns = values.size >= FEWEST and not self.bounded
+        learns = values.size >= MIN_ELEMENTS and not self.bounded
         stride = _SAMPLED_RUN * max(values.size // SAMPLE, 1) if learns else 0
         codes = codes[: values.size]
         found = native.uniform_encode(values, inverse, stride, codes, centroids)
@@ -188,7 +205,9 @@ def inverse_of(step: float, dtype: np.dtype, codec: str) -> float:
 def fill_values(
     lowest: int, parts: int, step: float, centroids: np.ndarray, out: np.ndarray
 ) -> None:
-    """Set `out` to the values of points, in its dtype; what overflows becomes its largest number.
+    """Set `out` to the values of points, in its dtype.
+
+    What overflows becomes its largest number.
 
     Parameters
     ----------

@@ -15,12 +15,12 @@ from tensorcomp.codecs.sparse.masks import kept_values
 from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
 from tensorcomp.errors import CodecError
 
-_LARGEST = 1 << 20
+_MAX_SIDE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Block(StructuredPruning):
-    """Set exactly that part of the blocks of a matrix to zero whose L2 norm is lowest.
+    """Set a fraction of a matrix's blocks to zero, those of lowest L2 norm.
 
     The matrix is the first axis × all others, cut into blocks of height × width; those at its lower
     and right edges may be smaller, and count like others. Of b blocks round(sparsity × b), ties to
@@ -64,8 +64,8 @@ class Block(StructuredPruning):
         "origin": "raw",
         "values": "floats",
     }
-    height: int = argument(4, least=1, most=_LARGEST)
-    width: int = argument(4, least=1, most=_LARGEST)
+    height: int = argument(4, least=1, most=_MAX_SIDE)
+    width: int = argument(4, least=1, most=_MAX_SIDE)
     sparsity: float = argument(0.5, least=0, most=1)
     keep: str = ""
     offset: int = argument(0, least=0)
@@ -76,7 +76,10 @@ class Block(StructuredPruning):
             raise ValueError(f"expected an offset below the height, got {self.offset}")
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps those of its blocks that the tensor keeps."""
+        """Return for each chunk the codec that keeps its share of the blocks.
+
+        Blocks are kept that the tensor keeps.
+        """
         mask = self.kept_blocks(array, bounds)
         codecs: list[Codec] = []
         for start, stop in bounds:
@@ -86,14 +89,14 @@ class Block(StructuredPruning):
         return codecs
 
     def _down(self, rows: int, offset: int) -> int:
-        """Return how many blocks so many rows touch."""
+        """Return how many blocks a number of rows touch."""
         return -(-(offset + rows) // self.height) if rows else 0
 
     def _across(self, shape: tuple[int, ...]) -> int:
         return -(-math.prod(shape[1:]) // self.width)
 
     def blocks(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return rows and columns of a block, and how many blocks there are down and across."""
+        """Return a block's rows and columns, and how many blocks down and across."""
         count = self._down(shape[0], self.offset), self._across(shape)
         return (self.height, self.width), count
 
@@ -115,7 +118,10 @@ class Block(StructuredPruning):
         return {**parts, "values": kept_values(array, self.spread(parts, array.shape))}
 
     def spread(self, parts: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-        """Return the mask of an array's elements from that of its blocks and their origin."""
+        """Return the mask of an array's elements from that of its blocks.
+
+        The part ``origin`` says where the first block starts.
+        """
         if 0 in shape:
             return np.empty(shape, np.bool_)
         mask, offset = parts["mask"], int(parts["origin"])

@@ -11,7 +11,9 @@ from tensorcomp.codecs.strategy import Strategy
 
 @dataclass(frozen=True)
 class Channel(PrunedSlices):
-    """Set exactly that part of the input channels (second axis) to zero whose L2 norm is lowest.
+    """Set a fraction of the input channels to zero, those of lowest L2 norm.
+
+    Channels are slices along the second axis.
 
     Of c channels round(sparsity × c), ties to even, are set to +0.0; of equal norms the first ones
     are. Of a tensor in chunks, norms are those of the whole tensor's channels.

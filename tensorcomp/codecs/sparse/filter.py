@@ -10,7 +10,9 @@ from tensorcomp.codecs.sparse.slices import PrunedSlices
 
 @dataclass(frozen=True)
 class FilterRows(PrunedSlices):
-    """Set exactly that part of the filters, rows of the first axis, to zero whose norm is lowest.
+    """Set a fraction of the filters to zero, those of lowest norm.
+
+    Filters are rows of the first axis.
 
     Of r rows round(sparsity × r), ties to even, are set to +0.0; of equal L2 norms the first ones
     are. Of a tensor in chunks they are chosen among all rows of the tensor.

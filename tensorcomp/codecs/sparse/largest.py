@@ -16,7 +16,9 @@ from tensorcomp.codecs.sparse.masks import Pruning, kept_values
 
 
 class Largest(Pruning):
-    """Base of codecs that keep the elements of greatest magnitude, a number of them that is exact.
+    """Base class of codecs that keep an exact number of largest elements.
+
+    Those of the greatest magnitude.
 
     Of a tensor in chunks the elements are chosen among all elements of the tensor.
 
@@ -30,14 +32,14 @@ class Largest(Pruning):
 
     @abstractmethod
     def kept(self, size: int) -> int:
-        """Return how many of so many elements are kept."""
+        """Return how many of `size` elements are kept."""
 
     @abstractmethod
     def keeping(self, kept: int, size: int) -> Codec:
-        """Return the codec that keeps so many of `size` elements."""
+        """Return the codec that keeps `kept` of `size` elements."""
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps as many of its elements as are its share."""
+        """Return for each chunk the codec that keeps its share of the elements."""
         words = selection.whole_tensor(array, bounds, self.id)
         pieces = selection.row_pieces(array, bounds)
         kept = selection.kept_in_pieces(words, self.kept(words.size), pieces, first=self.first)

@@ -12,7 +12,7 @@ from tensorcomp.codecs.strategy import Strategy
 
 @dataclass(frozen=True)
 class Magnitude(Largest):
-    """Set exactly that part of the elements to zero whose magnitudes are lowest.
+    """Set a fraction of the elements to zero, those of lowest magnitude.
 
     Of n elements round(sparsity × n), ties to even, are set to +0.0: the first ones in the order of
     (magnitude, index in row-major order). Of a tensor in chunks they are chosen among all elements
@@ -29,7 +29,7 @@ class Magnitude(Largest):
     sparsity : float
         From 0 to 1.
     count : int, optional
-        Elements to set to zero, in place of a part of them; all, if there are not so many.
+        Elements to set to zero, in place of a part of them; all, if there are fewer.
 
     Notes
     -----
@@ -54,11 +54,11 @@ class Magnitude(Largest):
     count: int | None = argument(None, least=0)
 
     def kept(self, size: int) -> int:
-        """Return how many of so many elements are kept."""
+        """Return how many of `size` elements are kept."""
         if self.count is None:
             return size - round(self.sparsity * size)
         return max(size - self.count, 0)
 
     def keeping(self, kept: int, size: int) -> Magnitude:
-        """Return the codec that sets all but so many of `size` elements to zero."""
+        """Return the codec that keeps `kept` of `size` elements."""
         return replace(self, count=size - kept)

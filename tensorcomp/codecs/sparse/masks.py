@@ -1,4 +1,4 @@
-"""Masks of the elements that are kept, and what the codecs that prune share."""
+"""Masks of kept elements, shared by the codecs that prune."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SPARSE = 0.5  # share of such elements from which masks may pay
 
 
 class Pruning(Transform):
-    """Base of codecs that set elements to zero; by default by a mask of the array's shape."""
+    """Base class of codecs that set elements to zero.
+
+    By default by a mask of the array's shape.
+    """
 
     lossless: ClassVar[bool] = False
     zeros: ClassVar[str] = "passed on"
@@ -31,7 +34,7 @@ class Pruning(Transform):
         return bool(np.mean(np.abs(matrix) < _SMALL * scale) >= _SPARSE)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the spec of a mask of all elements, and that of as many values as it keeps."""
+        """Return the specs of a mask of all elements and of the kept values."""
         return masked_parts(spec)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
@@ -40,7 +43,7 @@ class Pruning(Transform):
 
 
 def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
-    """Return the spec of a mask of all elements, and that of as many values as it keeps."""
+    """Return the specs of a mask of all elements and of the kept values."""
     return {
         "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
         "values": ArraySpec((-1,), spec.dtype),
@@ -48,7 +51,10 @@ def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
 
 
 def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the elements of an array where a mask of its shape is true, in row-major order."""
+    """Return the elements where a mask is true, in row-major order.
+
+    The mask has the array's shape.
+    """
     words = as_words(array).reshape(-1)
     # The kernel writes before it counts.
     values = np.empty(int(np.count_nonzero(mask)) + 1, words.dtype)
@@ -57,7 +63,10 @@ def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
-    """Fill `out` with the values where a mask of its shape is true, with zero bits elsewhere."""
+    """Fill `out` with the values where a mask is true, and zero bits elsewhere.
+
+    The mask has the shape of `out`.
+    """
     if not codec.lossless:
         check_float(out.dtype, codec.id)
     places = sound_mask(mask, codec.id).reshape(-1)
@@ -80,6 +89,6 @@ def sound_mask(mask: np.ndarray, codec: str) -> np.ndarray:
 
 
 def spread(mask: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the mask of an array's elements from that of its slices along an axis."""
+    """Return the mask of an array's elements from that of slices of an axis."""
     along = mask.reshape(-1, *[1] * (len(shape) - 1 - axis))
     return np.ascontiguousarray(np.broadcast_to(along, shape))

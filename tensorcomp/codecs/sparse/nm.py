@@ -21,7 +21,9 @@ from tensorcomp.kernels import native
 
 @dataclass(frozen=True)
 class NM(Pruning):
-    """Keep the `keep` largest of each group of neighbours in a row, and set the others to zero.
+    """Keep the `keep` largest of each group of neighbours; set others to zero.
+
+    Groups are neighbours within a row.
 
     A row is the array without its first axis, flat; a vector is one row. The last group of a row
     may be shorter and keeps as many, or all that it has. Of equal magnitudes the first are kept.
@@ -87,7 +89,7 @@ class NM(Pruning):
         return self.split(array, 8 * array.itemsize - 1)
 
     def split(self, array: np.ndarray, bits: int) -> dict[str, np.ndarray]:
-        """Return masks of the elements whose low bits are largest, and those elements."""
+        """Return masks of the elements whose low bits are largest, and the elements."""
         specs = self.parts(spec_of(array))
         masks = np.empty(specs["mask"].shape, specs["mask"].dtype)
         words = as_rows(as_words(array))

@@ -1,4 +1,4 @@
-"""Arrays with n : m sparsity: which elements of each group are there, and what they are."""
+"""Arrays with n : m sparsity, stored as masks of groups and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tensorcomp.errors import NotRepresentable
 
 @dataclass(frozen=True)
 class NMPacked(NM):
-    """Store `keep` elements of each group of neighbours in a row; all others are zero bits.
+    """Store `keep` elements of each group of neighbours in a row.
+
+    All others are zero bits.
 
     A row is the array without its first axis, flat; a vector is one row. The last group of a row
     may be shorter. Of a group with fewer elements that are not zero its first zeros are stored too.

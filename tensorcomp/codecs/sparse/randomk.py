@@ -20,7 +20,7 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True)
 class RandomK(Transform):
-    """Keep exactly so many elements, drawn at random by a seed, and set all others to zero.
+    """Keep an exact number of elements, drawn by a seed; set others to zero.
 
     The element of index i draws the number i + 1 of the SplitMix64 sequence that the mixed seed
     begins; the lowest numbers win. All of them differ, so the count is exact, and which elements
@@ -37,7 +37,7 @@ class RandomK(Transform):
     Parameters
     ----------
     keep : int or float
-        An integer is a count of elements, all of them if there are not so many. A float below 1 is
+        An integer is a count of elements, all of them if there are fewer. A float below 1 is
         a part of them, rounded, ties to even.
     seed : int
         From 0 to 2**64 - 1.
@@ -70,14 +70,17 @@ class RandomK(Transform):
         check_keep(self.keep)
 
     def _draw(self, size: int) -> np.ndarray:
-        """Return the state for an array of so many elements; the limit counts if any are kept."""
+        """Return the state for an array of `size` elements; the limit counts if any are kept."""
         state = np.array([self.seed, self.offset, 0], np.uint64)
         if keep := kept_count(self.keep, size):
             native.selection_draw_limit(self.seed, self.offset, size, keep, state[2:])
         return state
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps the elements drawn from the whole tensor."""
+        """Return for each chunk the codec that keeps its share of the elements.
+
+        They are drawn from the whole tensor.
+        """
         size = whole_tensor(array, bounds, self.id).size
         some = kept_count(self.keep, size) > 0
         limit = int(self._draw(size)[2])

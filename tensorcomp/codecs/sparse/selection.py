@@ -23,7 +23,7 @@ _BLOCK = 64  # room that a kernel needs behind what it writes
 
 
 def check_keep(keep: object) -> None:
-    """Require a count of elements, an integer, or a part of them, a float below 1.
+    """Require a count of elements (an integer), or a fraction below 1.
 
     1.0 is refused, since it equals the count 1.
 
@@ -58,7 +58,9 @@ def whole_tensor(array: np.ndarray, bounds: Bounds, codec: str) -> np.ndarray:
 
 
 def mark_largest(words: np.ndarray, keep: int, *, first: bool) -> np.ndarray:
-    """Return a mask of the `keep` largest magnitudes among floats, given by their words (n,).
+    """Return a mask of the `keep` largest magnitudes among floats.
+
+    They are given by their words (n,).
 
     Parameters
     ----------
@@ -80,13 +82,18 @@ def mark_largest(words: np.ndarray, keep: int, *, first: bool) -> np.ndarray:
 
 
 def largest_positions(words: np.ndarray, keep: int) -> np.ndarray:
-    """Return the ascending indices (k,), int64, of what ``mark_largest(first=True)`` marks."""
+    """Return the ascending indices (k,), int64, of the largest magnitudes.
+
+    Those that ``mark_largest(first=True)`` marks.
+    """
     found = few_largest(words, keep)
     return np.flatnonzero(mark_largest(words, keep, first=True)) if found is None else found
 
 
 def few_largest(words: np.ndarray, keep: int) -> np.ndarray | None:
-    """Return the same where few are kept, in fewer passes; None where a mask is made faster.
+    """Return what `largest_positions` does, in fewer passes where few are kept.
+
+    None where a mask is made faster.
 
     A sample shows above which key they are; the candidates above it are gathered in one pass, and
     the largest selected among them, exactly.
@@ -112,7 +119,9 @@ def few_largest(words: np.ndarray, keep: int) -> np.ndarray | None:
 
 
 def positions_above(words: np.ndarray, limit: int, guess: int | None = None) -> np.ndarray:
-    """Return the ascending indices (k,), int64, of floats whose magnitude is at least `limit`.
+    """Return the indices of floats whose magnitude is at least `limit`.
+
+    They are (k,), int64, ascending.
 
     Parameters
     ----------
@@ -145,7 +154,7 @@ def _count_keys(words: np.ndarray, limit: int) -> tuple[int, int]:
 
 
 def kept_in_pieces(words: np.ndarray, keep: int, pieces: Bounds, *, first: bool) -> list[int]:
-    """Return how many elements that `mark_largest` marks lie in each of the pieces, in order."""
+    """Return how many elements `mark_largest` marks in each of the pieces."""
     if keep in (0, words.size):
         return [stop - start if keep else 0 for start, stop in pieces]
     limit = _limit(words, keep)

@@ -1,4 +1,4 @@
-"""Structured pruning of slices along an axis: what `filter` and `channel` share."""
+"""Structured pruning of slices along an axis, for `filter` and `channel`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tensorcomp.codecs.rounding import as_matrix
 from tensorcomp.codecs.sparse.masks import kept_values, spread
 from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
 
-_FEWEST = 8  # slices among which some may be dead
-_DEAD = 1e-4  # of the mean energy: a slice below it is next to nothing
-_FEW = 0.02  # share of such slices from which dropping them may pay
+_MIN_SLICES = 8  # among which some may be next to nothing
+_MAX_ENERGY = 1e-4  # of the mean: a slice below it is next to nothing
+_MIN_SHARE = 0.02  # of such slices from which dropping them may pay
 
 
 @dataclass(frozen=True)
 class PrunedSlices(StructuredPruning):
-    """Base of codecs that set the slices of lowest norm along their `axis` to zero.
+    """Base class of codecs that set slices along `axis` to zero.
+
+    Those of the lowest norm.
 
     Parameters
     ----------
@@ -41,17 +43,20 @@ class PrunedSlices(StructuredPruning):
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether some rows (columns of the matrix) are next to nothing."""
         energy = np.mean(as_matrix(sample) ** 2, axis=1 - self.axis)
-        return bool(energy.size >= _FEWEST and np.mean(energy < _DEAD * energy.mean()) >= _FEW)
+        return bool(
+            energy.size >= _MIN_SLICES
+            and np.mean(energy < _MAX_ENERGY * energy.mean()) >= _MIN_SHARE
+        )
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
-        """Return for each chunk the codec that keeps those slices that the tensor keeps."""
+        """Return for each chunk the codec that keeps the tensor's kept slices."""
         mask = self.kept_blocks(array, bounds)
         if self.axis:
             return [replace(self, keep=to_hexadecimal(mask))] * len(bounds)
         return [replace(self, keep=to_hexadecimal(mask[start:stop])) for start, stop in bounds]
 
     def blocks(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return rows and columns of a slice, and how many slices there are down and across."""
+        """Return a slice's rows and columns, and how many slices down and across."""
         if self.axis:
             return (shape[0], math.prod(shape[2:])), (1, shape[1])
         return (1, math.prod(shape[1:])), (shape[0], 1)

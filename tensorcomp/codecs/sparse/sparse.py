@@ -15,7 +15,9 @@ from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore
 
 @dataclass(frozen=True)
 class Sparse(Transform):
-    """Cut an array into a mask of the elements that are not all zero bits, and those elements.
+    """Split an array into a mask of its non-zero elements, and those elements.
+
+    An element is zero where all its bits are.
 
     Parts: ``mask``, bool, of the array's shape; ``values``, one-dimensional, of the array's dtype,
     in row-major order. −0.0 has a bit and counts as a value.
@@ -32,7 +34,7 @@ class Sparse(Transform):
     default_parts: ClassVar[Mapping[str, str]] = {"mask": "bitpack", "values": "fields"}
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
-        """Return the mask's spec and that of so many values as the data decide."""
+        """Return the specs of the mask and of the values, as many as the data decide."""
         return masked_parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Structured pruning: whole blocks or slices of a matrix are kept, or set to zero."""
+"""Structured pruning: blocks or slices of a matrix are kept or set to zero."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensorcomp.kernels import native
 
 
 class StructuredPruning(Pruning):
-    """Base of codecs that set the blocks of lowest norm of a matrix to zero.
+    """Base class of codecs that set the blocks of lowest norm to zero.
 
     The matrix is the first axis × all others. Subclasses have the fields `sparsity`, a part of the
     blocks from 0 to 1, and `keep`, a mask of the blocks to keep in place of a sparsity: hexadecimal
@@ -36,7 +36,7 @@ class StructuredPruning(Pruning):
 
     @abstractmethod
     def blocks(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return rows and columns of a block, and how many blocks there are down and across."""
+        """Return a block's rows and columns, and how many blocks down and across."""
 
     def kept_blocks(self, array: np.ndarray, bounds: Bounds | None = None) -> np.ndarray:
         """Return the mask of an array's blocks; it is looked at in runs of rows.

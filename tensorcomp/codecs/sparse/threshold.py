@@ -17,7 +17,7 @@ from tensorcomp.codecs.sparse.selection import positions_above
 
 @dataclass(frozen=True)
 class Threshold(Pruning):
-    """Keep the elements whose magnitude is at least `value`, and set all others to zero.
+    """Keep the elements whose magnitude is at least `value`; set others to zero.
 
     Parts: ``mask``, bool, of the array's shape, true where elements are kept; ``values``, those
     elements as they are, one-dimensional, of the array's dtype, in row-major order. A tree's text

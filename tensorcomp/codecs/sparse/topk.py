@@ -15,7 +15,9 @@ from tensorcomp.codecs.sparse.selection import check_keep, kept_count, largest_p
 
 @dataclass(frozen=True)
 class TopK(Largest):
-    """Keep exactly so many elements of the greatest magnitude, and set all others to zero.
+    """Keep an exact number of the largest elements; set others to zero.
+
+    Those of the greatest magnitude.
 
     Of equal magnitudes those of lower index in row-major order are kept. Of a tensor in chunks the
     elements are chosen among all elements of the tensor.
@@ -30,7 +32,7 @@ class TopK(Largest):
     Parameters
     ----------
     keep : int or float
-        An integer is a count of elements, all of them if there are not so many. A float below 1 is
+        An integer is a count of elements, all of them if there are fewer. A float below 1 is
         a part of them, rounded, ties to even.
 
     Notes
@@ -54,11 +56,11 @@ class TopK(Largest):
         check_keep(self.keep)
 
     def kept(self, size: int) -> int:
-        """Return how many of so many elements are kept."""
+        """Return how many of `size` elements are kept."""
         return kept_count(self.keep, size)
 
     def keeping(self, kept: int, size: int) -> TopK:
-        """Return the codec that keeps so many elements."""
+        """Return the codec that keeps `kept` elements."""
         return replace(self, keep=kept)
 
     def positions(self, array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Zeros of both signs: the signs apart, so that what codes zeros meets those of one kind only."""
+"""Zeros of both signs, with their signs stored apart."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SignedZeros(Transform):
         words = as_words(parts["values"]).reshape(-1)
         count = _zeros(words)
         if count != signs.size:
-            raise CodecError(f"zeros: {signs.size} signs for {count} zeros")
+            raise CodecError(f"zeros: expected {count} signs, one a zero, got {signs.size}")
         if count:
             native.zeros_put_signs(words, signs, as_words(out).reshape(-1))
         else:

@@ -135,7 +135,7 @@ class ErrorBounded(Compressor):
     @functools.cached_property
     def _node(self) -> Node:
         node = parse_tree(self.tree)
-        if self.max_abs is None or node.codec.id != "uniform":
+        if self.max_abs is None or "bounded" not in node.codec.config():
             return node
         return Node(replace(node.codec, bounded=True), node.children)  # type: ignore[type-var]
 

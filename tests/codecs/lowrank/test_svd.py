@@ -281,7 +281,7 @@ def test_another_method_is_tried_where_lapack_does_not_converge(monkeypatch):
 
 @pytest.mark.parametrize(
     ("left", "right", "message"),
-    [((8, 2), (3, 9), "rank 2 and 3"), ((8, 5), (5, 9), "85 elements for 72")],
+    [((8, 2), (3, 9), "one rank, got 2 and 3"), ((8, 5), (5, 9), "at most 72 elements, got 85")],
 )
 def test_damaged_factors(left, right, message):
     parts = {"left": np.ones(left, np.float32), "right": np.ones(right, np.float32)}

@@ -63,7 +63,7 @@ def test_damage():
     array = np.array([0.0, 1.0, -0.0], np.float32)
     parts = SignedZeros().encode(readable(array))
     for signs in ([False], [False, True, True], []):
-        with pytest.raises(CodecError, match="signs for 2 zeros"):
+        with pytest.raises(CodecError, match="expected 2 signs, one a zero, got"):
             SignedZeros().decode({**parts, "signs": np.array(signs, bool)}, np.empty_like(array))
     signs = np.array([0, 2], np.uint8).view(np.bool_)
     with pytest.raises(CodecError, match="neither 0 nor 1"):
