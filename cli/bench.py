@@ -27,7 +27,7 @@ def bench(
     force: bool,
     **asked: Any,
 ) -> Result:
-    """Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).
+    """Measure strategies on a checkpoint: rate, error, speed, gap to R(D).
 
     Each strategy codes all tensors that may lose something under the profile; the others are
     coded losslessly and count as well. What a strategy's codec cannot code is coded losslessly,

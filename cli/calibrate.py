@@ -65,7 +65,7 @@ def calibrate(
     force: bool,
     **options: Any,
 ) -> Result:
-    """Run a model once on data and store the statistics by which its weights are scored.
+    """Run a model on data and store the statistics that score its weights.
 
     With the file, tensorcomp compress prunes a stored checkpoint without the model: snip, taylor,
     gradient, obd (fisher), grasp, wanda (input_norm), synflow. Modules are found in the current

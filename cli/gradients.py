@@ -36,7 +36,7 @@ def gradients() -> None:
 )
 @all_forms
 def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) -> Result:
-    """Say what a training step takes under each compressor, and below which bandwidth it pays.
+    """Estimate a training step under each compressor, and where coding pays.
 
     Bits and the time of coding are measured on a sample of random gradients, on one core; bytes
     and the time of the exchange follow from a model of all-reduce, all-gather and all-to-all on

@@ -20,14 +20,12 @@ from .exits import explain, say, signals_stop
 VERBS: Mapping[str, str] = {
     "compress": "Make a checkpoint smaller: without losing a bit, or within an error budget.",
     "decompress": "Restore the checkpoint that was compressed.",
-    "plan": "Show what compress would do with each tensor, and save it to be edited and obeyed.",
+    "plan": "Show what compress would do with each tensor; save it to edit and obey.",
     "inspect": "Show the tensors of a checkpoint.",
     "verify": "Decode everything and check every digest; write nothing.",
     "compare": "Measure how far the tensors of checkpoint B are from those of A.",
-    "bench": "Measure every strategy on a checkpoint: bits per weight, error, speed, gap to R(D).",
-    "calibrate": (
-        "Run a model once on data and store the statistics by which its weights are scored."
-    ),
+    "bench": "Measure strategies on a checkpoint: rate, error, speed, gap to R(D).",
+    "calibrate": ("Run a model on data and store the statistics that score its weights."),
     "sparsity": "Show the zeros of a checkpoint, and what they save.",
     "gradients": "Compression of gradients in distributed training.",
     "completion": "Print what makes a shell complete verbs, options and paths.",
@@ -102,7 +100,7 @@ class Verbs(click.Group):
 @click.option("--debug", is_flag=True, help="Print a traceback with an error.")
 @click.pass_obj
 def app(settings: Settings | None, *, debug: bool) -> None:
-    """Make neural-network checkpoints small, at an error that is proved or none at all.
+    """Make neural-network checkpoints small, at a proved error or none at all.
 
     \b
     Example:

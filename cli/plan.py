@@ -15,7 +15,7 @@ from .options import all_forms, options_of, output, plan_options, source
 @plan_options
 @all_forms
 def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
-    """Show what compress would do with each tensor, and save it to be edited and obeyed.
+    """Show what compress would do with each tensor; save it to edit and obey.
 
     Trees are tried on samples; nothing is compressed. The saved plan holds for each tensor its
     tree, its bound, the predicted bytes and error, and why. Edit a tree or a bound, and give the

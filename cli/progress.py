@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Watch(Progress):
-    """Time a job, from its start and from its first byte of input, and log its progress."""
+    """Time a job from its start and from its first input byte; log its progress."""
 
     def __init__(self, doing: str) -> None:
         self._created = time.perf_counter()
@@ -59,7 +59,7 @@ class Watch(Progress):
 
 @contextlib.contextmanager
 def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
-    """Show a bar of tensors and their bytes, or of another unit, until the block ends."""
+    """Show a bar of tensors and bytes, or of another unit, until the block ends."""
     chosen = settings()
     in_terminal = sys.stderr is not None and sys.stderr.isatty()
     has_bar = in_terminal and os.environ.get("TERM") != "dumb"

@@ -22,7 +22,7 @@ class Plugins(NamedTuple):
     ----------
     group : str
     noun : str
-        What such a class is, in messages.
+        Name of such a class in messages.
     bases : tuple of type
         One of which it is a subclass of.
     error : type
@@ -57,9 +57,7 @@ class Plugins(NamedTuple):
         except (ImportError, AttributeError) as error:
             raise self.error(f"the {self.noun} {name!r} cannot be imported: {error}") from error
         if not (isinstance(found, type) and issubclass(found, self.bases)):
-            raise self.error(
-                f"the entry point {name!r} gives {found!r}, which is no {self.noun} class"
-            )
+            raise self.error(f"the entry point {name!r} gives {found!r}, not a {self.noun} class")
         own = getattr(found, "id", None)
         if own != name:
             raise self.error(f"the entry point {name!r} gives a {self.noun} whose id is {own!r}")

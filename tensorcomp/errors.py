@@ -29,7 +29,7 @@ class TensorcompError(Exception):
     Parameters
     ----------
     message : str
-        What is wrong and what to do, without the place; `str` puts the place in front.
+        The fault and its remedy, without the place; `str` puts the place in front.
     path : str or path-like, optional
         The file.
     tensor : str, optional

@@ -46,7 +46,7 @@ class CompressResult:
 
     @functools.cached_property
     def summary(self) -> CheckpointSummary:
-        """The figures of the checkpoint and of each tensor, as `inspect` returns them."""
+        """Figures of the checkpoint and of each tensor, as `inspect` returns them."""
         if not self.path.is_dir():
             (result,) = self.files.values()
             return result.summary()
@@ -69,7 +69,7 @@ class CompressResult:
         return self.input_bytes / self.output_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON values, as those of `inspect` with the path and seconds."""
+        """Return the figures as JSON values: those of `inspect`, path and seconds."""
         return {"path": str(self.path), "seconds": self.seconds, **self.summary.to_dict()}
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ def compress(
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
 ) -> CompressResult:
-    """Compress a checkpoint file, or a folder of shards; without losing a bit, unless asked to.
+    """Compress a checkpoint file or a folder; losslessly, unless asked otherwise.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def compress(
         Replace an existing output.
     progress : Progress, optional
     options : CompressOptions, optional
-        How to compress; or give its fields as keywords.
+        Settings of compression; or give its fields as keywords.
     **keywords
         Fields of `CompressOptions`: effort, profile, budget, codecs, bounds, importance, plan,
         prune, threads.

@@ -51,7 +51,7 @@ def decompress(
     threads, force, progress
         As for `compress`.
     max_bytes : int, optional
-        What a file's tensors may take once decoded; by default 1 GiB and 1,000 times the file.
+        Limit of the bytes of tensors once decoded; by default 1 GiB and 1,000 times the file.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def decompress(
     Raises
     ------
     CheckpointError, FormatError, VerificationError
-        If the input cannot be read, is no compressed checkpoint, or is damaged, or the output
+        If the input cannot be read, is not a compressed checkpoint, or is damaged, or the output
         exists or cannot be written. The output is then as it was.
     """
     source = Path(path)

@@ -1,4 +1,4 @@
-"""Inspect a checkpoint: its tensors, and what they take, without decoding anything."""
+"""Inspect a checkpoint: its tensors and their bytes, without decoding."""
 
 from __future__ import annotations
 

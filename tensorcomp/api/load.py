@@ -44,7 +44,7 @@ def load(
     threads : int, optional
         All available processors by default.
     max_bytes : int, optional
-        What the tensors may take in memory; by default 1 GiB and 1,000 times the file.
+        Limit of the bytes of tensors in memory; by default 1 GiB and 1,000 times the file.
 
     Returns
     -------

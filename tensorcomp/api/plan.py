@@ -25,7 +25,7 @@ from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.model import open_model, open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
-from tensorcomp.pipeline.job import Shard, draft_shards, pruned_shards
+from tensorcomp.pipeline.job import Shard, pruned_shards, shards_problem
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import (
@@ -131,7 +131,9 @@ def plan(
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
 ) -> PlanReport:
-    """Predict the codec tree, size and error of each tensor from samples; nothing is compressed.
+    """Predict the tree, size and error of each tensor, without compressing.
+
+    Trees are chosen and measured on samples of the tensors.
 
     Parameters
     ----------
@@ -172,14 +174,14 @@ def plan(
             found = roles_of(checkpoint.tensors)
             roles |= {keys[name]: role for name, role in found.items()}
     with pruned_shards(shards, options, planner) as pruned:
-        draft, nbytes = draft_shards(pruned, options, planner)
+        problem, nbytes = shards_problem(pruned, options, planner)
         records = _pruned(pruned)
-    settled = draft.allocate(draft.max_bytes(nbytes), infos)
+    planned = problem.allocate(problem.max_bytes(nbytes), infos)
     how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
-    settled = replace(settled, pruned="; ".join(how))
+    planned = replace(planned, pruned="; ".join(how))
     rows = []
     for name, info in infos.items():
-        chosen, first = settled.tensors[name], draft.copies.get(name)
+        chosen, first = planned.tensors[name], problem.copies.get(name)
         size = info.nbytes if first is None else 0
         if chosen.bits is not None:
             elements = math.prod(chunk_grid(info.dtype, info.shape, info.nbytes).shape)
@@ -195,8 +197,8 @@ def plan(
             pruned=records.get(name),
         )
         rows.append(row)
-    output_bytes = draft.overhead + sum(row.stored for row in rows)
-    return PlanReport(nbytes, output_bytes, tuple(rows), compressed=True, plan=settled)
+    output_bytes = problem.overhead + sum(row.stored for row in rows)
+    return PlanReport(nbytes, output_bytes, tuple(rows), compressed=True, plan=planned)
 
 
 def _nothing() -> NoReturn:
@@ -204,7 +206,7 @@ def _nothing() -> NoReturn:
 
 
 def _pruned(shards: Sequence[Shard]) -> dict[str, PruningRecord]:
-    """Return the records of the tensors that are pruned, by what the plan calls them."""
+    """Return the records of pruned tensors, by their names in the plan."""
     found = {}
     for shard in shards:
         with shard.open() as source:

@@ -34,7 +34,7 @@ def save(
     Returns
     -------
     bytes
-        What `save_file` would write, for `load`.
+        Contents of the file that `save_file` would write, for `load`.
 
     Raises
     ------

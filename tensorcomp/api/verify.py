@@ -36,7 +36,7 @@ class Check:
     name : str
         The tensor's name; empty if the file itself fails.
     error : str or None
-        What is wrong.
+        Description of the fault.
     chunk : int or None
         The damaged chunk of the tensor, if it is known.
     """

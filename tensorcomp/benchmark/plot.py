@@ -32,7 +32,7 @@ _MARKERS = "os^vDPXp<>*"
 # Colours that the colour-blind can tell apart (Okabe & Ito 2008), without yellow and black.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GREY = "#555555"
-_LONGEST_NAME = 60  # characters
+_MAX_NAME = 60  # characters
 
 
 def check_plot(path: Path) -> None:
@@ -134,8 +134,8 @@ def _draw_families(axes: Axes, families: Iterable[Sequence[StrategyRow]]) -> Non
 
 def _title(found: Benchmark) -> str:
     name = found.name
-    if len(name) > _LONGEST_NAME:
-        name = f"{name[: _LONGEST_NAME - 1]}…"
+    if len(name) > _MAX_NAME:
+        name = f"{name[: _MAX_NAME - 1]}…"
     return f"{_literal(name)}: {millions(found.weights)} weights, rate against error by strategy"
 
 

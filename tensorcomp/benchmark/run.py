@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorcomp._threads import Workers
 from tensorcomp.benchmark.figures import Benchmark, StrategyRow
-from tensorcomp.benchmark.samples import Piece, Stored, take_pieces
+from tensorcomp.benchmark.samples import SourceTensor, TensorSample, take_pieces
 from tensorcomp.codecs.rounding import is_float
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
@@ -23,7 +23,7 @@ from tensorcomp.errors import PlanError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.metrics.gaussian_limit import Limit
 from tensorcomp.pipeline.bundle import runs
-from tensorcomp.pipeline.strategies import LOSSLESS, Coded, code
+from tensorcomp.pipeline.strategies import LOSSLESS, EncodedTensor, code
 from tensorcomp.pipeline.strategies import strategies as known_strategies
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.profiles import Profile, load_profile
@@ -85,7 +85,7 @@ def bench(
             roles = roles_of(checkpoint.tensors)
             nbytes += checkpoint.nbytes
             tensors += [
-                Stored(info, roles[info.name], checkpoint.read) for info in checkpoint.tensors
+                SourceTensor(info, roles[info.name], checkpoint.read) for info in checkpoint.tensors
             ]
         lossy = take_pieces([tensor for tensor in tensors if _may_lose(tensor, found)], most)
         exact = take_pieces([tensor for tensor in tensors if not _may_lose(tensor, found)], most)
@@ -113,7 +113,7 @@ def bench(
     )
 
 
-def _may_lose(tensor: Stored, profile: Profile) -> bool:
+def _may_lose(tensor: SourceTensor, profile: Profile) -> bool:
     dtype = numpy_dtype(tensor.info.dtype)
     is_large = tensor.weights >= max(profile.smallest, 1)
     return dtype is not None and is_float(dtype) and is_large and not profile.protects(tensor.role)
@@ -124,8 +124,8 @@ class _Job:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
-        exact: Sequence[Piece],
+        pieces: Sequence[TensorSample],
+        exact: Sequence[TensorSample],
         workers: Workers,
         progress: Progress,
     ) -> None:
@@ -191,8 +191,12 @@ class _Job:
         )
 
     def _code(
-        self, strategy: Strategy, piece: Piece, array: np.ndarray, grid: ChunkGrid | None = None
-    ) -> Coded:
+        self,
+        strategy: Strategy,
+        piece: TensorSample,
+        array: np.ndarray,
+        grid: ChunkGrid | None = None,
+    ) -> EncodedTensor:
         """Encode a piece, or rows of it, by the scale of the piece or of all weights."""
         square = piece.moments[1]
         if strategy.common:
@@ -216,5 +220,5 @@ class _Job:
             self._code(strategy, piece, rows, grid).decode()
 
 
-def _lossless_bytes(piece: Piece) -> int:
+def _lossless_bytes(piece: TensorSample) -> int:
     return code(LOSSLESS, piece.load(), piece.grid, 0.0).nbytes

@@ -17,14 +17,14 @@ import numpy as np
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 
-_LARGEST = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
+_MAX_PIECE = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
 _HUGE = 1e280  # squares beyond, summed up and weighted, may leave the range of float64
 _AT_ONCE = 1 << 18  # elements widened to float64
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A tensor of a checkpoint."""
+class SourceTensor:
+    """Tensor of a checkpoint, and the function that reads it."""
 
     info: TensorInfo
     role: str
@@ -37,8 +37,8 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A tensor, or rows of it."""
+class TensorSample:
+    """Tensor, or rows of it, that stand for others of its role."""
 
     name: str
     dtype: str  # as the checkpoint names it
@@ -76,16 +76,16 @@ class Piece:
         return max(square - mean**2, 0.0)
 
 
-def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
+def take_pieces(tensors: Iterable[SourceTensor], most: int | None) -> list[TensorSample]:
     """Return pieces of about `most` elements together, or all tensors if None."""
     whole = list(tensors)
     total = sum(tensor.weights for tensor in whole)
     if most is None or total <= most:
         return [_piece(tensor, 1, keep=most is not None) for tensor in whole]
-    roles: dict[str, list[Stored]] = {}
+    roles: dict[str, list[SourceTensor]] = {}
     for tensor in whole:
         roles.setdefault(tensor.role, []).append(tensor)
-    available = sum(min(tensor.weights, _LARGEST) for tensor in whole)
+    available = sum(min(tensor.weights, _MAX_PIECE) for tensor in whole)
     part = min(most / available, 1.0)
     pieces = {}
     for group in roles.values():
@@ -93,17 +93,17 @@ def take_pieces(tensors: Iterable[Stored], most: int | None) -> list[Piece]:
         stands_for = sum(tensor.weights for tensor in group)
         factor = stands_for / max(sum(tensor.weights for tensor in chosen), 1)
         for tensor in chosen:
-            piece = _piece(tensor, max(-(-tensor.weights // _LARGEST), 1), keep=True)
+            piece = _piece(tensor, max(-(-tensor.weights // _MAX_PIECE), 1), keep=True)
             share, weights = factor * piece.share, factor * piece.weights
             pieces[id(tensor)] = replace(piece, share=share, weights=weights)
     return [pieces[id(tensor)] for tensor in whole if id(tensor) in pieces]
 
 
-def _evenly(group: Sequence[Stored], count: int) -> list[Stored]:
+def _evenly(group: Sequence[SourceTensor], count: int) -> list[SourceTensor]:
     return [group[(2 * number + 1) * len(group) // (2 * count)] for number in range(count)]
 
 
-def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
+def _piece(tensor: SourceTensor, step: int, *, keep: bool) -> TensorSample:
     """Return every `step`-th row of a tensor, cached or read anew each time."""
     info = tensor.info
     grid = chunk_grid(info.dtype, info.shape, info.nbytes)
@@ -113,7 +113,7 @@ def _piece(tensor: Stored, step: int, *, keep: bool) -> Piece:
         return array if step == 1 else np.ascontiguousarray(array[::step])
 
     rows = len(range(0, grid.shape[0], step))
-    return Piece(
+    return TensorSample(
         name=info.name,
         dtype=info.dtype,
         grid=replace(grid, shape=(rows, *grid.shape[1:])),

@@ -45,7 +45,7 @@ class SourceTemplate:
     structure : mapping
         JSON values only.
     attachments : mapping of str to bytes
-        What is too large or too binary for JSON.
+        Data too large or too binary for JSON.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Checkpoint(ABC):
     aliases : mapping of str to str
         Further names of tensors in `tensors`: tied weights.
     metadata : mapping of str to str, or None
-        What a safetensors file says about itself.
+        Metadata of a safetensors file.
     """
 
     kind: ClassVar[str] = "safetensors"

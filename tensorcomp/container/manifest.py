@@ -83,7 +83,7 @@ class Manifest:
     aliases : mapping of str to str
         Further names of tensors: tied weights of a torch file.
     template : SourceTemplate
-        What rebuilds the source file.
+        Structure that rebuilds the source file.
     source_bytes : int
         Size of the source file.
     version : int

@@ -100,7 +100,7 @@ class CompressedFile(Checkpoint):
         Parameters
         ----------
         max_bytes : int, optional
-            What the stored tensors may take once decoded; by default 1 GiB and `MAX_EXPANSION`
+            Limit of the bytes of all tensors once decoded; by default 1 GiB and `MAX_EXPANSION`
             times the file.
 
         Raises

@@ -32,11 +32,11 @@ class PruningRecord:
     score : str
         By which its weights were compared, such as ``snip``.
     granularity : str
-        What was dropped together, such as ``element`` or ``nm(2, 4)``.
+        Unit of weights dropped together, such as ``element`` or ``nm(2, 4)``.
     count : int
         Elements that were set to +0.0, those that were zero before among them.
     rel_l2 : float
-        What that alone cost: the L2 norm of those elements over that of the tensor; all digits.
+        Error by that alone: the L2 norm of those elements over that of the tensor; all digits.
     """
 
     score: str
@@ -67,11 +67,11 @@ class TensorRecord:
     rel_l2, max_abs_error : float
         Measured errors, in six significant digits; 0 if exact.
     bound : mapping of str to float
-        What the errors keep: ``max_rel_l2`` or ``max_abs_error``.
+        Limits that the errors keep: ``max_rel_l2`` or ``max_abs_error``.
     chunk_elements : int
         Elements of a chunk at most; 0 where the manifest's own number counts.
     pruned : PruningRecord or None
-        How it was pruned, if it was selected for that.
+        Record of its pruning, if it was selected for that.
     bundle : str or None
         The bundle that holds it, which has the trees (see `bundles`).
     """

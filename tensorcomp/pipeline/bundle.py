@@ -17,8 +17,8 @@ from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
-_LARGEST = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
-_FEWEST = 16  # tensors of one dtype that are worth a bundle
+_MAX_ELEMENTS = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
+_MIN_TENSORS = 16  # tensors of one dtype that are worth a bundle
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class BundledSource:
 
 
 def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> BundledSource:
-    """Return a view of a source with its small lossless tensors in bundles of a chunk at most.
+    """Return a view of a source with its small lossless tensors in bundles.
+
+    A bundle is a chunk at most.
 
     No plan means the lossless planner's choice everywhere.
     """
@@ -85,9 +87,9 @@ def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> Bundl
     for dtype, infos in by_dtype.items():
         different, equal = _distinct(source, infos)
         same_as |= equal
-        if len(different) < _FEWEST:
+        if len(different) < _MIN_TENSORS:
             continue
-        most = min(_LARGEST, chunk_elements) - ROW
+        most = min(_MAX_ELEMENTS, chunk_elements) - ROW
         batches = runs(different, lambda info: math.prod(info.shape), most)
         for number, members in enumerate(batches):
             name = f"small tensors.{dtype}.{number}"
@@ -112,7 +114,7 @@ def _may_be_bundled(source: Checkpoint, plan: Plan | None, info: TensorInfo) -> 
 def _distinct(
     source: Checkpoint, infos: Sequence[TensorInfo]
 ) -> tuple[list[TensorInfo], dict[str, str]]:
-    """Return those that equal no earlier one, and which one each of the others equals."""
+    """Return the tensors that equal no earlier one, and which one others equal."""
     first_with: dict[tuple[int, int], str] = {}
     different, equal = [], {}
     for info in infos:
@@ -139,7 +141,7 @@ Item = TypeVar("Item")
 def runs(
     items: Iterable[Item], size: Callable[[Item], int], most: int, number: int | None = None
 ) -> Iterator[list[Item]]:
-    """Group consecutive items into batches of bounded size, of `number` items at most."""
+    """Group consecutive items into batches of bounded size and number."""
     run: list[Item] = []
     total = 0
     for item in items:

@@ -78,7 +78,7 @@ class TensorEncoder:
     bound : Bound or None
         Limit of the decoded tensor's errors.
     attempts : int
-        How often a step was made smaller since the bound was broken.
+        Number of times that a step was made smaller since the bound was broken.
     """
 
     coder: ChunkCoder
@@ -215,7 +215,7 @@ def tightened_encoder(
 
 
 def _under_mask(tree: Node, array: np.ndarray) -> Node:
-    """Return a tree that stores where an array is zero exactly, and the other values by `tree`."""
+    """Return the tree that stores zeros exactly and the other values by `tree`."""
     words = as_words(array)
     few = np.count_nonzero(words) <= _FEW_VALUES * words.size
     mask = "gaps" if few else "bitpack"

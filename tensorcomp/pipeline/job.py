@@ -15,7 +15,7 @@ from tensorcomp.container.writer import Output, SizeOnly
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
-from tensorcomp.pipeline.plan import draft_source
+from tensorcomp.pipeline.plan import source_problem
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
@@ -86,8 +86,8 @@ def compress_shards(
     """
     plan = None if options.plan is None else _checked_plan(options, shards)
     planner = None if plan is not None or options.is_lossless else options.planner()
-    settled = plan or planner
-    effort = options.effort or (settled.effort if settled is not None else "balanced")
+    chosen = plan or planner
+    effort = options.effort or (chosen.effort if chosen is not None else "balanced")
 
     def write(plan: Plan | None) -> list[FileResult]:
         if model_bytes is not None:
@@ -105,11 +105,11 @@ def compress_shards(
             return write_with_plan(plan, keys, write)
         if planner is None or planner.is_lossless:
             return write(None)
-        draft, nbytes = draft_shards(pruned, options, planner)
-        most = draft.max_bytes(nbytes)
+        problem, nbytes = shards_problem(pruned, options, planner)
+        most = problem.max_bytes(nbytes)
         if most is None:
-            return write(draft.allocate(None, [key for names in keys for key in names.values()]))
-        return write_to_budget(draft, most, keys, write)
+            return write(problem.allocate(None, [key for names in keys for key in names.values()]))
+        return write_to_budget(problem, most, keys, write)
 
 
 def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
@@ -162,7 +162,7 @@ def pruned_shards(
         ]
 
 
-def draft_shards(
+def shards_problem(
     shards: Sequence[Shard], options: CompressOptions, planner: Planner
 ) -> tuple[AllocationProblem, int]:
     """Return the allocation problem of all shards, and their bytes.
@@ -174,10 +174,10 @@ def draft_shards(
     """
     from tensorcomp.planning.allocation import AllocationProblem
 
-    draft, nbytes = AllocationProblem(planner.budget, planner.effort), 0
+    problem, nbytes = AllocationProblem(planner.budget, planner.effort), 0
     for shard in shards:
         with shard.open() as source:
-            draft.add(draft_source(source, planner, options), shard.keys)
+            problem.add(source_problem(source, planner, options), shard.keys)
             nbytes += source.nbytes
-    planner.check_used(draft)
-    return draft, nbytes
+    planner.check_used(problem)
+    return problem, nbytes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CompressKeywords(TypedDict, total=False):
-    """The fields of `CompressOptions`, as keywords of the functions that take them."""
+    """Fields of `CompressOptions`, as keywords of the functions that take them."""
 
     effort: str | None
     profile: str | Profile | None
@@ -59,7 +59,7 @@ class CompressOptions:
     plan : path or Plan, optional
         Tree of each tensor, as `tensorcomp.plan` returns it; in place of all the above.
     prune : Pruning, optional
-        Which weights are set to zero before anything is encoded; none by default. Bounds then hold
+        Weights that are set to zero before anything is encoded; none by default. Bounds then hold
         for the others.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.

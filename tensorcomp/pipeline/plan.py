@@ -1,4 +1,4 @@
-"""Plan a source from samples, and estimate its manifest, before anything is encoded.
+"""Plan a source from samples and estimate its manifest before encoding.
 
 A file's header stands before its blobs, so room for it is set aside when only this is known.
 """
@@ -35,7 +35,7 @@ _NO_PLAN = TensorPlan()
 _LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
-def draft_source(
+def source_problem(
     source: Checkpoint, planner: Planner, options: CompressOptions
 ) -> AllocationProblem:
     """Return the allocation problem of a pruned source, from samples.
@@ -62,14 +62,14 @@ def draft_source(
             yield Tensor(info, record.role, array, likely if same else None, copied)
 
     with Workers(options.thread_count) as workers:
-        draft = planner.plan(tensors(), workers, header_bytes(manifest))
-    plan = draft.cheapest([info.name for info in source.tensors])
+        problem = planner.plan(tensors(), workers, header_bytes(manifest))
+    plan = problem.cheapest([info.name for info in source.tensors])
     work = bundled(source, plan, options.chunk_elements)
-    return replace(draft, overhead=header_bytes(likely_manifest(work, known_records(work))))
+    return replace(problem, overhead=header_bytes(likely_manifest(work, known_records(work))))
 
 
 def known_records(work: BundledSource) -> Records:
-    """Return the records of all tensors and of all bundles, as known before encoding."""
+    """Return the records of all tensors and bundles, as known before encoding."""
     source = work.original
     bundle_of = {info.name: name for name, infos in work.bundles.items() for info in infos}
     roles = roles_of(source.tensors)

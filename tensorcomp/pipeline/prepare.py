@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
         return self.compared(self.coder.encode(self.array[start:stop], index), grid, index)
 
     def compared(self, encoded: EncodedChunk, grid: ChunkGrid, index: int) -> EncodedChunk:
-        """Measure the errors of an encoded chunk against the tensor before it was pruned."""
+        """Measure the errors of an encoded chunk against the tensor before pruning."""
         if self.pruned is None or encoded.decoded is None:
             return encoded
         start, stop = grid.bounds(index)
@@ -104,7 +104,7 @@ def encode(job: ChunkJob) -> EncodedChunk:
 def chunk_jobs(
     source: BundledSource, grids: Mapping[str, ChunkGrid], effort: str, workers: Workers
 ) -> Iterator[ChunkJob]:
-    """Yield the chunks of every tensor and bundle; one job without a chunk for each duplicate."""
+    """Yield the chunks of tensors and bundles, and an empty job per duplicate."""
     first_with: dict[Key, str] = {}
 
     def prepare(info: TensorInfo) -> Prepared:
@@ -157,7 +157,7 @@ def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:
 
 
 def are_equal(source: Checkpoint, first: str, name: str, data: np.ndarray) -> bool:
-    """Return whether two tensors are equal in every bit, before they were pruned as well as after.
+    """Return whether two tensors have equal bits, before pruning and after.
 
     `data` are the bytes of the second.
     """

@@ -1,4 +1,4 @@
-"""Encode tensors by strategies, trees of interest that are measured beside each other.
+"""Encode tensors by strategies, trees that are measured beside each other.
 
 A strategy codes every tensor by one template (see `planning.steps`). A free step is proportional to
 a root mean square: ``bits`` are what an entropy coder needs for independent Gaussian weights
@@ -40,7 +40,7 @@ def strategies() -> tuple[Strategy, ...]:
 
 
 def strategy_tree(strategy: Strategy, scale: float) -> Node | None:
-    """Return a strategy's tree for a root mean square; None for what the lossless planner chooses.
+    """Return a strategy's tree for a root mean square; None if lossless.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def own_strategy(template: str) -> Strategy:
 
 
 @dataclass(frozen=True)
-class Coded:
+class EncodedTensor:
     """Size of an encoded tensor, and how to decode it.
 
     Parameters
@@ -86,8 +86,8 @@ class Coded:
     refused: bool = False
 
 
-def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -> Coded:
-    """Encode a tensor as a file would hold it: what chunks share, payloads, index.
+def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -> EncodedTensor:
+    """Encode a tensor as a file would hold it: shared data, payloads, index.
 
     Parameters
     ----------
@@ -109,4 +109,4 @@ def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -
 
     lossy = tree is not None and not tree.lossless
     by_other = found.lossless or any(payload[0] != CODED for payload in encoded.payloads)
-    return Coded(data.size, decode, lossy and by_other)
+    return EncodedTensor(data.size, decode, lossy and by_other)

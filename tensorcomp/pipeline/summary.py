@@ -93,7 +93,7 @@ class CheckpointSummary:
         return 8 * self.output_bytes / self.weights if self.weights else None
 
     def pruning(self) -> dict[str, Any] | None:
-        """Return the figures of all pruned tensors as JSON values; None if none was selected.
+        """Return the figures of all pruned tensors as JSON values; None without any.
 
         They are those of `pruning_figures`, and ``kept_snr_db``, the least SNR in dB of the weights
         of all tensors that are not pruned, null if they are exact.
@@ -108,7 +108,7 @@ class CheckpointSummary:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON values; the keys are part of the command line's interface.
+        """Return the figures as JSON values, with the keys that ``--json`` prints.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class FileResult(NamedTuple):
         return self.manifest.source_bytes
 
     def stored(self, record: TensorRecord) -> int:
-        """Return the bytes of a tensor's blob, or its part of its bundle's; 0 for a duplicate."""
+        """Return the bytes of a tensor's blob or part of a bundle; 0 for a duplicate."""
         return self.manifest.stored_bytes(record, self.blobs)
 
     def summary(self, file: str | None = None) -> CheckpointSummary:
@@ -248,7 +248,10 @@ class FileResult(NamedTuple):
 
 
 def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:
-    """Return the figures of an open checkpoint, compressed or not; `file` names one of several."""
+    """Return the figures of an open checkpoint, compressed or not.
+
+    `file` is its path in a folder, None where it is the only one.
+    """
     if isinstance(checkpoint, CompressedFile):
         return FileResult(checkpoint.manifest, checkpoint.blobs, checkpoint.nbytes).summary(file)
     roles = classify_all(checkpoint.tensors)
@@ -263,7 +266,7 @@ def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSumm
 def _with_tied(
     rows: Mapping[str, TensorSummary], aliases: Mapping[str, str]
 ) -> tuple[TensorSummary, ...]:
-    """Return the rows of tensors, and one for each further name, which stores nothing."""
+    """Return the rows of tensors, and one per further name, which stores nothing."""
     nothing: dict[str, Any] = {"nbytes": 0, "stored": 0, "tree": None, "why": "", "bound": {}}
     tied = (
         replace(rows[target], name=name, same_as=target, tied=True, coded=True, **nothing)

@@ -26,17 +26,17 @@ Write: TypeAlias = "Callable[[Plan], list[FileResult]]"
 
 
 def write_to_budget(
-    draft: AllocationProblem, most: int, keys: Sequence[Mapping[str, str]], write: Write
+    problem: AllocationProblem, most: int, keys: Sequence[Mapping[str, str]], write: Write
 ) -> list[FileResult]:
     """Write files under allocated plans until they keep a size.
 
     Parameters
     ----------
-    draft : AllocationProblem
+    problem : AllocationProblem
     most : int
         Bytes of all files together.
     keys : sequence of mapping of str to str
-        For each file, the names of its tensors in the draft, in the file's order.
+        For each file, the names of its tensors in the problem, in the file's order.
     write : callable
         Writes all files under a plan, in place of those before, and returns the result of each.
 
@@ -50,7 +50,7 @@ def write_to_budget(
     least = sys.maxsize
     trees: list[Node | None] | None = None
     for _ in range(_PASSES):
-        plan = draft.allocate(most, order)
+        plan = problem.allocate(most, order)
         before, trees = trees, [plan.tensors[key].tree for key in order]
         if trees == before:
             break  # nothing that could use what is left
@@ -63,10 +63,10 @@ def write_to_budget(
         if total <= most:
             best = max(best or (0, plan), (total, plan), key=lambda pair: pair[0])
         refused = [key for key, result, record in written if record.name in result.refused]
-        draft = draft.corrected(plan, sizes, refused, total - sum(sizes.values()))
+        problem = problem.corrected(plan, sizes, refused, total - sum(sizes.values()))
         least = min(least, total)
     if best is None:
-        raise draft.impossible(least, most)
+        raise problem.impossible(least, most)
     return results if last is best[1] else write(best[1])
 
 

@@ -49,7 +49,7 @@ class TensorSummary:
     rel_l2, max_abs_error : float
         Measured errors, 0 if exact.
     role_why : str
-        How the role is known.
+        Reason for the role.
     pruned : PruningRecord or None
         Pruning of the tensor, or of that which holds its data; the errors count it.
     bound : mapping of str to float
@@ -78,7 +78,7 @@ class TensorSummary:
 
     @classmethod
     def of(cls, info: TensorInfo, role: str, stored: int, **figures: Any) -> TensorSummary:
-        """Return the summary of a tensor that takes so many bytes, with further fields."""
+        """Return the summary of a tensor and its stored bytes, with further fields."""
         return cls(info.name, info.dtype, info.shape, role, info.nbytes, stored, **figures)
 
     @property
@@ -108,7 +108,9 @@ class TensorSummary:
 
     @property
     def gap(self) -> float | None:
-        """Bits per weight above R(D) = log2(1 / rel-L2), that of Gaussian weights; None if exact.
+        """Bits per weight above R(D) of Gaussian weights; None if exact.
+
+        R(D) = log2(1 / rel-L2).
 
         Weights of another distribution, or of unlike scales, may take fewer bits than that.
         """
@@ -129,7 +131,7 @@ class TensorSummary:
         }
 
     def kept_snr_db(self) -> float | None:
-        """Return the least SNR of the weights that are not pruned, in dB; None if exact.
+        """Return the least SNR of weights that are not pruned, in dB; None if exact.
 
         Their error is what the whole error has beyond that of pruning; where it is too small to be
         read from the six digits of the whole, the tensor's bound.
@@ -183,7 +185,7 @@ PRUNED_COLUMN = Column("Pruned", "", _pruned, optional=True)
 
 
 def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:
-    """Return the figures of records, each with the elements of its tensor, as JSON values.
+    """Return the figures of records, each with its elements, as JSON values.
 
     Returns
     -------

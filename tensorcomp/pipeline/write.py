@@ -80,7 +80,7 @@ def _grid(source: BundledSource, info: TensorInfo) -> ChunkGrid:
 
 
 def _long_chunk(plan: TensorPlan | None) -> int:
-    """Return the elements of a chunk where a tensor's tree asks for long ones, else 0."""
+    """Return the elements of a long chunk if a tensor's tree asks for it, else 0."""
     if plan is None or plan.tree is None:
         return 0
     return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0

@@ -1,4 +1,4 @@
-"""Show the tensors of a checkpoint: those that cost most, trees and roles, what was pruned."""
+"""Show the tensors of a checkpoint: the largest, trees, roles, pruning."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _REASONS = 3  # listed for one tree
 
 
 def tensor_legend(summary: CheckpointSummary, width: int | None) -> Iterator[str]:
-    """Yield lines that explain the table of all tensors, as it is shown in `width` columns."""
+    """Yield lines that explain the table of all tensors in `width` columns."""
     if width is not None and not summary.table().fits(width):
         yield from _trees_legend(summary.tensors, width)
         yield from _roles_legend(summary.tensors, width)
 
 
 def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
-    """Return a table of the tensors that take most bytes, and of all others together."""
+    """Return a table of the tensors that take most bytes, the others as one."""
     costly = sorted(summary.tensors, key=lambda row: -row.stored)
     shown = [row for row in costly[:most] if row.stored]
     rest = summary.output_bytes - sum(row.stored for row in shown)
@@ -93,7 +93,7 @@ def _reasons(whys: Iterable[str]) -> str:
 
 
 def pruning_line(summary: CheckpointSummary) -> list[str]:
-    """Return a line that says what was pruned and what that alone cost; none if nothing was."""
+    """Return a line on what was pruned and what that alone cost; [] without."""
     found = summary.pruning()
     if found is None:
         return []

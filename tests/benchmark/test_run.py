@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from tensorcomp.api.compress import compress
 from tensorcomp.benchmark.run import bench
-from tensorcomp.benchmark.samples import Stored, take_pieces
+from tensorcomp.benchmark.samples import SourceTensor, take_pieces
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.strategy import Strategy
@@ -193,10 +193,10 @@ def test_a_sample_tells_about_what_the_whole_tells(tmp_path):
     assert found.limit.rate(30) == pytest.approx(whole.limit.rate(30), abs=0.05)
 
 
-def stored(name: str, role: str, array: np.ndarray) -> Stored:
+def stored(name: str, role: str, array: np.ndarray) -> SourceTensor:
     dtype = {"f4": "F32", "i8": "I64"}[array.dtype.str[1:]]
     info = TensorInfo(name, dtype, array.shape, array.nbytes)
-    return Stored(info, role, lambda _name: array.reshape(-1).view(np.uint8))
+    return SourceTensor(info, role, lambda _name: array.reshape(-1).view(np.uint8))
 
 
 def test_pieces_stand_for_all_weights_of_every_role():

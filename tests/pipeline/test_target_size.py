@@ -38,7 +38,7 @@ def curve(scale: float = 1.0) -> RDCurve:
     )
 
 
-def draft(budget: Budget, **scales: float) -> AllocationProblem:
+def problem_of(budget: Budget, **scales: float) -> AllocationProblem:
     return AllocationProblem(
         budget=budget,
         effort="balanced",
@@ -87,7 +87,7 @@ class Writer:
 
 def run(budget: Budget, writer: Writer, **scales: float) -> int:
     """Return the size that is written in the end."""
-    made = draft(budget, **scales)
+    made = problem_of(budget, **scales)
     most = made.max_bytes(4 * WEIGHTS * len(scales))
     keys = [{name: name for name in scales}]
     (report,) = write_to_budget(made, most, keys, writer)

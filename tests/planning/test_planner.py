@@ -32,7 +32,7 @@ def tensor(name: str, array: np.ndarray, role: str = "mlp", same_as: str | None 
     return Tensor(info, role, array, same_as)
 
 
-def draft(planner: Planner, *tensors: Tensor) -> AllocationProblem:
+def problem_of(planner: Planner, *tensors: Tensor) -> AllocationProblem:
     with Workers(1) as workers:
         return planner.plan(iter(tensors), workers, overhead=1000)
 
@@ -63,7 +63,7 @@ def test_what_is_lossy_and_what_is_not():
         "scales": (np.ones((100, 100), ml_dtypes.float8_e8m0fnu), "mlp", "no floats"),
     }
     for budget in (Budget(min_snr=30), Budget(bits_per_weight=15)):
-        made = draft(
+        made = problem_of(
             planner(budget=budget),
             *(tensor(name, array, role) for name, (array, role, _) in tensors.items()),
         )
@@ -81,7 +81,7 @@ def test_the_first_rule_that_selects_counts():
     asked = planner(
         codecs=["special=affine(8)", "norm=uniform(0.25)", "all=uniform(0.5)"], budget=None
     )
-    plan = draft(
+    plan = problem_of(
         asked,
         tensor("special", weights(10, 10), "norm"),
         tensor("other", weights(10, 10), "norm"),
@@ -104,7 +104,7 @@ def test_the_first_rule_that_selects_counts():
 
 def test_integers_take_lossless_trees_that_are_asked_for_by_name():
     asked = planner(codecs=["ids=bitpack", "more=uniform(0.5)"])
-    made = draft(asked, tensor("ids", np.arange(50)), tensor("more", np.arange(50)))
+    made = problem_of(asked, tensor("ids", np.arange(50)), tensor("more", np.arange(50)))
     tree = made.fixed["ids"].tree
     assert tree is not None
     assert format_tree(tree) == "bitpack"
@@ -115,21 +115,21 @@ def test_rules_and_bounds_must_be_for_something():
     asked = planner(
         codecs=["conv=uniform(0.5)", "nowhere.*=raw"], bounds={"gone": Budget(min_snr=3)}
     )
-    made = draft(asked, tensor("a", weights(8, 8), "conv"))
+    made = problem_of(asked, tensor("a", weights(8, 8), "conv"))
     with pytest.raises(PlanError, match=r"got 'nowhere\.\*'; .* role: .*attention"):
         asked.check_used(made)
     asked = planner(bounds={"gone": Budget(min_snr=3), "a": Budget(min_snr=3)})
     with pytest.raises(PlanError, match=r"that exist, got 'gone'$"):
-        asked.check_used(draft(asked, tensor("a", weights(8, 8))))
+        asked.check_used(problem_of(asked, tensor("a", weights(8, 8))))
     asked = planner(bounds={"a": Budget(min_snr=3)})
-    asked.check_used(draft(asked, tensor("a", weights(8, 8))))
+    asked.check_used(problem_of(asked, tensor("a", weights(8, 8))))
 
 
 def test_a_bound_of_its_own_replaces_the_budget():
     own = {"a": Budget(min_snr=50), "c": Budget(max_abs_error=0.001)}
     tensors = [tensor(name, weights(100, 100)) for name in "abc"]
     for budget in (Budget(min_snr=20), Budget(bits_per_weight=8)):
-        made = draft(planner(budget=budget, bounds=own), *tensors)
+        made = problem_of(planner(budget=budget, bounds=own), *tensors)
         assert made.fixed["a"].bound == Bound(max_rel_l2=10**-2.5)
         assert made.fixed["c"].bound == Bound(max_abs_error=0.001)
         assert made.fixed["a"].rel_l2 <= 10**-2.5
@@ -139,17 +139,17 @@ def test_a_bound_of_its_own_replaces_the_budget():
 def test_a_free_step_needs_a_budget():
     asked = make_planner(codecs=["all=uniform($step)"])
     with pytest.raises(PlanError, match="budget"):
-        draft(asked, tensor("a", weights(100, 100)))
+        problem_of(asked, tensor("a", weights(100, 100)))
     make_planner(codecs=["all=uniform($step)"], budget=Budget(min_snr=30))
 
 
 def test_dear_trees_are_compared_with_lossless():
     half = weights(200, 200).astype(ml_dtypes.bfloat16)
-    found = draft(planner(budget=Budget(min_snr=70)), tensor("a", half)).fixed["a"]
+    found = problem_of(planner(budget=Budget(min_snr=70)), tensor("a", half)).fixed["a"]
     assert found.tree is None
     assert "lossless" in found.why or "no tree" in found.why
     grid = np.random.default_rng(0).integers(-1, 2, (200, 200)).astype(np.float32)
-    found = draft(planner(budget=Budget(min_snr=30)), tensor("a", grid)).fixed["a"]
+    found = problem_of(planner(budget=Budget(min_snr=30)), tensor("a", grid)).fixed["a"]
     assert found.tree is None or found.rel_l2 == 0  # exact costs no more
 
 
@@ -161,18 +161,18 @@ def test_equal_tensors_share_a_plan():
         tensor("c", array, "norm", same_as="a"),  # protected: a plan of its own
         tensor("d", weights(200, 200, seed=1)),
     ]
-    made = draft(planner(budget=Budget(bits_per_weight=9)), *tensors)
+    made = problem_of(planner(budget=Budget(bits_per_weight=9)), *tensors)
     assert made.copies == {"b": "a"}
     assert made.weights == 160_000
     plan = made.allocate(made.max_bytes(10**6), "abcd")
     assert plan.tensors["a"] is plan.tensors["b"]
     assert plan.tensors["c"].tree is None
-    alone = draft(
+    alone = problem_of(
         planner(budget=Budget(bits_per_weight=9)), tensors[0], tensors[2], tensors[3]
     ).least_bytes()
     assert made.least_bytes() == alone
     asked = planner(budget=Budget(bits_per_weight=9), bounds={"b": Budget(min_snr=60)})
-    assert draft(asked, *tensors).copies == {}
+    assert problem_of(asked, *tensors).copies == {}
 
 
 def test_the_dearest_of_equal_tensors_counts():
@@ -180,16 +180,16 @@ def test_the_dearest_of_equal_tensors_counts():
     tensors = [tensor("a", array), tensor("b", array, same_as="a"), tensor("c", array + 1)]
     importance = {"a": 1.0, "b": 9.0, "c": 2.0}
     asked = planner(budget=Budget(bits_per_weight=4), importance=importance)
-    assert draft(asked, *tensors).importance == {"a": 9.0, "c": 2.0}
+    assert problem_of(asked, *tensors).importance == {"a": 9.0, "c": 2.0}
     asked = planner(budget=Budget(bits_per_weight=4), importance={"a": 1.0, "b": 9.0})
     with pytest.raises(PlanError, match="'c'"):
-        draft(asked, *tensors)
+        problem_of(asked, *tensors)
 
 
-def test_drafts_of_files_add_up():
+def test_problems_of_files_add_up():
     asked = planner(budget=Budget(bits_per_weight=4), codecs=["conv=affine(8)"])
-    first = draft(asked, tensor("w", weights(100, 100)))
-    second = draft(asked, tensor("w", weights(100, 90), "conv"), tensor("i", np.arange(7)))
+    first = problem_of(asked, tensor("w", weights(100, 100)))
+    second = problem_of(asked, tensor("w", weights(100, 90), "conv"), tensor("i", np.arange(7)))
     both = AllocationProblem(asked.budget, asked.effort)
     both.add(first, {"w": "x:w"})
     both.add(second, {"w": "w", "i": "i"})
@@ -203,21 +203,23 @@ def test_drafts_of_files_add_up():
 
 
 def test_impossible_sizes_name_a_possible_one():
-    made = draft(planner(budget=Budget(bits_per_weight=0.01)), tensor("a", weights(200, 200)))
+    made = problem_of(planner(budget=Budget(bits_per_weight=0.01)), tensor("a", weights(200, 200)))
     with pytest.raises(PlanError, match=r"50 bytes is not possible.* bits per weight$") as caught:
         made.allocate(made.max_bytes(10**6), ["a"])
     bits = float(str(caught.value).split(" bytes, ")[1].split()[0])
     asked = planner(budget=Budget(bits_per_weight=bits))
-    made = draft(asked, tensor("a", weights(200, 200)))
+    made = problem_of(asked, tensor("a", weights(200, 200)))
     made.allocate(made.max_bytes(10**6), ["a"])
 
 
 def test_nothing_to_plan():
     for budget in (Budget(min_snr=30), Budget(bits_per_weight=4)):
-        made = draft(planner(budget=budget))
+        made = problem_of(planner(budget=budget))
         assert made.weights == 0
         assert made.allocate(None, []).tensors == {}
-    empty = draft(planner(budget=Budget(bits_per_weight=4)), tensor("e", np.zeros((0, 3), "f4")))
+    empty = problem_of(
+        planner(budget=Budget(bits_per_weight=4)), tensor("e", np.zeros((0, 3), "f4"))
+    )
     assert empty.fixed["e"].tree is None
 
 

@@ -33,7 +33,7 @@ class Layout:
     aliases : dict of str to str
         Names of further leaves that equal a stored tensor and share its storage.
     leaves : list of dict
-        How each leaf is rebuilt, as JSON: from the stored tensor ``name``, or from a ``pool``.
+        Recipe of each leaf, as JSON: from the stored tensor ``name``, or from a ``pool``.
     pools : list of dict
         Per shared storage its dtype and the names of its pieces, as JSON.
     """
