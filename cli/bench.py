@@ -11,7 +11,7 @@ from .options import all_forms, force, option, printing, source
 
 @command()
 @source
-@printing("--plot FILE", "Draw the table into a .png, .svg or .pdf file.")
+@printing("--plot FILE", "Draw the table into a .png, .svg or .pdf file.", argument="out")
 @option("--all", "Code every tensor, not a sample of 8 million weights.", dest="everything")
 @option("--codec TREE", "Measure this tree too; may be repeated.", dest="codecs", multiple=True)
 @option("--profile NAME", "Says which tensors may lose something.", default="transformer")

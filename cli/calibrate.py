@@ -89,7 +89,8 @@ def calibrate(
     names = [name.strip() for name in statistics.split(",")]
     for name in names:
         if name not in STATISTICS:
-            raise click.BadParameter(f"expected some of {', '.join(STATISTICS)}; got {name!r}")
+            message = f"expected some of {', '.join(STATISTICS)}; got {name!r}"
+            raise click.BadParameter(message, param_hint="'--statistics'")
     refuse_existing(out, force=force)
     options |= {"statistics": names, "where": where or None}
     with importable(model, data, loss), progress("calibrating", "minibatches") as watch:

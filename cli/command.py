@@ -65,11 +65,17 @@ class Result(NamedTuple):
 
 
 class Option(click.Option):
-    """An option that stands in a group of the help page."""
+    """An option that stands in a group of the help page.
 
-    def __init__(self, *args: Any, group: str = "Options", **kwargs: Any) -> None:
+    `argument` is how messages of the library call it, where that is not its parameter's name.
+    """
+
+    def __init__(
+        self, *args: Any, group: str = "Options", argument: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
+        self.argument = argument or self.name
 
 
 class Command(click.Command):
@@ -145,20 +151,19 @@ def _by_options(message: str, ctx: click.Context) -> str:
     """Replace the library's arguments in a message by the verb's options.
 
     ``max_rel_l2`` becomes ``--max-rel-l2`` where that was given; always, ``force=True`` becomes
-    ``--force``, ``codecs='all=…'`` becomes ``--codec 'all=…'``; ``where='…'`` and ``'where'`` speak
-    of ``--where`` or ``--prune-where``.
+    ``--force``, ``codecs='all=…'`` becomes ``--codec 'all=…'``, and ``expected sparsity to be``
+    becomes ``expected --sparsity to be``; ``'where'`` speaks of ``--where`` or ``--prune-where``.
     """
     for param in ctx.command.params:
-        name = param.name or ""
-        if isinstance(param, click.Option):
-            given = "_" in name and _is_given(ctx.params.get(name))
+        if isinstance(param, Option):
+            name, option = param.argument or "", max(param.opts, key=len)
+            given = "_" in name and _is_given(ctx.params.get(param.name or ""))
             value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
-            option = max(param.opts, key=len)
             message = re.sub(rf"(?<![\w.-]){name}='", f"{option} '", message)
             message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
-            if name in ("where", "prune_where"):
+            message = message.replace(f"expected {name} to be", f"expected {option} to be")
+            if name == "where":
                 message = message.replace("'where'", option)
-                message = re.sub(r"(?<![\w.-])where='", f"{option} '", message)
     return message
 
 

@@ -181,15 +181,22 @@ _prune_options = together(
         "Which tensors, by role, name or pattern of names; may be repeated. Matrices and kernels "
         "of layers by default.",
         multiple=True,
+        argument="where",
     ),
-    _pruning("--density-floor X", "The least part of each tensor that stays; 0.001 by default."),
+    _pruning(
+        "--density-floor X",
+        "The least part of each tensor that stays; 0.001 by default.",
+        argument="floor",
+    ),
     _pruning(
         "--prune-max-rel-l2 X",
         "Instead of --sparsity: the largest ‖error‖ / ‖tensor‖ of each tensor.",
+        argument="the rel-L2 of pruning",
     ),
     _pruning(
         "--prune-target-size SIZE",
         "Instead of --sparsity: prune until the file takes at most so many bytes.",
+        argument="the target size in bytes",
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)

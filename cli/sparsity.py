@@ -16,7 +16,11 @@ _SPEED = (
 @command()
 @source
 @option("--all", "List every tensor, not only weights that have zeros.", dest="every")
-@printing("--keep-indices OUT", "Save which rows and columns of each tensor are left, as JSON.")
+@printing(
+    "--keep-indices OUT",
+    "Save which rows and columns of each tensor are left, as JSON.",
+    argument="out",
+)
 @force
 @threads
 @all_forms

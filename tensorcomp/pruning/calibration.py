@@ -121,7 +121,7 @@ def calibrate(
     """
     asked = _asked(statistics)
     if not 0 < temperature < math.inf:
-        raise PruningError(f"expected a positive temperature, got {temperature}")
+        raise PruningError(f"expected temperature to be a number above 0, got {temperature}")
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)

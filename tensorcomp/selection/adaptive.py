@@ -171,7 +171,7 @@ class AdaptiveSelection:
         if not fits(1.0):
             raise PruningError(
                 f"a size of {max_bytes:,} bytes cannot be reached: pruned as far as the floor "
-                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; lower the floor or raise "
+                f"{self._floor} allows, the file takes {tried[1.0][0]:,}; lower floor=… or raise "
                 "the size"
             )
 

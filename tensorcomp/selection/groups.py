@@ -236,8 +236,8 @@ def require_reachable(
     if not least - slack <= k <= most + slack:
         size = sum(scores.sizes[name] for name in names)
         which = f"tensor {names[0]!r}" if len(names) == 1 else f"{len(names)} tensors"
+        limit = "ceiling=…" if k < least else "floor=… (0 lets whole tensors go)"
         raise PruningError(
-            f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most} by floor, "
-            "ceiling and earlier masks; change these (a floor of 0 lets whole tensors go) or the "
-            "sparsity"
+            f"{which}: {k} of {size} weights cannot be pruned, only {least} to {most} by the "
+            f"limits of density and earlier masks; change {limit} or sparsity=…"
         )

@@ -172,10 +172,12 @@ def _pattern(
             f"{unit} says by itself which part is pruned ({unit.sparsity:g}), and where; give no "
             "other sparsity and no scope"
         )
-    if not floor <= unit.keep / unit.group <= ceiling:
+    kept = unit.keep / unit.group
+    if not floor <= kept <= ceiling:
+        limit = "floor" if kept < floor else "ceiling"
         raise PruningError(
-            f"{unit} keeps {unit.keep / unit.group:g} of each tensor, not {floor:g} to {ceiling:g} "
-            "as floor and ceiling say; change these or the pattern"
+            f"{unit} keeps {kept:g} of each tensor, not {floor:g} to {ceiling:g}; change {limit}=… "
+            "or the pattern"
         )
     return _selection(scores, unit, select_in_groups_of_neighbours(scores, unit))
 

@@ -81,8 +81,8 @@ class StreamingScores(Mapping[str, np.ndarray]):
         if score.statistic is not None:
             if statistics is None:
                 raise PruningError(
-                    f"the score {score} needs the statistic {score.statistic!r}: give data, or a "
-                    "file of 'tensorcomp calibrate'"
+                    f"the score {score} needs the statistic {score.statistic!r}: give statistics "
+                    "that calibrate measured"
                 )
             for name, shape in self.shapes.items():
                 array = self._statistics[name] = statistics.of(score.statistic, name)

@@ -261,7 +261,7 @@ def test_a_checkpoint_is_loaded_first(call, code):
         ({"loss": "{}:number"}, "{}:number: is int, not a function"),
         ({"batches": "9"}, "ended after 3 minibatches; 9 were asked for"),
         ({"where": "5.*"}, "--where '5.*' matches none"),
-        ({"temperature": "0"}, "expected a positive temperature"),
+        ({"temperature": "0"}, "expected --temperature to be a number above 0"),
         ({"checkpoint": "none.safetensors"}, "none.safetensors: cannot be read"),
     ],
 )

@@ -64,7 +64,7 @@ def second_moments(
         first = (missing or list(chosen))[0]
         raise PruningError(
             f"tensor {shown(first.key)} has no second moment of Adam's in the checkpoint; leave it "
-            "out by 'where', or give statistics"
+            "out by 'where', or give stats=…"
         )
     found = [item for item in chosen if item.key in moments]
     arrays = {item.key: _read(item, moments[item.key]) for item in found}
@@ -89,7 +89,7 @@ def _factor(key: str, moment: Moment) -> float:
     if not kept > 0:
         raise PruningError(
             f"tensor {key!r}: Adam's step is {moment.step:g} and its β₂ {moment.beta:g}, which "
-            "give no second moment; give statistics"
+            "give no second moment; give stats=…"
         )
     return 1 / kept
 
@@ -110,8 +110,8 @@ def _moments_of(sources: Sequence[Checkpoint], chosen: Sequence[Chosen]) -> dict
     moments = nested or [moment for file in files for moment in file.flat_moments()]
     if not moments:
         raise PruningError(
-            "the score obd needs the statistic 'fisher': give a file of 'tensorcomp calibrate', or "
-            "a training checkpoint that holds Adam's state beside the weights"
+            "the score obd needs the statistic 'fisher': give stats=…, a file of tensorcomp "
+            "calibrate, or a training checkpoint that holds Adam's state beside the weights"
         )
     model = _model(files, chosen)
     named = {moment.name: moment for moment in moments if moment.name is not None}
@@ -142,7 +142,7 @@ def _by_order(moments: Sequence[Moment], model: Sequence[_Tensor]) -> dict[str, 
             raise PruningError(
                 f"Adam's moments of the shape {list(shape)} are ambiguous: {why}; store "
                 "param_names (torch ≥ 2.6: give the optimizer model.named_parameters()), or give "
-                "statistics"
+                "stats=…"
             )
         pairs = zip(tensors, held, strict=True)
         found.update({tensor.item.key: moment for tensor, moment in pairs if tensor.item})

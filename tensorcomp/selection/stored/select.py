@@ -102,11 +102,14 @@ def _with_statistics(
 ) -> tuple[list[Chosen], Score, Statistics | None]:
     """Return what a score needs beside the weights, by the tensors' keys."""
     if score.statistic is None and pruning.stats is not None:
-        raise PruningError(f"the score {score} needs no statistics; leave them out")
-    if score.statistic is None or (
-        pruning.stats is None and not isinstance(score, OptimalBrainDamage)
-    ):
+        raise PruningError(f"the score {score} needs no statistics; leave out stats=…")
+    if score.statistic is None:
         return chosen, score, None
+    if pruning.stats is None and not isinstance(score, OptimalBrainDamage):
+        raise PruningError(
+            f"the score {score} needs the statistic {score.statistic!r}: give stats=…, a file of "
+            "tensorcomp calibrate"
+        )
     if pruning.stats is None:
         every = pruning.selectors is not None
         damage, moments = second_moments(sources, chosen, all_of_them=every)
