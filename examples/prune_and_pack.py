@@ -155,6 +155,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         figures = run(arguments.score, arguments.sparsity, folder)
     print(f"{figures.sparsity:.4%} of the weights are zero, chosen by {arguments.score}")
     for name, accuracy, nbytes in [

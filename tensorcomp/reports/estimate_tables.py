@@ -102,8 +102,8 @@ def estimate_notes(found: Estimate) -> Iterator[str]:
     )
     yield (
         "Bits: per parameter. Error: ‖g − ĝ‖₂ / ‖g‖₂ of a step's payload, which error feedback "
-        "makes good later. Sent: by each rank in a step. Pays below: the bandwidth at which dense "
-        "is as fast"
+        "makes good later; above 1 a compressor is not called the fastest. Sent: by each rank in a "
+        "step. Pays below: the bandwidth at which dense is as fast"
     )
     yield "Speed is that of steps; how many of them an accuracy takes is another question"
     yield _verdict(found)

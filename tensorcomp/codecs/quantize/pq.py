@@ -96,7 +96,9 @@ class Pq(codebooks.CodebookQuantizer):
         try:
             from sklearn.cluster import MiniBatchKMeans
         except ImportError as error:
-            raise PlanError("pq learns by scikit-learn: pip install scikit-learn") from error
+            raise PlanError(
+                "pq learns by scikit-learn; run `pip install 'tensorcomp[cluster]'`"
+            ) from error
         learner = MiniBatchKMeans(
             min(self.k, len(sample)),
             random_state=0,
