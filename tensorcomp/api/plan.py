@@ -63,9 +63,9 @@ class PlanReport(CheckpointSummary):
         """Return the bytes that a tensor will take, about."""
         return self._rows[name].stored
 
-    def why(self, name: str) -> str:
+    def reason(self, name: str) -> str:
         """Return why a tensor has its plan, or which one it equals."""
-        return self._rows[name].why
+        return self._rows[name].reason
 
     @functools.cached_property
     def _rows(self) -> dict[str, TensorSummary]:
@@ -91,7 +91,7 @@ class PlanReport(CheckpointSummary):
                 left=True,
                 narrow=lambda row: row.tree.split("(")[0],
             ),
-            Column("Why", "why", lambda row: row.why, printable, left=True, spare=9),
+            Column("Why", "why", lambda row: row.reason, printable, left=True, spare=9),
         )
         return Table(columns, self.tensors)
 
@@ -191,7 +191,7 @@ def plan(
             roles[name],
             size,
             tree=LOSSLESS if chosen.tree is None else format_tree(chosen.tree),
-            why=chosen.why if first is None else f"equals {first}",
+            reason=chosen.reason if first is None else f"equals {first}",
             same_as=first,
             rel_l2=chosen.rel_l2 or 0,
             pruned=records.get(name),

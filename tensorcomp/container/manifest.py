@@ -164,7 +164,7 @@ def _plain(manifest: Manifest) -> bytes:
     template = manifest.template
     value = {
         "chunk_elements": manifest.chunk_elements,
-        "trees": [tree._asdict() for tree in manifest.trees],
+        "trees": [{"tree": tree.tree, "why": tree.reason} for tree in manifest.trees],
         "tensors": {name: record_to_json(one) for name, one in manifest.tensors.items()},
         "bundles": {name: record_to_json(one) for name, one in manifest.bundles.items()},
         "aliases": dict(manifest.aliases),

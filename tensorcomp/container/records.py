@@ -20,7 +20,7 @@ class PlannedTree(NamedTuple):
     """Codec tree of one or more tensors, and the reason for it."""
 
     tree: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)

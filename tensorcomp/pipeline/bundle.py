@@ -51,7 +51,7 @@ class BundledSource:
     def planned(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor or bundle; None for the lossless planner."""
         if name in self.bundles:
-            return TensorPlan(why="small tensors together")
+            return TensorPlan(reason="small tensors together")
         return None if self.plan is None else self.plan.tensors[name]
 
     def read(self, name: str) -> np.ndarray:

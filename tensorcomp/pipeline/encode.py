@@ -71,7 +71,7 @@ class TensorEncoder:
     Parameters
     ----------
     coder : ChunkCoder
-    why : str
+    reason : str
         Why that tree.
     roots : tuple of Node
         The tree that encodes each chunk; empty if it is the coder's first for all.
@@ -82,7 +82,7 @@ class TensorEncoder:
     """
 
     coder: ChunkCoder
-    why: str
+    reason: str
     roots: tuple[Node, ...] = ()
     bound: Bound | None = None
     attempts: int = 0
@@ -110,12 +110,12 @@ class TensorEncoder:
 
 
 def lossless_encoder(
-    array: np.ndarray, grid: ChunkGrid, effort: str, why: str = ""
+    array: np.ndarray, grid: ChunkGrid, effort: str, reason: str = ""
 ) -> TensorEncoder:
     """Return the encoder that the lossless planner chooses."""
     plan = plan_lossless(array, effort)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
-    reason = f"{why}; {plan.why}" if why else plan.why
+    reason = f"{reason}; {plan.reason}" if reason else plan.reason
     return TensorEncoder(_learn(trees, sample_rows(array), grid), reason)
 
 
@@ -134,11 +134,11 @@ def planned_encoder(
         The only chunk, where it had to be encoded already.
     """
     if plan is None or plan.tree is None:
-        return lossless_encoder(array, grid, effort, "" if plan is None else plan.why), None
+        return lossless_encoder(array, grid, effort, "" if plan is None else plan.reason), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
         return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:
-        return _coder_of(plan.tree, array, grid, effort, plan.why, None), None
+        return _coder_of(plan.tree, array, grid, effort, plan.reason, None), None
     done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
     sample = readable(sample_rows(array, CHUNK_ELEMENTS)) if grid.count > 1 else array
 
@@ -146,7 +146,7 @@ def planned_encoder(
     def errors(tree: Node) -> ErrorSums | None:
         if grid.count > 1:
             return errors_of(tree, sample)
-        coder = _coder_of(tree, array, grid, effort, plan.why, plan.bound)
+        coder = _coder_of(tree, array, grid, effort, plan.reason, plan.bound)
         done[tree] = coder, coder.encode(array, 0)
         return None if coder.lossless else done[tree][1].errors
 
@@ -155,15 +155,15 @@ def planned_encoder(
     if first is None or plan.bound.used(first.rel_l2, first.max_abs) > 1:
         tree = fit_steps(plan.tree, plan.bound, errors)
     if tree is None:
-        why = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
-        return lossless_encoder(array, grid, effort, why), None
+        reason = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
+        return lossless_encoder(array, grid, effort, reason), None
     if tree in done:
         return done[tree]
-    return _coder_of(tree, array, grid, effort, plan.why, plan.bound), None
+    return _coder_of(tree, array, grid, effort, plan.reason, plan.bound), None
 
 
 def _coder_of(
-    tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, why: str, bound: Bound | None
+    tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, reason: str, bound: Bound | None
 ) -> TensorEncoder:
     trees = (tree, any_tree(array.dtype, effort))
     try:
@@ -173,7 +173,7 @@ def _coder_of(
         return lossless_encoder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
         return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    return TensorEncoder(coder, why, roots, bound)
+    return TensorEncoder(coder, reason, roots, bound)
 
 
 def tightened_encoder(
@@ -196,21 +196,21 @@ def tightened_encoder(
     if coder.lossless:
         return None
     if CODED not in marks:
-        why = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
-        return lossless_encoder(array, grid, effort, f"{name} {why}: lossless")
+        reason = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
+        return lossless_encoder(array, grid, effort, f"{name} {reason}: lossless")
     if not math.isfinite(errors.rel_l2):
         return lossless_encoder(array, grid, effort, f"{name} gives no finite error: lossless")
     if not keeps_zeros:
         masked = _under_mask(coder.tree, array)
-        why = f"{coder.why}; under a mask, since {name} moves zeros"
-        return _coder_of(masked, array, grid, effort, why, bound)
+        reason = f"{coder.reason}; under a mask, since {name} moves zeros"
+        return _coder_of(masked, array, grid, effort, reason, bound)
     used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
     if used <= 1:
         return None
     if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
         return lossless_encoder(array, grid, effort, f"{name} does not keep {bound}: lossless")
     tree = scale_steps(coder.tree, _AIM / used)
-    found = _coder_of(tree, array, grid, effort, coder.why, bound)
+    found = _coder_of(tree, array, grid, effort, coder.reason, bound)
     return replace(found, attempts=coder.attempts + 1)
 
 

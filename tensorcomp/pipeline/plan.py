@@ -134,7 +134,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         if planned.tree is not None:
             record = replace(
                 record,
-                tree=trees.setdefault((planned.tree.text, planned.why), len(trees)),
+                tree=trees.setdefault((planned.tree.text, planned.reason), len(trees)),
                 fallback=0,
                 bound={} if planned.bound is None else bound_to_json(planned.bound),
             )

@@ -174,5 +174,5 @@ def _key(
     info: TensorInfo, plan: TensorPlan | None, digest: str, pruned: PrunedTensor | None
 ) -> Key:
     lossy = plan is not None and plan.tree is not None
-    chosen = replace(plan, why="") if lossy else None  # type: ignore[type-var]
+    chosen = replace(plan, reason="") if lossy else None  # type: ignore[type-var]
     return info.dtype, info.nbytes, chosen, None if pruned is None else pruned.record, digest

@@ -41,9 +41,9 @@ def _file(row: TensorSummary) -> str | None:
     return row.file
 
 
-def _why(row: TensorSummary) -> str:
-    role = f"{row.role}: {row.role_why}" if row.role_why else ""
-    return printable("; ".join(filter(None, (row.why, role))))
+def _reason(row: TensorSummary) -> str:
+    role = f"{row.role}: {row.role_reason}" if row.role_reason else ""
+    return printable("; ".join(filter(None, (row.reason, role))))
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +150,7 @@ class CheckpointSummary:
             Column("", "max_abs_error", lambda row: row.max_abs_error),
             PRUNED_COLUMN,
             Column("Tree", "codec", lambda row: row.codec, printable, left=True, narrow=number),
-            Column("Why", "", _why, left=True, spare=9),
+            Column("Why", "", _reason, left=True, spare=9),
         )
         return Table(columns, self.tensors)
 
@@ -232,13 +232,13 @@ class FileResult(NamedTuple):
                 role,
                 self.stored(record),
                 tree=planned.tree if planned else None,
-                why=planned.why if planned else "",
+                reason=planned.reason if planned else "",
                 same_as=record.same_as,
                 file=file,
                 rel_l2=holder.rel_l2,
                 max_abs_error=holder.max_abs_error,
                 # An older file may have another role.
-                role_why=roles[info.name].why if roles[info.name].role == role else "",
+                role_reason=roles[info.name].reason if roles[info.name].role == role else "",
                 pruned=holder.pruned,
                 bound=holder.bound,
                 coded=info.name not in self.refused,
@@ -257,8 +257,8 @@ def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSumm
     roles = classify_all(checkpoint.tensors)
     rows = {}
     for info in checkpoint.tensors:
-        role, why = roles[info.name]
-        rows[info.name] = TensorSummary.of(info, role, info.nbytes, file=file, role_why=why)
+        role, reason = roles[info.name]
+        rows[info.name] = TensorSummary.of(info, role, info.nbytes, file=file, role_reason=reason)
     tensors = _with_tied(rows, checkpoint.aliases)
     return CheckpointSummary(checkpoint.nbytes, checkpoint.nbytes, tensors, compressed=False)
 
@@ -267,7 +267,7 @@ def _with_tied(
     rows: Mapping[str, TensorSummary], aliases: Mapping[str, str]
 ) -> tuple[TensorSummary, ...]:
     """Return the rows of tensors, and one per further name, which stores nothing."""
-    nothing: dict[str, Any] = {"nbytes": 0, "stored": 0, "tree": None, "why": "", "bound": {}}
+    nothing: dict[str, Any] = {"nbytes": 0, "stored": 0, "tree": None, "reason": "", "bound": {}}
     tied = (
         replace(rows[target], name=name, same_as=target, tied=True, coded=True, **nothing)
         for name, target in aliases.items()

@@ -38,7 +38,7 @@ class TensorSummary:
         name.
     tree : str or None
         None if it is not compressed, or stored under another name.
-    why : str
+    reason : str
         Why that tree; empty if there is none.
     same_as : str or None
         The tensor that holds its data.
@@ -48,7 +48,7 @@ class TensorSummary:
         Its file of a folder.
     rel_l2, max_abs_error : float
         Measured errors, 0 if exact.
-    role_why : str
+    role_reason : str
         Reason for the role.
     pruned : PruningRecord or None
         Pruning of the tensor, or of that which holds its data; the errors count it.
@@ -65,13 +65,13 @@ class TensorSummary:
     nbytes: int
     stored: int
     tree: str | None = None
-    why: str = ""
+    reason: str = ""
     same_as: str | None = None
     tied: bool = False
     file: str | None = None
     rel_l2: float = 0
     max_abs_error: float = 0
-    role_why: str = ""
+    role_reason: str = ""
     pruned: PruningRecord | None = None
     bound: Mapping[str, float] = field(default_factory=dict)
     coded: bool = True
@@ -151,7 +151,7 @@ class TensorSummary:
             "shape": list(self.shape),
             "dtype": self.dtype,
             "role": self.role,
-            "role_why": self.role_why,
+            "role_why": self.role_reason,
             "codec": self.codec,
             "bytes": self.stored,
             "bits_per_weight": self.bits_per_weight,

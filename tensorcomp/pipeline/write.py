@@ -117,7 +117,7 @@ class _FileWriter:
             errors = pruned.cost if lossless else blob.from_original
         is_exact = lossless and pruned is None
         trees = [
-            self._trees.setdefault((tree.text, coder.why), len(self._trees))
+            self._trees.setdefault((tree.text, coder.reason), len(self._trees))
             for tree in coder.coder.trees
         ]
         records = self._bundles if name in self._bundles else self._tensors

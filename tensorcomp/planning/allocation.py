@@ -124,9 +124,9 @@ class AllocationProblem:
         plans = dict(self.fixed)
         for option, (name, item) in zip(chosen, self.options.items(), strict=True):
             tree = item.tree(option)
-            why = "there is room for every bit" if tree is None else f"best for {self.budget}"
+            reason = "there is room for every bit" if tree is None else f"best for {self.budget}"
             bits = float(item.bits[option])
-            plans[name] = TensorPlan(tree, why, bits=bits, rel_l2=item.rel_l2(option))
+            plans[name] = TensorPlan(tree, reason, bits=bits, rel_l2=item.rel_l2(option))
         for name, first in self.copies.items():
             plans[name] = plans[first]
         return Plan({name: plans[name] for name in order}, self.budget, self.effort)

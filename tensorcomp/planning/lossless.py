@@ -58,7 +58,7 @@ class LosslessPlan(NamedTuple):
     """Tree of a tensor, the reason, and a fallback for chunks it cannot code."""
 
     tree: Node
-    why: str
+    reason: str
     fallback: Node | None = None
 
 
@@ -115,8 +115,8 @@ def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
 
 
 @functools.lru_cache(maxsize=64)
-def _plan(text: str, why: str) -> LosslessPlan:
-    return LosslessPlan(parse_tree(text), why)
+def _plan(text: str, reason: str) -> LosslessPlan:
+    return LosslessPlan(parse_tree(text), reason)
 
 
 def _small(array: np.ndarray, effort: str) -> LosslessPlan:
@@ -196,7 +196,7 @@ def _sparse(
     sample = sparse_sample(array, effort)
     forms = sparse_forms(array, sample, effort).lossless()
     grids = [text for text in candidates if text.startswith("grid(")]
-    why = f"{zeros:.0%} of a probe are zero"
+    reason = f"{zeros:.0%} of a probe are zero"
     usual = flat = _FLAT_CODES[effort]
     if holds_floats(array.dtype):
         usual, flat = usual_tree(array, effort), flat_tree(array.dtype)
@@ -207,13 +207,13 @@ def _sparse(
     if array.itemsize == 1:
         trees += [(form, code) for form in forms.whole for code in codes]
     elif _has_few_values(sample):
-        why += ", few values in the rest"
+        reason += ", few values in the rest"
         alone = "bitpack", _FLAT_CODES[effort], *for_zeros[:1]
         trees += [(form, _palette(code)) for form in forms.whole for code in codes]
         trees += [(form, _palette(code)) for form in (*forms.flat, *forms.packed) for code in alone]
     trees += [(form, grid) for form in forms.packed for grid in grids]
     for form, tree in trees:
-        candidates.setdefault(form.replace(VALUES, tree), why)
+        candidates.setdefault(form.replace(VALUES, tree), reason)
     plan = _smallest(sample, candidates, any_tree(array.dtype, effort))
     # A tree that takes the whole tensor takes each chunk of it.
     return plan._replace(fallback=None) if sample.size == array.size else plan
@@ -241,7 +241,7 @@ def _smallest(sample: np.ndarray, candidates: dict[str, str], fallback: Node) ->
     """Return the candidate that makes the fewest bytes of the sample."""
     array, least = readable(sample), sample.nbytes
     best = _plan("raw", "incompressible")
-    for text, why in candidates.items():
+    for text, reason in candidates.items():
         tree = parse_tree(text)
         try:
             size = byte_count(encode(tree, array, fit(tree, array)))
@@ -249,7 +249,7 @@ def _smallest(sample: np.ndarray, candidates: dict[str, str], fallback: Node) ->
             continue
         if size < least:
             may_refuse = any(codec.may_refuse for codec in tree.walk())
-            least, best = size, LosslessPlan(tree, why, fallback if may_refuse else None)
+            least, best = size, LosslessPlan(tree, reason, fallback if may_refuse else None)
     return best
 
 

@@ -44,7 +44,7 @@ class TensorPlan:
     ----------
     tree : Node or None
         None leaves the choice to the lossless planner.
-    why : str
+    reason : str
         A few words.
     bound : Bound or None
         Limit of the decoded tensor's errors; where the tree breaks it, its steps are made smaller,
@@ -58,7 +58,7 @@ class TensorPlan:
     """
 
     tree: Node | None = None
-    why: str = ""
+    reason: str = ""
     bound: Bound | None = None
     fits_bound: bool = False
     bits: float | None = None
@@ -112,7 +112,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
             entry["bound"] = bound_to_json(item.bound)
         if item.tree is not None:
             entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
-        entry["why"] = item.why
+        entry["why"] = item.reason
         tensors[name] = entry
     value = {
         "tensorcomp_plan": _VERSION,
@@ -170,13 +170,13 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
         raise PlanError("expected a tree, got none")
     if entry.get("role", "other") not in ROLES:
         raise PlanError(f"expected a role of {', '.join(ROLES)}, got {entry['role']!r}")
-    limits, why = entry.get("bound", {}), str(entry.get("why", ""))
+    limits, reason = entry.get("bound", {}), str(entry.get("why", ""))
     if not isinstance(limits, dict) or not limits.keys() <= {"max_rel_l2", "max_abs_error"}:
         raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r}")
     bound = Bound(**limits) if limits else None
     if entry["tree"] == LOSSLESS:
-        return TensorPlan(why=why)
-    return TensorPlan(parse_tree(entry["tree"]), why, bound)
+        return TensorPlan(reason=reason)
+    return TensorPlan(parse_tree(entry["tree"]), reason, bound)
 
 
 def check_names(plan: Plan, names: list[str], where: str) -> None:

@@ -182,26 +182,26 @@ class Planner:
         return self.importance[name]
 
     def _look_at(
-        self, tensor: Tensor, templates: tuple[str, ...], why: str
+        self, tensor: Tensor, templates: tuple[str, ...], reason: str
     ) -> TensorPlan | RDCurve:
         """Return a tensor's plan, or its choices under a size."""
         largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
         if not math.isfinite(largest):
-            templates, why = (), "holds NaN or infinity"
+            templates, reason = (), "holds NaN or infinity"
         bound = self._bound(tensor)
         sample = lossy_sample(tensor.array, templates)
         if templates and self._rule(tensor) is None and share_of_zeros(tensor.array) > MANY:
             sample = sparse_sample(tensor.array, self.effort)
             templates = zero_keeping(templates, tensor.array, sample, self.effort)
-            why = f"{why}, zeros kept" if templates else "no tree keeps its zeros"
+            reason = f"{reason}, zeros kept" if templates else "no tree keeps its zeros"
         if not templates:
             counts = (self.budget.is_size or self.predict) and tensor.array.size
             bits = lossless_rate(tensor.array, self.effort) if counts else None
-            return TensorPlan(why=why, bits=bits)
+            return TensorPlan(reason=reason, bits=bits)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
-            return self._fixed(tensor, templates[0], bound, why)
+            return self._fixed(tensor, templates[0], bound, reason)
         if bound is not None:
-            return plan_within(tensor.array, sample, templates, bound, self.effort, why)
+            return plan_within(tensor.array, sample, templates, bound, self.effort, reason)
         if not self.budget.is_size:
             raise PlanError(f"expected a budget for the free step of {templates[0]!r}, got none")
         lossless = lossless_rate(tensor.array, self.effort)
@@ -221,12 +221,12 @@ class Planner:
             return (), f"{role} is protected"
         if not asked_for and tensor.array.size < profile.smallest:
             return (), f"small: fewer than {profile.smallest} elements"
-        trees, why = profile.trees(role), f"profile {profile.name}"
+        trees, reason = profile.trees(role), f"profile {profile.name}"
         if rule is not None:
             trees = (rule.tree,)
-            why = f"asked for by {rule.selector!r}" if asked_for else "asked for all"
+            reason = f"asked for by {rule.selector!r}" if asked_for else "asked for all"
         bound = self._bound(tensor)
-        return tuple(expand_quantizer(tree, self.effort, bound) for tree in trees), why
+        return tuple(expand_quantizer(tree, self.effort, bound) for tree in trees), reason
 
     def _bound(self, tensor: Tensor) -> Bound | None:
         return self.bounds.get(tensor.info.name, self.budget.bound)
@@ -235,17 +235,17 @@ class Planner:
         """Return the rule that names a tensor's tree, if any does."""
         return next((r for r in self.rules if r.selects(tensor.info.name, tensor.role)), None)
 
-    def _fixed(self, tensor: Tensor, template: str, bound: Bound | None, why: str) -> TensorPlan:
+    def _fixed(self, tensor: Tensor, template: str, bound: Bound | None, reason: str) -> TensorPlan:
         """Return the plan of a tensor whose tree leaves nothing to choose."""
         tree = prototype(template)
         sample = readable(sample_rows(tensor.array, SAMPLE))
         if not self.budget.is_size and not self.predict:
             errors = errors_of(tree, sample)
-            return TensorPlan(tree, why, bound, rel_l2=0.0 if errors is None else errors.rel_l2)
+            return TensorPlan(tree, reason, bound, rel_l2=0.0 if errors is None else errors.rel_l2)
         trial = run_trial(tree, sample)
         if trial is None:
-            return TensorPlan(tree, why, bound, bits=lossless_rate(tensor.array, self.effort))
-        return TensorPlan(tree, why, bound, bits=trial.bits, rel_l2=trial.errors.rel_l2)
+            return TensorPlan(tree, reason, bound, bits=lossless_rate(tensor.array, self.effort))
+        return TensorPlan(tree, reason, bound, bits=trial.bits, rel_l2=trial.errors.rel_l2)
 
 
 def check_importance(importance: Mapping[str, float], place: str = "") -> Mapping[str, float]:

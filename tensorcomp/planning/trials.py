@@ -170,7 +170,7 @@ def plan_within(
     templates: tuple[str, ...],
     bound: Bound,
     effort: str,
-    why: str,
+    reason: str,
 ) -> TensorPlan:
     """Return the plan that takes the fewest bits of a sample within a bound."""
     sample = readable(sample)
@@ -184,15 +184,15 @@ def plan_within(
         if trial is not None:
             trials.append(trial)
     if not trials:
-        return TensorPlan(why=f"no tree keeps {bound}")
+        return TensorPlan(reason=f"no tree keeps {bound}")
     best = min(trials, key=lambda trial: trial.bits)
     exact = plan_lossless(array, effort)
     if best.bits > _DEAR * 8 * array.itemsize or not is_dense_float(exact):
         lossless = _rate(exact, array, effort)
         if lossless <= _FREE * best.bits:
-            return TensorPlan(why="lossless takes as few bits", bits=lossless)
+            return TensorPlan(reason="lossless takes as few bits", bits=lossless)
     rel_l2 = best.errors.rel_l2
-    return TensorPlan(best.tree, why, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
+    return TensorPlan(best.tree, reason, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
 
 
 def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:

@@ -64,7 +64,7 @@ def _trees_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
     for number, (tree, used) in enumerate(trees.items(), 1):
         before, after = sum(row.nbytes for row in used), sum(row.stored for row in used)
         count = f"{counted(len(used), 'tensor')}, {bytes_text(before)} in {bytes_text(after)}"
-        reasons = fold(f"{count}: {_reasons(row.why for row in used)}", max(width - 3, 20))
+        reasons = fold(f"{count}: {_reasons(row.reason for row in used)}", max(width - 3, 20))
         yield from fold(f"{number}  {printable(tree)}", width).split("\n")
         yield from (f"   {line}" for line in reasons.split("\n"))
     if trees:
@@ -74,8 +74,8 @@ def _trees_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
 def _roles_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
     roles: dict[str, list[str]] = {}
     for row in rows:
-        if row.role_why:
-            roles.setdefault(row.role, []).append(row.role_why)
+        if row.role_reason:
+            roles.setdefault(row.role, []).append(row.role_reason)
     if roles:
         yield "Roles"
     for role, whys in sorted(roles.items()):
@@ -88,7 +88,7 @@ def _roles_legend(rows: Iterable[TensorSummary], width: int) -> Iterator[str]:
 def _reasons(whys: Iterable[str]) -> str:
     """Return the most common reasons, and how many more there are."""
     common = Counter(whys).most_common()
-    listed = "; ".join(printable(why) for why, _ in common[:_REASONS])
+    listed = "; ".join(printable(reason) for reason, _ in common[:_REASONS])
     return f"{listed}; {len(common) - _REASONS:,} more" if len(common) > _REASONS else listed
 
 

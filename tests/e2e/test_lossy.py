@@ -257,7 +257,7 @@ def test_nasty_arrays_keep_every_bound():
         for chunk in (700, 1 << 20):
             data, report = write(tensors, budget=budget, chunk_elements=chunk)
             check(data, tensors, budget)
-            assert all(item.why or item.same_as for item in report.summary().tensors)
+            assert all(item.reason or item.same_as for item in report.summary().tensors)
 
 
 def test_what_is_not_asked_for_is_not_touched():

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from lossy_cases import check, weights, why, write
+from lossy_cases import check, reason, weights, write
 
 from tensorcomp.planning.budgets import Budget
 
@@ -53,10 +53,10 @@ def test_bad_input_keeps_the_bound_or_says_why_it_is_lossless(name):
     data, report = write({"x": array}, budget=budget)
     lossy = check(data, {"x": array}, budget)
     if words is None:
-        assert lossy or array.size < 4096 or "few bits" in why(report, "x"), why(report, "x")
+        assert lossy or array.size < 4096 or "few bits" in reason(report, "x"), reason(report, "x")
     else:
         assert not lossy
-        assert words in why(report, "x")
+        assert words in reason(report, "x")
 
 
 @pytest.mark.parametrize("name", [name for name in BAD if name != "outlier"])
@@ -85,11 +85,11 @@ def test_bad_input_breaks_no_tree(name, tree):
     array, _ = BAD[name]
     data, report = write({"x": array}, codecs=[f"x={tree}"], profile="lossless")
     check(data, {"x": array})
-    assert why(report, "x")
+    assert reason(report, "x")
     for bound in (Budget(min_snr=30), Budget(max_abs_error=1e-4)):
         data, report = write({"x": array}, codecs=[f"x={tree}"], profile=None, budget=bound)
         check(data, {"x": array}, bound)
-        assert why(report, "x")
+        assert reason(report, "x")
 
 
 def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree():
@@ -102,7 +102,7 @@ def test_a_tree_that_cannot_take_a_tensor_is_not_told_as_its_tree():
         asked = {"codecs": [f"x={tree}"], "profile": "lossless"}
         data, report = write({"x": array}, chunk_elements=chunk, **asked)
         assert check(data, {"x": array}) == {}
-        assert why(report, "x").startswith(words)
+        assert reason(report, "x").startswith(words)
         assert not report.summary().tensors[0].tree.startswith(tree.split("(")[0])
 
 
@@ -112,4 +112,4 @@ def test_bfloat16_that_is_asked_for_too_much_goes_lossless():
         budget = Budget(min_snr=snr)
         data, report = write({"x": array}, budget=budget)
         assert bool(check(data, {"x": array}, budget)) == lossy
-    assert "few bits" in why(report, "x") or "no tree keeps" in why(report, "x")
+    assert "few bits" in reason(report, "x") or "no tree keeps" in reason(report, "x")

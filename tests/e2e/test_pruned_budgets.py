@@ -79,7 +79,7 @@ def test_a_tree_that_moves_zeros_is_put_under_a_mask(source, tree):
     (report,) = done.files.values()
     found = {item.name: item for item in report.summary().tensors}[UP]
     assert found.tree.startswith("sparse(")
-    assert "under a mask" in found.why
+    assert "under a mask" in found.reason
 
 
 def test_a_tree_that_keeps_zeros_stays_as_it_is(source):

@@ -82,5 +82,5 @@ def test_wide_exponents_keep_contexts():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 def test_trees_of_ordinary_floats_are_known_as_such(dtype, along, effort):
     plan = plan_lossless(weights(along=along).astype(dtype), effort)
-    assert plan.why == "ordinary floats"
+    assert plan.reason == "ordinary floats"
     assert is_dense_float(plan)

@@ -26,7 +26,7 @@ def test_every_array_gets_a_tree_that_restores_it(effort):
     for name, given in ARRAYS.items():
         array = as_codecs_see(given)
         plan = plan_lossless(array, effort)
-        assert plan.why, name
+        assert plan.reason, name
         assert plan.tree.lossless, name
         for tree in (plan.tree, plan.fallback):
             if tree is None:

@@ -22,7 +22,7 @@ POSITIVE = st.floats(1e-30, 1e30)
 BOUNDS = st.none() | st.builds(
     Bound, max_rel_l2=POSITIVE | st.just(math.inf), max_abs_error=POSITIVE
 )
-PLANS = st.builds(TensorPlan, tree=st.sampled_from(TREES), why=st.text(max_size=9), bound=BOUNDS)
+PLANS = st.builds(TensorPlan, tree=st.sampled_from(TREES), reason=st.text(max_size=9), bound=BOUNDS)
 
 
 @given(
@@ -39,7 +39,7 @@ def test_plans_are_read_as_they_are_written(tensors, budget, effort, pruned):
     assert list(read.tensors) == list(tensors)
     for name, wanted in tensors.items():
         found = read.tensors[name]
-        assert (found.tree, found.why) == (wanted.tree, wanted.why)
+        assert (found.tree, found.reason) == (wanted.tree, wanted.reason)
         assert found.bound == (None if wanted.tree is None else wanted.bound)
 
 
@@ -131,7 +131,7 @@ def test_names_must_be_those_of_the_checkpoint():
 
 
 def test_the_plan_of_one_file_has_its_own_names_and_no_budget():
-    first, second = TensorPlan(why="1"), TensorPlan(why="2")
+    first, second = TensorPlan(reason="1"), TensorPlan(reason="2")
     plan = Plan({"x:a": first, "b": second}, Budget(target_size=9), "max")
     own = plan.of({"a": "x:a"})
     assert own == Plan({"a": first}, Budget(), "max")

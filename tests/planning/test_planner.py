@@ -69,12 +69,12 @@ def test_what_is_lossy_and_what_is_not():
         )
         plan = made.allocate(made.max_bytes(10**6), tensors)
         assert list(plan.tensors) == list(tensors)
-        for name, (_, _, why) in tensors.items():
+        for name, (_, _, reason) in tensors.items():
             found = plan.tensors[name]
             lossy = name in ("plain", "half")
             assert (found.tree is not None) == lossy, name
-            if not lossy and why is not None:
-                assert found.why == why
+            if not lossy and reason is not None:
+                assert found.reason == reason
 
 
 def test_the_first_rule_that_selects_counts():
@@ -97,9 +97,9 @@ def test_the_first_rule_that_selects_counts():
         "small": None,
         "large": "uniform",
     }
-    assert plan["special"].why == "asked for by 'special'"
-    assert plan["large"].why == "asked for all"
-    assert plan["bias"].why == "bias is protected"
+    assert plan["special"].reason == "asked for by 'special'"
+    assert plan["large"].reason == "asked for all"
+    assert plan["bias"].reason == "bias is protected"
 
 
 def test_integers_take_lossless_trees_that_are_asked_for_by_name():
@@ -147,7 +147,7 @@ def test_dear_trees_are_compared_with_lossless():
     half = weights(200, 200).astype(ml_dtypes.bfloat16)
     found = problem_of(planner(budget=Budget(min_snr=70)), tensor("a", half)).fixed["a"]
     assert found.tree is None
-    assert "lossless" in found.why or "no tree" in found.why
+    assert "lossless" in found.reason or "no tree" in found.reason
     grid = np.random.default_rng(0).integers(-1, 2, (200, 200)).astype(np.float32)
     found = problem_of(planner(budget=Budget(min_snr=30)), tensor("a", grid)).fixed["a"]
     assert found.tree is None or found.rel_l2 == 0  # exact costs no more

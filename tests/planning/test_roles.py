@@ -50,7 +50,7 @@ def family(lines: list[str]) -> tuple[dict[str, RoleDecision], dict[str, str]]:
 def test_every_tensor_of_well_known_models(model):
     found, wanted = family(FAMILIES[model])
     assert {name: item.role for name, item in found.items()} == wanted
-    assert all(item.why for item in found.values())
+    assert all(item.reason for item in found.values())
 
 
 def test_the_families_reach_almost_every_rule():
@@ -121,7 +121,7 @@ def test_neighbours_tell_what_a_name_does_not():
     assert alone == ("norm", "bias")
     together = classify_all([info("1.weight", 64), info("1.bias", 64), info("1.running_mean", 64)])
     assert [decision.role for decision in together.values()] == ["norm"] * 3
-    assert together["1.bias"].why == "beside running_mean"
+    assert together["1.bias"].reason == "beside running_mean"
     linear = classify_all([info("1.weight", 64, 32), info("1.bias", 64)])
     assert [decision.role for decision in linear.values()] == ["matrix", "bias"]
 

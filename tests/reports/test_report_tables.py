@@ -21,9 +21,9 @@ def row(name: str, stored: int, tree: str = TREE, **fields: object) -> TensorSum
 @pytest.fixture
 def summary() -> CheckpointSummary:
     rows = [row(f"encoder.layer.{i}.attention.self.query.weight", 2000 + i) for i in range(12)]
-    rows.append(row("norm.weight", 128, "raw", shape=(64,), nbytes=128, why="small"))
-    rows.append(row("copy", 0, same_as="norm.weight", tree=None, why=""))
-    rows.append(row("tied", 0, same_as="norm.weight", tree=None, why="", tied=True, nbytes=0))
+    rows.append(row("norm.weight", 128, "raw", shape=(64,), nbytes=128, reason="small"))
+    rows.append(row("copy", 0, same_as="norm.weight", tree=None, reason=""))
+    rows.append(row("tied", 0, same_as="norm.weight", tree=None, reason="", tied=True, nbytes=0))
     return CheckpointSummary(60_000, 30_000, tuple(rows), compressed=True)
 
 

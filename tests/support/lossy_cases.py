@@ -87,7 +87,7 @@ def check(
     return found
 
 
-def why(report: FileResult, name: str) -> str:
+def reason(report: FileResult, name: str) -> str:
     """Return why a tensor has its tree."""
-    (found,) = (item.why for item in report.summary().tensors if item.name == name)
+    (found,) = (item.reason for item in report.summary().tensors if item.name == name)
     return found

@@ -74,7 +74,7 @@ class RoleDecision(NamedTuple):
     """Role of a tensor, and how it is known: the rule, in a few words."""
 
     role: str
-    why: str = ""
+    reason: str = ""
 
 
 def classify(name: str, dtype: str, shape: tuple[int, ...]) -> str:
@@ -115,7 +115,7 @@ def classify_all(infos: Iterable[TensorInfo]) -> dict[str, RoleDecision]:
         found = _by_type(place, info.dtype, rules)
         if found is None:
             rule = rules.first_fitting(place)
-            found = RoleDecision(rule.role, rule.why_in(place.name))
+            found = RoleDecision(rule.role, rule.reason_in(place.name))
         decisions[info.name] = found
     return decisions
 

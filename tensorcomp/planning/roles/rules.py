@@ -117,7 +117,7 @@ class RoleRule:
         ``around`` it.
     when : callable
         A condition that must hold besides.
-    why : str
+    reason : str
         The reason in a few words; by default, which piece of the name was found.
     """
 
@@ -126,7 +126,7 @@ class RoleRule:
     expression: str
     example: Mapping[str, Any]
     when: Callable[[Place], bool]
-    why: str = ""
+    reason: str = ""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -137,10 +137,10 @@ class RoleRule:
         """Return whether the pattern is in a name."""
         return self.pattern.search(name) is not None
 
-    def why_in(self, name: str) -> str:
+    def reason_in(self, name: str) -> str:
         """Return why this rule fits a name that holds its pattern."""
         found = self.pattern.search(name)
-        return self.why or f"name holds {found[0].strip('._')!r}" if found else ""
+        return self.reason or f"name holds {found[0].strip('._')!r}" if found else ""
 
 
 class MatchingRules:
