@@ -36,11 +36,12 @@ def gradients() -> None:
 )
 @all_forms
 def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) -> Result:
-    """Estimate a training step under each compressor, and where coding pays.
+    """Estimate the time of a training step under each compressor.
 
-    Bits and the time of coding are measured on a sample of random gradients, on one core; bytes
-    and the time of the exchange follow from a model of all-reduce, all-gather and all-to-all on
-    equal lines. Where compression does not pay, the last line says so.
+    The table says below which bandwidth a compressor pays. Bits and the time of coding are measured
+    on a sample of random gradients, on one core; bytes and the time of the exchange follow from a
+    model of all-reduce, all-gather and all-to-all on equal lines. Where compression does not pay,
+    the last line says so.
 
     \b
     Examples:

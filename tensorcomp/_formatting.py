@@ -20,7 +20,7 @@ def bytes_text(nbytes: int) -> str:
 
 
 def scaled(value: float, units: Sequence[str]) -> str:
-    """Return a value with three digits, in the largest decimal unit that fits."""
+    """Return a value with three digits, in the largest fitting decimal unit."""
     number = 0
     while value >= 999.5 and number < len(units) - 1:
         value, number = value / 1000, number + 1

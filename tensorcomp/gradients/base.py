@@ -183,7 +183,10 @@ class Compressor(ABC):
                 raise ValueError(f"{name}: {error}") from error
 
     def with_tolerance(self, tolerance: float) -> Compressor:
-        """Return this compressor with another ratio, or another error bound; itself without."""
+        """Return this compressor with another ratio or error bound.
+
+        Itself where it has neither.
+        """
         return self if self.keep is None else self.with_keep(tolerance)
 
     @classmethod

@@ -80,7 +80,7 @@ def draw(key: int, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def likely_limit(size: int, count: int) -> int:
-    """Return a limit that is hardly ever too low for `count` of `size` numbers drawn."""
+    """Return a limit that is hardly ever too low for `count` of `size` draws."""
     return min(int(_more(count) / size * 2.0**64), _ALL)
 
 

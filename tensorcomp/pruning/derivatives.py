@@ -30,7 +30,7 @@ def derivatives(
     place: str,
     vector: Tensors | None = None,
 ) -> Tensors:
-    """Compute the gradient of a loss, or the product of its Hessian with a vector.
+    """Compute a loss's gradient, or its Hessian's product with a vector.
 
     They are float32, float64 for float64 weights; those of weights that the loss does not depend on
     are left out. ``.grad`` is not touched, the graph of the loss is used up. `place`, such as

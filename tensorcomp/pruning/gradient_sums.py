@@ -24,7 +24,9 @@ _SUMMED = {
 
 
 class GradientSums:
-    """Sums over the gradients of minibatches, float32 or float64, and their statistics.
+    """Sums over the gradients of minibatches, and statistics of them.
+
+    They are float32 or float64.
 
     Parameters
     ----------

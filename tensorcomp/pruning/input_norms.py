@@ -75,7 +75,9 @@ class InputNorms:
 
 
 def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Sum the squares of each input feature over samples and positions, in a dtype.
+    """Sum the squares of each input feature over samples and positions.
+
+    The sums have the dtype given.
 
     The shape is ``(features,)`` for a linear layer; for convolutions ``(channels, *kernel)``, or
     ``(groups, channels of a group, *kernel)`` if there are several groups.

@@ -25,12 +25,12 @@ class KeptSlices:
 
     @property
     def dead_rows(self) -> int:
-        """How many slices of the first axis are zero."""
+        """Number of slices of the first axis that are zero."""
         return self.shape[0] - len(self.rows)
 
     @property
     def dead_columns(self) -> int:
-        """How many slices of the second axis are zero."""
+        """Number of slices of the second axis that are zero."""
         return self.shape[1] - len(self.columns)
 
 

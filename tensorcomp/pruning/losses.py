@@ -104,7 +104,10 @@ def run(model: nn.Module, inputs: Any) -> Any:
 
 
 def call(model: nn.Module, inputs: Any, convert: Callable[[Any], Any]) -> Any:
-    """Call a model on an input, or a tuple or mapping of arguments, each converted."""
+    """Call a model on an input, or on a tuple or mapping of arguments.
+
+    Each is converted.
+    """
     if isinstance(inputs, Mapping):
         return model(**{str(key): convert(value) for key, value in inputs.items()})
     return model(*map(convert, inputs if isinstance(inputs, (tuple, list)) else (inputs,)))

@@ -18,7 +18,10 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by b
 
 
 class MaskedParameter:
-    """The mask of a parameter: a byte a weight, and as many as the weight has for its bits."""
+    """The mask of a parameter, a byte per weight.
+
+    A second mask, as large as the weight, clears elements by their bits.
+    """
 
     def __init__(self, kept: torch.Tensor) -> None:
         self.kept = kept

@@ -16,7 +16,9 @@ Masks = Mapping[str, "np.ndarray | torch.Tensor"]
 
 
 def kept_places(model: nn.Module, masks: Masks) -> dict[str, torch.Tensor]:
-    """Return the mask of each parameter of a model, by its first name, on its device.
+    """Return the mask of each parameter of a model, on its device.
+
+    It goes by the parameter's first name.
 
     A tied weight may have any of its names, and masks under several if they are equal.
     """

@@ -55,7 +55,7 @@ class PruningResult:
 
     @property
     def pruned(self) -> dict[str, int]:
-        """How many of them are pruned."""
+        """Number of pruned weights of each tensor."""
         return {name: mask.size - int(np.count_nonzero(mask)) for name, mask in self.masks.items()}
 
     @property

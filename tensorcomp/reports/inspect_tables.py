@@ -1,4 +1,4 @@
-"""Show the tensors of a checkpoint: the largest, trees, roles, pruning."""
+"""Show the tensors of a checkpoint: costs, trees, roles and pruning."""
 
 from __future__ import annotations
 
@@ -29,14 +29,20 @@ _REASONS = 3  # listed for one tree
 
 
 def tensor_legend(summary: CheckpointSummary, width: int | None) -> Iterator[str]:
-    """Yield lines that explain the table of all tensors in `width` columns."""
+    """Yield lines that explain the table of all tensors.
+
+    The table is shown in `width` columns.
+    """
     if width is not None and not summary.table().fits(width):
         yield from _trees_legend(summary.tensors, width)
         yield from _roles_legend(summary.tensors, width)
 
 
 def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
-    """Return a table of the tensors that take most bytes, the others as one."""
+    """Return a table of the tensors that take most bytes.
+
+    All others are one row.
+    """
     costly = sorted(summary.tensors, key=lambda row: -row.stored)
     shown = [row for row in costly[:most] if row.stored]
     rest = summary.output_bytes - sum(row.stored for row in shown)
@@ -93,7 +99,10 @@ def _reasons(whys: Iterable[str]) -> str:
 
 
 def pruning_line(summary: CheckpointSummary) -> list[str]:
-    """Return a line on what was pruned and what that alone cost; [] without."""
+    """Return a line of the pruned weights and the cost of pruning.
+
+    Empty if nothing was pruned.
+    """
     found = summary.pruning()
     if found is None:
         return []

@@ -1,1 +1,1 @@
-"""Which weights to prune: on arrays, without torch."""
+"""Selection of weights to prune, on arrays, without torch."""

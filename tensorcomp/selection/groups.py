@@ -23,7 +23,7 @@ _FIRST, _FREE, _LAST = 0, 1, 2  # when a unit is pruned: before all others, by i
 
 @dataclass(frozen=True)
 class Kept:
-    """How many weights a tensor loses, and what makes its mask, bool.
+    """The number of weights that a tensor loses, and a maker of its mask.
 
     What was pruned earlier is dropped from the mask as well.
     """
@@ -230,7 +230,10 @@ def require_reachable(
     limits: Mapping[str, Limits],
     slack: int = 0,
 ) -> None:
-    """Require that the limits of tensors allow k pruned weights, or at most `slack` off."""
+    """Require that the limits of tensors allow k pruned weights.
+
+    At most `slack` more or fewer.
+    """
     least = sum(limits[name].least for name in names)
     most = sum(limits[name].most for name in names)
     if not least - slack <= k <= most + slack:

@@ -27,7 +27,7 @@ _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
 
 @dataclass(frozen=True)
 class Cut:
-    """Which `count` elements of a tensor are among the lowest.
+    """The `count` lowest elements of a tensor.
 
     Those whose key is lower, and, of equal ones, those whose flat index is below `stop`.
     """

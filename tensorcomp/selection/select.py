@@ -42,7 +42,7 @@ _WORTH_THREADS = 1 << 21  # weights; fewer are done before a thread has started
 
 @dataclass(frozen=True)
 class Selection:
-    """Which weights of each tensor are kept.
+    """The weights of each tensor that are kept.
 
     Attributes
     ----------

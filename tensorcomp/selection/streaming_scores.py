@@ -148,7 +148,10 @@ class StreamingScores(Mapping[str, np.ndarray]):
     def runs(
         self, name: str, bounds: Sequence[tuple[int, int]] | None = None
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield a tensor's scores in flat runs, or some of them, each with its first index."""
+        """Yield a tensor's scores in flat runs, each with its first index.
+
+        All of them, or some.
+        """
         if not self.score.elementwise:
             yield 0, self._whole(name)
             return

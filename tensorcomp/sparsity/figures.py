@@ -89,7 +89,10 @@ class SparsityReport:
         return sum(row.negative_zeros for row in self.rows)
 
     def total(self, storage: str) -> int | None:
-        """Return the bytes of all listed tensors under a storage; None if some lack it."""
+        """Return the bytes of all listed tensors under a storage.
+
+        None if some lack it.
+        """
         if not all(storage in row.sizes for row in self.rows):
             return None
         return sum(row.sizes[storage] for row in self.rows)

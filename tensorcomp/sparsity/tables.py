@@ -97,7 +97,9 @@ def sparsity_totals(report: SparsityReport) -> list[str]:
 
 
 def sparsity_json(report: SparsityReport) -> dict[str, Any]:
-    """Return a report as JSON values; the keys are part of the command line's interface.
+    """Return a report as JSON values.
+
+    The keys are part of the command line's interface.
 
     Returns
     -------

@@ -71,7 +71,7 @@ class Adaptive(Scheduler):
 
     @classmethod
     def parse(cls, call: Call, parser: CompressorParser) -> Compressor:
-        """Return the compressor of a text: arguments without a name are the candidates."""
+        """Return the compressor of a text; arguments without a name are candidates."""
         named = tuple(argument for argument in call.arguments if argument.name)
         arguments = call._replace(arguments=named).bind(["max_rel_l2", "every", "hysteresis"])
         settings = {name: argument.plain for name, argument in arguments.items()}

@@ -116,7 +116,10 @@ class Communicator:
         ]
 
     def all_gather_values(self, value: Any, key: str) -> list[Any]:
-        """Return the value of every rank, in rank order; values are what JSON can hold."""
+        """Return the value of every rank, in rank order.
+
+        Values are those that JSON can hold.
+        """
         rows = self.all_gather_bytes(json.dumps(value).encode(), key)
         return [json.loads(row.tobytes()) for row in rows]
 

@@ -164,7 +164,10 @@ class Recorder(Observer):
             )
 
     def ended(self, step: Step) -> None:
-        """Add the step to the history; of one that has passed only the bytes are known."""
+        """Add the step to the history.
+
+        Of a step that has passed only the bytes are known.
+        """
         if step.passed:
             raw = sum(tensor.raw_bytes for tensor in self._plain)
             wire = round(2 * (self._comm.world - 1) / self._comm.world * raw)

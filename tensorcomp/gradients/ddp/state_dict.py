@@ -113,7 +113,7 @@ def as_tensors(values: Values) -> Values:
 def saved_states(
     values: Mapping[str, Mapping[str, Any]], *, strict: bool = True
 ) -> dict[str, SavedState]:
-    """Return states of copied arrays, by parameter, from what `as_tensors` returned."""
+    """Return states of copied arrays by parameter, from `as_tensors`."""
     found = {}
     for name, fields in values.items():
         arrays = {

@@ -1,4 +1,4 @@
-"""Show what gradient compression costs and does: totals and a table of tensors."""
+"""Show the cost of gradient compression: totals and a table of tensors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ _OF_TENSORS = ("step", "name", "compressor", "rel_l2", "achieved", "nonfinite") 
 
 
 def gradient_table(steps: Iterable[StepMetrics]) -> Table:
-    """Return a table of the tensors of the last step, their figures averaged over all steps."""
+    """Return a table of the tensors of the last step.
+
+    Their figures are averaged over all steps.
+    """
     kept = list(steps)
     if not kept or not kept[-1].tensors:
         return Table(_COLUMNS, ())
@@ -97,7 +100,10 @@ def gradient_table(steps: Iterable[StepMetrics]) -> Table:
 
 
 def gradient_log(steps: Iterable[StepMetrics]) -> Table:
-    """Return a table of each tensor in each step; what was not measured is empty for programs."""
+    """Return a table of each tensor in each step.
+
+    Figures that were not measured are empty for programs.
+    """
     rows = [_Row(step.step, [tensor]) for step in steps for tensor in step.tensors]
     return Table(_COLUMNS, rows)
 

@@ -101,7 +101,9 @@ def parts_blob(
     spec: GradientSpec,
     parts_of: Callable[[np.ndarray, int], dict[str, np.ndarray]],
 ) -> Payload:
-    """Compress a gradient by parts that a function computes in place of the root's codec.
+    """Compress a gradient by parts that a function computes.
+
+    The function replaces the root's codec.
 
     Parameters
     ----------

@@ -66,12 +66,18 @@ def encode_selected(
 
 
 def within(spec: ArraySpec, parts: Pieces) -> Pieces:
-    """Return the payload of a chunk's parts; nothing where it is longer than the chunk."""
+    """Return the payload of a chunk's parts.
+
+    Empty where it is longer than the chunk.
+    """
     return [] if byte_count(parts) > spec.nbytes else [bytes([CODED]), *parts]
 
 
 def encode_mask(node: Node, positions: np.ndarray, spec: ArraySpec) -> Pieces:
-    """Return a mask's bytes by its subtree, from the flat indices (k,) where it is true."""
+    """Return a mask's bytes by its subtree.
+
+    The mask is given by the flat indices (k,) where it is true.
+    """
     if _takes_positions(node) and 0 < 2 * positions.size <= spec.size:
         gaps = cast(Gaps, node.codec)
         coded: Pieces = [bytes([CODED]), *gaps.encode_positions(positions, spec.size)]

@@ -26,7 +26,10 @@ RATIOS = (0.25, 0.0625, 0.015625, 0.004)
 
 
 class Scheduler(Outer, Compressor):  # type: ignore[override]
-    """Choose the compressor of a tensor and step; subclasses define `leaf_at`, or `at`."""
+    """Choose the compressor of a tensor and step.
+
+    Subclasses define `leaf_at`, or `at`.
+    """
 
     def at(self, info: StepInfo, spec: GradientSpec) -> Compressor:
         """Return the inner compressor around the leaf of a tensor and step."""

@@ -28,7 +28,7 @@ _LARGEST = (1 << 63) - 1  # seed that torch takes; the control takes the next on
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is made and trained."""
+    """Recipe for making and training a network."""
 
     make_model: MakeModel
     make_optimizer: MakeOptimizer

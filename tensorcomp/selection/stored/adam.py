@@ -33,7 +33,10 @@ _MODELS |= {"weights", "params"}
 
 @dataclass(frozen=True)
 class StoredDamage(OptimalBrainDamage):
-    """Score ½ · h · w², h from Adam's stored moments, which stay views of the file."""
+    """Score ½ · h · w², with h from Adam's stored moments.
+
+    Moments stay views of the file.
+    """
 
     factors: Mapping[str, float] = field(default_factory=dict)  # 1 / (1 − β₂ᵗ) of each tensor
 

@@ -1,4 +1,4 @@
-"""Read Adam's second moments, and the tensors beside them, from checkpoint files.
+"""Read Adam's second moments, and the other tensors, from checkpoints.
 
 In a torch file, an optimizer's state dict is a dict of ``state`` and ``param_groups``; the model is
 what stands beside it. Moments are known by a parameter's name (the keys of ``state``, or
@@ -38,7 +38,7 @@ class Moment:
 
 
 class TrainingFile:
-    """A file of a training checkpoint: its optimizers with moments, its other tensors.
+    """File of a training checkpoint: optimizers with moments, other tensors.
 
     Both have their paths in the file. Where its objects are nested, tensors are in the order of the
     parameters.

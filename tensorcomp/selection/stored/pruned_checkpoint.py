@@ -26,7 +26,10 @@ _LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all the
 
 
 class PrunedTensor(NamedTuple):
-    """A tensor's bytes after pruning, flat uint8, and before: +0.0 where it was pruned."""
+    """A tensor's bytes before and after pruning, flat uint8.
+
+    It is +0.0 where it was pruned.
+    """
 
     data: np.ndarray
     original: np.ndarray

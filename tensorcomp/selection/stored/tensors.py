@@ -99,7 +99,9 @@ def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | 
 def unique_weights(
     chosen: Sequence[Chosen], apart: Collection[str] = ()
 ) -> tuple[LazyArrays, dict[str, str]]:
-    """Return the weights to score, of equal tensors once, and the key of each tensor's weights.
+    """Return the weights to score, of equal tensors once.
+
+    And the key of each tensor's weights.
 
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
     others as it is; those of the keys `apart` are pruned by themselves, equal to others or not.
