@@ -25,7 +25,7 @@ from typing import Any
 from tensorcomp._formatting import listed
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import PARSING_ERRORS, PlanError
 from tensorcomp.planning.budgets import Bound, Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import ROLES
@@ -139,7 +139,7 @@ def plan_from_json(text: str, where: str) -> Plan:
     """
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"{where}: expected a plan in JSON, got {error}; {MAKE}") from error
     if not isinstance(value, dict) or value.get("tensorcomp_plan") != _VERSION:
         raise PlanError(f"{where}: expected a plan of version {_VERSION}, got another; {MAKE}")
@@ -153,7 +153,7 @@ def plan_from_json(text: str, where: str) -> Plan:
     for name, entry in tensors.items():
         try:
             plans[name] = _tensor_from_json(entry)
-        except (PlanError, TypeError, ValueError, KeyError, AttributeError) as error:
+        except (PlanError, *PARSING_ERRORS) as error:
             wrong.append(f"{name!r}: {error}")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""

@@ -179,7 +179,7 @@ def _parse(text: str, name: str) -> Profile:
 
     try:
         return _from_table(tomllib.loads(text), name)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # tomllib's own is a ValueError
         raise PlanError(f"profile {name}: expected TOML, got an error: {error}") from error
     except PlanError as error:
         raise PlanError(f"profile {name}: {error}") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from tensorcomp.errors import CheckpointError, PruningError
+from tensorcomp.errors import PARSING_ERRORS, CheckpointError, PruningError
 from tensorcomp.selection.granularity import Element, Granularity, parse_granularity
 from tensorcomp.selection.select import Selection
 
@@ -138,7 +138,7 @@ class PruningResult:
             try:
                 about: Any = json.loads((file.metadata() or {})[_KEY])
                 score, granularity = str(about["score"]), parse_granularity(about["granularity"])
-            except (KeyError, TypeError, ValueError, PruningError) as error:
+            except (*PARSING_ERRORS, PruningError) as error:
                 raise CheckpointError(f"{path}: holds no masks of pruning") from error
             masks = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         for name, mask in masks.items():

@@ -13,6 +13,7 @@ import torch
 from test_torch_file import assert_equal
 
 from tensorcomp.checkpoints.base import SourceTemplate
+from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.open import open_checkpoint, restore
 from tensorcomp.errors import CheckpointError, FormatError
 
@@ -177,6 +178,7 @@ def test_damaged_templates_are_format_errors(tmp_path, decoded):
         {"tree": {"tensor": 1}},
         {"tree": {"tensor": "a"}},
         {"tree": {"unknown": 1}},
+        *({"tree": {"complex": parts}} for parts in ([], [1], [1, 2, 3], "1", "12", ["1", "2"])),
         {"tree": {}},
         {"tree": {"ref": 5}},
         {"tree": {"dict": [[[], 1]]}},
@@ -204,6 +206,21 @@ def test_damaged_templates_are_format_errors(tmp_path, decoded):
     for template in (SourceTemplate("torch"), SourceTemplate("torch", {}, {"structure": b"junk"})):
         with pytest.raises(FormatError):
             restore(template, source, tmp_path / "out")
+
+
+def test_unknown_tags_never_import(monkeypatch):
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(torch, "__getattr__", refuse)
+    decoder = TreeDecoder(lambda leaf: None)
+    assert decoder.decode({"dtype": "float32"}) is torch.float32
+    for node in ({"x": 3}, {"x": "_inductor"}):
+        with pytest.raises(FormatError, match="unknown tag 'x'"):
+            decoder.decode(node)
+    for content in ("_inductor", "strided", 3, []):
+        with pytest.raises(FormatError, match="template of the torch file is damaged"):
+            decoder.decode({"dtype": content})
 
 
 def test_unwritable_output(tmp_path, decoded):

@@ -97,6 +97,7 @@ def test_all_faults_are_listed():
     [
         ("", "expected a plan in JSON"),
         ("{", "expected a plan in JSON"),
+        pytest.param("[" * 100_000, "expected a plan in JSON", id="deep"),
         ("[]", "expected a plan of version 1"),
         ('{"tensors": {}}', "expected a plan of version 1"),
         ('{"tensorcomp_plan": 2, "tensors": {}}', "version 1"),

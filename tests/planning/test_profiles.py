@@ -123,6 +123,13 @@ def test_candidates_are_tables(tmp_path, value):
         load_profile(write(tmp_path, f"candidates = {value}\n[budget]\nmin_snr = 3"))
 
 
+@pytest.mark.parametrize("value", ["[" * 2000, "{a=" * 2000, "9" * 5000], ids=["[", "{", "9"])
+def test_values_that_no_parser_takes(tmp_path, value):
+    with pytest.raises(PlanError, match=r"mine\.toml: expected TOML") as caught:
+        load_profile(write(tmp_path, f"smallest = {value}"))
+    assert "\n" not in str(caught.value)
+
+
 def test_profiles_that_are_not_there(tmp_path):
     with pytest.raises(PlanError, match=r"of lossless, transformer.*got 'transfromer'"):
         load_profile("transfromer")

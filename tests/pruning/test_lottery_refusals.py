@@ -93,9 +93,10 @@ def test_other_folders_that_are_refused(tmp_path):
     (damaged / "round-01.tc.safetensors").unlink()
     with pytest.raises(PruningError, match="the rewind point is damaged"):
         find(Trainer(), folder=damaged, sparsities=[0.5])
-    (damaged / "settings.json").write_text("{")
-    with pytest.raises(PruningError, match="is not JSON"):
-        find(Trainer(), folder=damaged, sparsities=[0.5])
+    for text in ("{", "[" * 100_000):
+        (damaged / "settings.json").write_text(text)
+        with pytest.raises(PruningError, match="is not JSON"):
+            find(Trainer(), folder=damaged, sparsities=[0.5])
     (damaged / "settings.json").write_text(json.dumps([1]))
     with pytest.raises(PruningError, match="was made with version = null, not 1"):
         find(Trainer(), folder=damaged, sparsities=[0.5])

@@ -124,3 +124,7 @@ def test_other_files_hold_no_masks(tmp_path):
     save_file({"w": np.ones(3)}, path)
     with pytest.raises(CheckpointError, match="holds no masks"):
         PruningResult.load(path)
+    for text in ("[" * 100_000, "[]", "3", "{}", '{"score": "random(7)", "granularity": 3}'):
+        save_file({"w": np.ones(3)}, path, metadata={"tensorcomp.masks": text})
+        with pytest.raises(CheckpointError, match="holds no masks"):
+            PruningResult.load(path)

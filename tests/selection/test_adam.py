@@ -10,7 +10,7 @@ import pytest
 
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.errors import PruningError
+from tensorcomp.errors import CheckpointError, PruningError
 from tensorcomp.pruning import Pruning
 from tensorcomp.selection.stored.select import pruned_sources
 
@@ -310,6 +310,29 @@ def test_two_parts_that_may_be_the_model_ask_which(tmp_path):
     with pytest.raises(PruningError, match=r"belongs to is ambiguous: 'first', 'second'"):
         read_pruned([tmp_path / "c.pt"])
     check_pruned([tmp_path / "c.pt"], model, optimizer, WEIGHTS, "first.", "first.fc*.weight")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("betas", value) for value in (3, None, (0.9,), ("a", "b"), (0.9, 10**400))),
+        ("betas", torch.ones(2)),
+        *(("params", value) for value in (3, None, [{}, {}])),
+        *(("param_names", value) for value in (3, [[]], [1])),
+        *(("step", value) for value in ([1], "x", 10**400)),
+    ],
+    ids=str,
+)
+def test_a_malformed_state_is_named(tmp_path, field, value):
+    model = layers()
+    optimizer = adam(model)
+    trained(model, optimizer)
+    state = optimizer.state_dict()
+    place = state["state"][0] if field == "step" else state["param_groups"][0]
+    place[field] = value
+    torch.save({"model": model.state_dict(), "optimizer": state}, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match=rf"c\.pt: expected '{field}' of the optimizer"):
+        read_pruned([tmp_path / "c.pt"])
 
 
 def test_a_step_of_zero_is_refused():

@@ -32,6 +32,7 @@ from tensorcomp.io.files import file_size, reading, writing
 _SUFFIX = ".npy"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip archive, as np.savez writes
+_MAX_NAME_BYTES = 0xFFFF
 _BLOCK_BYTES = 1 << 20
 _UNPACKING_ERRORS = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 
@@ -176,9 +177,12 @@ def restore_npz(template: SourceTemplate, source: Checkpoint, out_path: Path) ->
 
 
 def _entry(node: dict[str, Any]) -> zipfile.ZipInfo:
-    node["member"].encode()  # a ValueError now, where zipfile would meet it in mid-file
-    entry = zipfile.ZipInfo(node["member"], _EPOCH)
-    entry.compress_type = node["method"]
+    name, method = node["member"], node["method"]
+    # an error now, where zipfile would meet it in mid-file
+    if len(name.encode()) > _MAX_NAME_BYTES or type(method) is not int:
+        raise ValueError(f"a member {shown(name)} of method {method!r}")
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type = method
     return entry
 
 

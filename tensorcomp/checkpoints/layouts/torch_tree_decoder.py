@@ -86,13 +86,20 @@ def _float(node: Any) -> float:
     """Return a float: a number, or the bits of one that is not finite."""
     if isinstance(node, dict):
         node = struct.unpack(">d", bytes.fromhex(node["float"]))[0]
+    if type(node) not in (int, float):
+        raise TypeError(f"expected a number, got {node!r}")
     return float(node)
+
+
+def _complex(parts: Any) -> complex:
+    real, imaginary = parts
+    return complex(_float(real), _float(imaginary))
 
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "int": lambda text: int(text, 16),
     "float": lambda text: _float({"float": text}),
-    "complex": lambda parts: complex(*map(_float, parts)),
+    "complex": _complex,
     "str": lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"),
     "bytes": lambda text: base64.b64decode(text, validate=True),
     "bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
@@ -106,7 +113,9 @@ def _torch_object(tag: str, content: Any) -> Any:
         return torch.Size(content)
     if tag == "device":
         return torch.device(content)
-    value = getattr(torch, content)
-    if tag in ("dtype", "layout") and isinstance(value, getattr(torch, tag)):
-        return value
-    raise ValueError(f"unknown tag {tag!r}")
+    if tag not in ("dtype", "layout"):
+        raise ValueError(f"unknown tag {tag!r}")
+    value = vars(torch).get(content)  # getattr would import a submodule of this name
+    if not isinstance(value, getattr(torch, tag)):
+        raise TypeError(f"expected a {tag} of torch, got {content!r}")
+    return value

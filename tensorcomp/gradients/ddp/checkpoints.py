@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorcomp.errors import GradientError
+from tensorcomp.errors import PARSING_ERRORS, GradientError
 
 _ABOUT = "about"
 
@@ -60,7 +60,7 @@ def from_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
                 kind, _, rest = key.partition("/")
                 name, _, field = rest.rpartition("/")
                 state[kind][name][field] = tensor
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except PARSING_ERRORS as error:
         raise GradientError("these tensors hold no state of gradient compression") from error
     return state
 

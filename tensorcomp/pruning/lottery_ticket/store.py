@@ -109,7 +109,7 @@ def _check_same(path: Path, own: Mapping[str, Any]) -> None:
     """Require that a file of settings holds these."""
     try:
         found = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PruningError(f"{path}: is not JSON: {error}; name another folder") from error
     found = found if isinstance(found, dict) else {}
     for key in {**own, **found}:

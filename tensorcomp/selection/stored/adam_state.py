@@ -10,16 +10,22 @@ In other files, ``….exp_avg_sq`` or ``exp_avg_sq.…`` around a parameter's na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from types import UnionType
 from typing import Any
 
 import numpy as np
 
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import CheckpointError
 
 MOMENT, STEP = "exp_avg_sq", "step"
 _USUAL_BETA = 0.999  # of torch; files without nested objects do not say it
@@ -67,9 +73,13 @@ class TrainingFile:
         """Yield the moments of all optimizers, in the order of their parameters."""
         for _, optimizer in self.optimizers:
             for group in optimizer["param_groups"]:
-                beta = float(group.get("betas", (0.0, _USUAL_BETA))[1])
-                names = group.get("param_names") or [None] * len(group["params"])
-                for parameter, name in zip(group["params"], names, strict=False):
+                betas = group.get("betas", (0.0, _USUAL_BETA))
+                if not isinstance(betas, (list, tuple)) or len(betas) < 2:
+                    raise self._fault("betas", "two numbers", betas)
+                beta = self._real("betas", betas[1])
+                parameters = self._keys("params", group["params"], int | str)
+                names = self._keys("param_names", group.get("param_names") or (), str)
+                for parameter, name in itertools.zip_longest(parameters, names):
                     state = optimizer["state"].get(parameter)
                     info = state.get(MOMENT) if isinstance(state, Mapping) else None
                     if isinstance(info, TensorInfo):
@@ -77,6 +87,8 @@ class TrainingFile:
                         step = state.get(STEP)
                         if isinstance(step, TensorInfo):
                             step = self._number(step)
+                        elif step is not None:
+                            step = self._real(STEP, step)
                         yield Moment(known, id(group), self.source, info, step, beta)
 
     def flat_moments(self) -> Iterator[Moment]:
@@ -87,6 +99,26 @@ class TrainingFile:
                 step = self._infos.get(f"{before}.{STEP}.{after}"[1:-1])
                 name = f"{before}.{after}".strip(".")
                 yield Moment(name, 0, self.source, info, self._number(step), _USUAL_BETA)
+
+    def _keys(self, field: str, value: Any, kind: type | UnionType) -> Sequence[Any]:
+        """Return the numbers or names of a group's parameters."""
+        if isinstance(value, (list, tuple)) and all(isinstance(key, kind) for key in value):
+            return value
+        expected = "names" if kind is str else "numbers or names"
+        raise self._fault(field, f"a list of {expected}", value)
+
+    def _real(self, field: str, value: Any) -> float:
+        if isinstance(value, Real):
+            with contextlib.suppress(OverflowError):
+                return float(value)
+        raise self._fault(field, "a number", value)
+
+    def _fault(self, field: str, expected: str, value: Any) -> CheckpointError:
+        return CheckpointError(
+            f"expected {field!r} of the optimizer to be {expected}, got {shown(value)}; "
+            "give stats=…",
+            path=self.source.path,
+        )
 
     def _number(self, info: TensorInfo | None) -> float | None:
         """Return the only element of a tensor, such as a step; None without one."""
