@@ -151,8 +151,8 @@ class AllocationProblem:
         if nbytes < _MUCH * least:
             return ""
         return (
-            f"; no budget changes {self._protected_bytes():,} of them, mostly tensors of role "
-            f"{role}, kept lossless: let them lose something by a tree of their own, "
+            f"; no budget changes {self._protected_bytes():,} of them, above all tensors of "
+            f"role {role}, kept lossless: let them lose something by a tree of their own, "
             f"codecs='{role}=$quantizer'"
         )
 
