@@ -57,7 +57,10 @@ class Node:
         elif self.codec.is_filter and names:
             raise PlanError(f"{name}: expected no parts, as it filters bytes, got {names[0]!r}")
         elif names and not names == list(filters) == [FILTER]:
-            raise PlanError(f"{name}: expected at most one part, 'bytes', a filter, got {names}")
+            given = ", ".join(f"{part}={node.codec.id}" for part, node in self.children)
+            raise PlanError(
+                f"{name}: expected at most one part, 'bytes', a filter such as zstd, got {given}"
+            )
 
     def walk(self) -> Iterator[Codec]:
         """Yield every codec of the tree, parents first."""

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -241,6 +242,31 @@ def test_a_limit_is_for_one_worker_and_for_all_names():
 def test_parameters_out_of_range_are_refused(options, match):
     with pytest.raises(GradientError, match=match):
         Aggregator(**options)
+
+
+@pytest.mark.parametrize("key", ["step", "answers", "counted", "arrived"])
+def test_damaged_states_are_refused_and_change_nothing(key):
+    first = Aggregator("topk(0.1)")
+    first.add(message(0, gradient(0, 0)))
+    first.result(0)
+    first.add(message(1, gradient(1, 1), step=1))
+    good = first.state_dict()
+    wrong = [None, [], 3.5, torch.ones(2, 2), {"1/1": np.zeros(9, np.uint8)}, {"1/1": "x"}]
+    if key == "step":
+        wrong = [None, [], -1, 2**70, math.nan, torch.ones(2, 2)]
+    elif key == "counted":
+        wrong = [3, [3], [[1, 2, 3]], [[math.inf, 1]], torch.ones(2, 3), None]
+    aggregator = Aggregator("topk(0.1)")
+    aggregator.add(message(4, gradient(0, 4)))
+    before = aggregator.state_dict()
+    without = {name: value for name, value in good.items() if name != key}
+    for state in [{}, None, without, *({**good, key: value} for value in wrong)]:
+        with pytest.raises(GradientError) as caught:
+            aggregator.load_state_dict(state)
+        assert "\n" not in str(caught.value)
+        assert str(aggregator.state_dict()) == str(before)
+    aggregator.load_state_dict(good)
+    assert str(aggregator.state_dict()) == str(good)
 
 
 # --- compressed answers ----------------------------------------------------------------------

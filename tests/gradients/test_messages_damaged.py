@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,8 +190,11 @@ def test_damaged_states_are_refused_and_change_nothing():
         for key, bad in {"shape": [-1], "dtype": "I32", "step": "x", "state": 3}.items()
     ]
     changed.append({**one, "state": {"residual": one["state"]["residual"] * np.nan}})
+    tensor = torch.ones(3, 3)
+    changed += [{**one, key: tensor} for key in one if key != "phase"]
+    steps = [{**good, "step": bad} for bad in ("x", -1, 10**5000, tensor)]
     damaged = [{**good, "tensors": {first: fields}} for fields in changed]
-    for state in [None, {}, {**good, "tensors": 3}, {**good, "step": "x"}, *damaged]:
+    for state in [None, {}, {**good, "tensors": 3}, *steps, *damaged]:
         with pytest.raises(GradientError) as caught:
             worker.load_state_dict(state)
         assert "\n" not in str(caught.value)

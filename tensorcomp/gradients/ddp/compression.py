@@ -22,7 +22,7 @@ from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
-from tensorcomp.gradients.payload.states import flatten
+from tensorcomp.gradients.payload.states import flatten, reading_saved
 from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.base import chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
@@ -205,15 +205,16 @@ class GradientCompression:
             )
         phases = replace(self._phases, phase=state["phase"], metrics=tuple(state["metrics"]))
         info = StepInfo(state["step"], phases.phase, dict(state["choices"]))
-        saved, means = states.saved_states(state["states"], strict=strict), state["means"]
-        if state["mode"] == "mean":
-            means = states.own_shards(means, self._reducer.bounds, self._comm.rank)
-        owned = states.saved_states(means, strict=False)
-        loaded = {MEAN_OF + name: one for name, one in owned.items()}
-        for spec in self._specs:
-            if spec.name in saved:
-                fitted = saved[spec.name].fit(self.compressor.at(info, spec).init(spec))
-                loaded[spec.name] = SavedState(flatten(fitted), strict=False)
+        with reading_saved():
+            saved, means = states.saved_states(state["states"], strict=strict), state["means"]
+            if state["mode"] == "mean":
+                means = states.own_shards(means, self._reducer.bounds, self._comm.rank)
+            owned = states.saved_states(means, strict=False)
+            loaded = {MEAN_OF + name: one for name, one in owned.items()}
+            for spec in self._specs:
+                if spec.name in saved:
+                    fitted = saved[spec.name].fit(self.compressor.at(info, spec).init(spec))
+                    loaded[spec.name] = SavedState(flatten(fitted), strict=False)
         self._reducer.restore(loaded, state["step"], state["units"])
         self._phases = phases
         if self._autotuner is not None:

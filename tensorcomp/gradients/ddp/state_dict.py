@@ -132,6 +132,12 @@ def check(state: Any, comm: Communicator, names: Container[str]) -> None:
             f"the state of rank {state['rank']} of {state['world']} cannot be that of rank "
             f'{comm.rank} of {comm.world}; save with mode="mean" to go on with other ranks'
         )
+    grouped = [name for names in state["units"] for name in names]
+    if not all(state["units"]) or len(set(grouped)) < len(grouped):
+        raise GradientError(
+            "the state of gradient compression is damaged: expected each name once in 'units', "
+            "got an empty unit or a name twice; give what state_dict() returned"
+        )
     unknown = [name for name in (*state["states"], *state["means"]) if name not in names]
     if unknown:
         raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model lacks")
@@ -139,7 +145,7 @@ def check(state: Any, comm: Communicator, names: Container[str]) -> None:
 
 def check_fields(state: Any, keys: Sequence[str]) -> None:
     """Refuse a state dict of another version or with invalid fields."""
-    if not isinstance(state, Mapping) or state.get("version") != VERSION:
+    if not isinstance(state, Mapping) or not _matches(state.get("version"), (VERSION,)):
         raise GradientError(
             f"expected a state of gradient compression of version {VERSION}; give what "
             "state_dict() returned"
@@ -162,7 +168,7 @@ def _matches(value: Any, wanted: Any) -> bool:
             isinstance(key, str) and _matches(one, wanted[str]) for key, one in value.items()
         )
     if isinstance(wanted, tuple):
-        return value in wanted
+        return isinstance(value, type(wanted[0])) and value in wanted
     return isinstance(value, wanted) and (
         wanted is not int or (type(value) is int and 0 <= value < 1 << 63)
     )

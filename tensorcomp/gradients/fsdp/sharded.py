@@ -19,6 +19,7 @@ from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.state_store import StateStore
+from tensorcomp.gradients.payload.states import reading_saved
 
 
 class FsdpCompression:
@@ -92,7 +93,9 @@ class FsdpCompression:
                 f"the state is that of {state['compressor']}; compress by it, or begin anew"
             )
         self._settle()
-        self._states.replace(states.saved_states(state["states"]))
+        with reading_saved():
+            saved = states.saved_states(state["states"])
+        self._states.replace(saved)
         self.steps = state["step"]
 
     def close(self) -> None:

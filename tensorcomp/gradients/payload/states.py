@@ -6,6 +6,7 @@ gradient belong to its elements; all others, and numbers, belong to the tensor a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,10 +15,22 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensorcomp.codecs.rounding import is_real
-from tensorcomp.errors import GradientError
+from tensorcomp.errors import PARSING_ERRORS, CodecError, GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, State
 
 _S = TypeVar("_S", bound=State)
+
+
+@contextlib.contextmanager
+def reading_saved() -> Iterator[None]:
+    """Refuse a saved state that the block cannot read, in one line."""
+    try:
+        yield
+    except (*PARSING_ERRORS, CodecError, MemoryError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise GradientError(
+            f"the saved state is damaged ({what}); give what state_dict() returned"
+        ) from error
 
 
 def flatten(state: State) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -11,8 +12,9 @@ import numpy as np
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
+from tensorcomp.gradients.payload.states import reading_saved
 from tensorcomp.gradients.server.message import MAX_GRADIENT_BYTES, Message, decompress
-from tensorcomp.gradients.server.worker import SERVER, WorkerCompression, checked_weight
+from tensorcomp.gradients.server.worker import SERVER, WorkerCompression, checked_weight, saved_step
 
 Outcome: TypeAlias = Literal["counted", "folded", "refused", "repeated"]
 
@@ -283,12 +285,16 @@ class Aggregator:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take a state from `state_dict` of an aggregator with the same parameters."""
-        self._answers.load_state_dict(saved["answers"])
-        self.step = int(saved["step"])
-        counted = np.asarray(saved["counted"]).tolist()
-        self._counted = {(int(step), int(worker)) for step, worker in counted}
-        self._arrived, self._specs = {}, {}
-        self._rounds.clear()
-        for data in saved["arrived"].values():
-            self.add(np.asarray(data, np.uint8).tobytes())
+        """Take a state from `state_dict` of an aggregator with the same parameters.
+
+        A damaged one, or another compressor's, is a `GradientError`; nothing has changed then.
+        """
+        new = copy.copy(self)
+        new._arrived, new._specs, new._rounds = {}, {}, {}
+        with reading_saved():
+            new.step = saved_step(saved["step"])
+            new._counted = {(int(step), int(worker)) for step, worker in saved["counted"]}
+            for data in saved["arrived"].values():
+                new.add(np.asarray(data, np.uint8).tobytes())
+            self._answers.load_state_dict(saved["answers"])  # all of it or nothing
+        vars(self).update(vars(new))

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from tensorcomp._formatting import shown
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
 from tensorcomp.gradients.payload.decoded import DecodedGradient
-from tensorcomp.gradients.payload.states import carry, flatten, unflatten
+from tensorcomp.gradients.payload.states import carry, flatten, reading_saved, unflatten
 from tensorcomp.gradients.server.message import Message
 from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.feedback import FeedbackState
 from tensorcomp.planning.roles.classify import classify
 
 SERVER = -1  # the number of whoever answers workers
-_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -195,21 +195,16 @@ class WorkerCompression:
         GradientError
             If it is damaged, or that of another compressor.
         """
-        try:
+        with reading_saved():
             held = {name: self._restored(name, one) for name, one in saved["tensors"].items()}
-            self.step, self._held = int(saved["step"]), held
-        except _UNREADABLE as error:
-            raise GradientError(
-                f"the saved state is damaged ({type(error).__name__}: {str(error)[:100]}); give "
-                "what state_dict() returned"
-            ) from error
+            self.step, self._held = saved_step(saved["step"]), held
 
     def _restored(self, name: str, one: Mapping[str, Any]) -> _Held:
         dtype = numpy_dtype(one["dtype"])
         if dtype is None or not is_real(dtype):
-            raise GradientError(f"the saved state of {name!r} is of type {one['dtype']!r}")
+            raise GradientError(f"the saved state of {name!r} is of type {shown(one['dtype'])}")
         choices = {name: one["choice"]} if one["choice"] else {}
-        info = StepInfo(int(one["step"]), one["phase"], choices)
+        info = StepInfo(saved_step(one["step"]), one["phase"], choices)
         fresh = self._fresh(name, tuple(int(axis) for axis in one["shape"]), dtype, info)
         unlike = sorted(set(flatten(fresh.state)) ^ set(one["state"]))
         if unlike:
@@ -225,6 +220,14 @@ def checked_weight(weight: float, who: str = "") -> float:
     if not 0 < weight < math.inf:
         raise GradientError(f"{who}expected a finite weight above 0, got {weight!r}")
     return float(weight)
+
+
+def saved_step(value: Any) -> int:
+    """Return the step of a saved state; refuse one that no message holds."""
+    step = int(value)
+    if not 0 <= step < 1 << 63:
+        raise ValueError(f"expected a step from 0 to 2**63 - 1, got {step}")
+    return step
 
 
 def _floats(name: str, values: Any) -> np.ndarray:

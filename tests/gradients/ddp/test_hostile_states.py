@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import ranks
 import torch
@@ -41,17 +42,25 @@ def _damaged() -> dict[str, str]:
         for key in good:
             found[f"no {key}"] = _message({k: v for k, v in good.items() if k != key}, compression)
         wrong = {
-            "mode": "foo",
-            "step": 2**70,
-            "phase": 3,
-            "metrics": 3,
-            "choices": [1],
-            "units": [[1]],
-            "states": 3,
-            "means": {"weight": 3},
+            "version": [2, torch.ones(3)],
+            "mode": ["foo", np.ones(3)],
+            "step": [2**70],
+            "phase": [3, np.ones(3)],
+            "metrics": [3],
+            "choices": [[1]],
+            "units": [
+                [[1]],
+                [*good["units"], []],
+                [["weight", "weight"]],
+                [["bias", "weight", "bias"]],
+                [["weight"], ["bias", "weight"]],
+            ],
+            "states": [3],
+            "means": [{"weight": 3}],
         }
-        for key, value in wrong.items():
-            found[f"bad {key}"] = _message({**good, key: value}, compression)
+        for key, values in wrong.items():
+            for number, value in enumerate(values):
+                found[f"bad {key} {number}"] = _message({**good, key: value}, compression)
         field = good["states"]["weight"]["residual"]
         for name, value in {
             "nan": torch.full_like(field, torch.nan),
@@ -59,6 +68,8 @@ def _damaged() -> dict[str, str]:
             "complex": field.to(torch.complex64),
             "short": field[:-1],
             "text": "x",
+            "ragged": [[1.0], [1.0, 2.0]],
+            "sparse": field.to_sparse(),
         }.items():
             state = copy.deepcopy(good)
             state["states"]["weight"]["residual"] = value
