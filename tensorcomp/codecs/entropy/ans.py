@@ -54,18 +54,18 @@ class Ans(Serializer):
     state 0. The side information is a zstd block of six sections: contexts, escape symbol (65536
     for none), number of escaped elements, bits of a symbol, the four streams' bits and first states
     (12 × uint64); the symbols that have a code, as a bit map; their frequencies, symbol by symbol
-    and context by context, as Rice codes of LOCO-I residuals; the escaped values, so many bits
-    each; the context of each sum of levels; the rows' levels. What chunks share: the columns'
+    and context by context, as Rice codes of LOCO-I residuals; the escaped values, that many
+    bits each; the context of each sum of levels; the rows' levels. What chunks share: the columns'
     levels.
 
     With `trellis`, elements of 1 and 2 bytes have contexts of their own for each of two quantizers:
     the first half of the contexts is that of quantizer 0. Parities of the elements say which is
-    meant, by the code of so many states (see `Trellis`); a single context is shared.
+    meant, by the code of `trellis` states (see `Trellis`); a single context is shared.
 
     With `bypass`, low bits of signed integers whose mean magnitude is 8 or more are not coded but
     stored as bit planes (see `bitpack`) before the streams; their number, times 256, is
     added to the header's bits of a symbol. All else is then that of the integers shifted right by
-    so many bits, and quantizers are not distinguished.
+    that number, and quantizers are not distinguished.
 
     Lossless. Cost: O(n); with contexts 2 to 2.6 ns an element to encode and 1.1 to 1.4 ns to
     decode. Rate: entropy + 0.002 to 0.005 bit with 2**11 states, half of that with 2**12. Not for

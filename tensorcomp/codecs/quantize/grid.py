@@ -121,7 +121,9 @@ class IntegerGrid(Transform):
         if out.size == 0:
             return
         if not scales.size or out.size % scales.size:
-            raise CodecError(f"grid: {scales.size} scales do not divide {out.size} elements")
+            raise CodecError(
+                f"grid: expected scales that divide {out.size} elements, got {scales.size}"
+            )
         known = out.dtype.itemsize > 2
         target = out if known else np.empty(out.shape, np.float32)
         runs, to = codes.reshape(scales.size, -1), target.reshape(scales.size, -1)

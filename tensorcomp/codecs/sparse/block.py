@@ -126,6 +126,8 @@ class Block(StructuredPruning):
             return np.empty(shape, np.bool_)
         mask, offset = parts["mask"], int(parts["origin"])
         if offset >= self.height or len(mask) != self._down(shape[0], offset):
-            raise CodecError(f"block: {len(mask)} blocks down from row {offset}, for {shape}")
+            raise CodecError(
+                f"block: expected a mask for {shape} from row {offset}, got {len(mask)} blocks down"
+            )
         columns = mask[:, np.arange(math.prod(shape[1:])) // self.width]
         return columns[(np.arange(shape[0]) + offset) // self.height].reshape(shape)
