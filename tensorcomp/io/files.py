@@ -36,14 +36,19 @@ def writing(path: Path) -> Iterator[None]:
         raise CheckpointError(f"cannot be written: {_reason(error)}", path=path) from error
 
 
+def refuse_nul(path: Path) -> None:
+    """Require that a path holds no NUL character, which no system takes."""
+    if "\0" in str(path):
+        raise CheckpointError("a path cannot hold a NUL character", path=shown(path))
+
+
 def file_size(path: Path) -> int:
     """Return the size in bytes of a regular file, links followed.
 
     Raises `CheckpointError` if nothing is there, or it is a folder, a device or a pipe, or may
     not be read.
     """
-    if "\0" in str(path):
-        raise CheckpointError("a path cannot hold a NUL character", path=shown(path))
+    refuse_nul(path)
     with reading(path):
         if path.is_symlink() and not path.exists():
             raise CheckpointError(
@@ -137,6 +142,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Require that a file may be created, or replaced, under this name."""
+    refuse_nul(path)
     if path.is_dir():
         raise CheckpointError("is a folder; give another name by out=…", path=path)
     if path.exists() and not path.is_file():
@@ -187,6 +193,7 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
         If `path` exists and `force` is not given, or holds other files, another run is writing it,
         or the system refuses.
     """
+    refuse_nul(path)
     path = path.resolve()
     _refuse_existing_folder(path, names, force=force)
     partial = path.with_name(f".{path.name}.{_PART}")

@@ -82,6 +82,8 @@ def test_other_folders_that_are_refused(tmp_path):
         find(Trainer(), folder=tmp_path)
     with pytest.raises(PruningError, match="holds no lottery ticket"):
         find(Trainer(), folder=tmp_path / "thesis.tex")
+    with pytest.raises(CheckpointError, match="NUL"):
+        find(Trainer(), folder=f"{tmp_path}/a\0b")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     damaged = tmp_path / "damaged"
     find(Trainer(), folder=damaged, sparsities=[0.5])

@@ -27,7 +27,7 @@ import xxhash
 from tensorcomp.api.load import load_file
 from tensorcomp.api.save import save_file
 from tensorcomp.errors import CheckpointError, PruningError
-from tensorcomp.io.files import atomic_file
+from tensorcomp.io.files import atomic_file, refuse_nul
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.lottery_ticket.training import Weights
 from tensorcomp.pruning.result import PruningResult
@@ -48,6 +48,7 @@ class TicketStore:
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="tensorcomp-ticket-"))
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        refuse_nul(folder)
         self._folder = folder
         own = json.loads(json.dumps(settings))
         path = folder / _SETTINGS

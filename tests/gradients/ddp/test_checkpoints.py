@@ -61,6 +61,7 @@ def test_tensors_hold_all_of_a_state():
         {"about": torch.tensor([1, 2], dtype=torch.uint8)},
         {"about": torch.tensor(list(b"[" * 100_000), dtype=torch.uint8)},
         {"about": torch.tensor([91, 93], dtype=torch.uint8), "x": torch.zeros(1)},
+        {"about": torch.full((100_000,), ord("["), dtype=torch.uint8)},
         {**to_tensors(STATE), "states/other/residual": torch.zeros(1)},
     ],
 )
