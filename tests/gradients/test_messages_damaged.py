@@ -18,6 +18,7 @@ from tensorcomp._zstd_frames import compress
 from tensorcomp.errors import CodecError, GradientError
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.server.message import _TYPICAL, decompress
+from tensorcomp.gradients.server.worker import WorkerCompression
 
 
 def small_message():
@@ -199,3 +200,17 @@ def test_damaged_states_are_refused_and_change_nothing():
             worker.load_state_dict(state)
         assert "\n" not in str(caught.value)
     assert same(residuals(worker), {n: t["state"]["residual"] for n, t in good["tensors"].items()})
+
+
+@pytest.mark.parametrize("damaged", [math.inf, math.nan, -1.0])
+def test_a_damaged_threshold_is_sampled_anew(damaged):
+    worker = WorkerCompression("adaptive_threshold(0.1)")
+    worker.compress(gradients())
+    saved = worker.state_dict()
+    answers = []
+    for threshold in (damaged, 0.0):
+        for one in saved["tensors"].values():
+            one["state"]["inner.threshold"] = threshold
+        worker.load_state_dict(saved)
+        answers.append(worker.compress(gradients()))
+    assert answers[0] == answers[1]

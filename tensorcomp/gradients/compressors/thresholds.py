@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -126,7 +127,7 @@ class _ByDensity:
         flat = gradient.reshape(-1)
         wanted = min(max(round(self.density * flat.size), 1), flat.size)
         threshold = state.threshold if self.follows else 0.0
-        if threshold == 0.0:
+        if not 0.0 < threshold < math.inf:  # none yet, or a damaged one was loaded
             key = own_key(state.spec, self.seed, state.count)
             threshold = sampled_threshold(flat, self.density, self.sample, key)
         threshold = above_zero(threshold, flat.dtype)
