@@ -290,7 +290,7 @@ def framed_parts(
         position += length
     if position != data.size:
         raise CodecError(
-            f"{codec.id}: expected no bytes behind the last part, got {data.size - position}"
+            f"{codec.id}: expected no bytes after its parts, got {data.size - position}"
         )
     return found
 

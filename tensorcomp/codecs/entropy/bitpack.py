@@ -62,9 +62,7 @@ class Bitpack(Serializer):
             raise CodecError(f"bitpack: expected 8 bytes for the minimum, got {len(side[0])}")
         spans = np.frombuffer(side[1], np.uint8)
         if spans.size not in (2, 2 * rows.shape[0]):
-            raise CodecError(
-                f"bitpack: expected {rows.shape[0]} widths, one a row, got {spans.size // 2}"
-            )
+            raise CodecError(f"bitpack: expected {rows.shape[0]} widths, got {spans.size // 2}")
         size = native.bitpack_unpack(planes, spans.reshape(-1, 2), rows)
         if size < 0:
             raise CodecError(f"bitpack: more than the {8 * words.itemsize} bits of a word")

@@ -145,9 +145,7 @@ def unpack_model(
     if contexts == 1:
         return ONE_CONTEXT
     if out.itemsize > 2:
-        raise CodecError(
-            f"expected one context for elements of {out.itemsize} bytes, got {contexts}"
-        )
+        raise CodecError(f"expected 1 context for {out.itemsize}-byte elements, got {contexts}")
     rows, columns = as_rows(out).shape
     context_of = np.frombuffer(sections[0], np.uint8)
     if context_of.size != SUMS or context_of.max() >= contexts:

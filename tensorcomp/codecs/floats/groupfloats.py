@@ -16,7 +16,7 @@ from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
 
 _MIN_CLASSED = 1 << 12  # elements from which rows may be classed by scale
-_MIN_ELEMENTS = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
+_MIN_SIZE = {"rows": 1 << 14, "columns": 1 << 12}  # elements of a group, whose table takes time
 _SIDE_ROOM = 1 << 14  # bytes of the side information, but for that of rows and columns
 _MAX_ITEMSIZE = 4  # bytes of a float: its exponent must fit a byte
 
@@ -58,7 +58,7 @@ class GroupFloats(Serializer):
     for_any_array: ClassVar[bool] = True
     mantissa_bits: int = argument(2, least=0, most=4)
     groups: int = argument(8, choices=(1, 2, 4, 8))
-    along: str = argument("rows", choices=_MIN_ELEMENTS)
+    along: str = argument("rows", choices=_MIN_SIZE)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""
@@ -83,9 +83,7 @@ class GroupFloats(Serializer):
         """Return how many groups are worth trying: a power of two of enough elements each."""
         if rows.shape[0] == 1:
             return 1
-        return min(
-            self.groups, 1 << max(rows.size // _MIN_ELEMENTS[self.along], 1).bit_length() - 1
-        )
+        return min(self.groups, 1 << max(rows.size // _MIN_SIZE[self.along], 1).bit_length() - 1)
 
     def decode(self, data: np.ndarray, out: np.ndarray, shared: bytes = b"") -> None:
         """Fill `out`."""

@@ -190,13 +190,11 @@ def nearest(values: np.ndarray, codebook: np.ndarray, dtype: np.dtype) -> np.nda
     words = as_words(values).reshape(-1)
     keys = np.append(_keys(thresholds), np.iinfo(np.uint64).max)
     shift = 8 * words.itemsize - _BIN_BITS
-    in_bins = np.bincount(
-        (keys[:-1] >> np.uint64(shift)).astype(np.int64), minlength=1 << _BIN_BITS
-    )
-    starts = np.zeros(in_bins.size + 1, np.int32)
-    np.cumsum(in_bins, out=starts[1:])
+    bins = np.bincount((keys[:-1] >> np.uint64(shift)).astype(np.int64), minlength=1 << _BIN_BITS)
+    starts = np.zeros(bins.size + 1, np.int32)
+    np.cumsum(bins, out=starts[1:])
     codes = np.empty(values.shape, dtype)
-    probes = int(in_bins.max()).bit_length()
+    probes = int(bins.max()).bit_length()
     native.codebook_assign(words, shift, starts, keys, probes, codes.reshape(-1))
     return codes
 

@@ -72,9 +72,7 @@ def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray)
     places = sound_mask(mask, codec.id).reshape(-1)
     count = int(np.count_nonzero(places))
     if count != values.size:
-        raise CodecError(
-            f"{codec.id}: expected {count} values, one a kept element, got {values.size}"
-        )
+        raise CodecError(f"{codec.id}: expected {count} kept values, got {values.size}")
     words = as_words(out).reshape(-1)
     if count:
         native.selection_scatter(as_words(values).reshape(-1), places, words)

@@ -16,8 +16,8 @@ from tensorcomp.codecs.sparse.masks import kept_values, spread
 from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
 
 _MIN_SLICES = 8  # among which some may be next to nothing
-_MAX_ENERGY = 1e-4  # of the mean: a slice below it is next to nothing
-_MIN_SHARE = 0.02  # of such slices from which dropping them may pay
+_TINY = 1e-4  # of the mean: a slice below it is next to nothing
+_SHARE = 0.02  # of such slices from which dropping them may pay
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class PrunedSlices(StructuredPruning):
         """Return whether some rows (columns of the matrix) are next to nothing."""
         energy = np.mean(as_matrix(sample) ** 2, axis=1 - self.axis)
         return bool(
-            energy.size >= _MIN_SLICES
-            and np.mean(energy < _MAX_ENERGY * energy.mean()) >= _MIN_SHARE
+            energy.size >= _MIN_SLICES and np.mean(energy < _TINY * energy.mean()) >= _SHARE
         )
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:

@@ -117,7 +117,7 @@ def test_damage():
         with pytest.raises(CodecError, match="neither 0 nor 1"):
             NonzeroSlices(axis).decode({**parts, "mask": mask.view(bool)}, out)
         mask[2] = 1 - parts["mask"][2]
-        with pytest.raises(CodecError, match="values, one a kept element, got"):
+        with pytest.raises(CodecError, match="kept values, got"):
             NonzeroSlices(axis).decode({**parts, "mask": mask.view(bool)}, out)
 
 

@@ -238,7 +238,7 @@ def test_denormals(codec):
 def test_damaged_parts(codec):
     parts = codec.encode(readable(weights((8, 8))))
     out = np.empty((8, 8), np.float32)
-    with pytest.raises(CodecError, match="values, one a kept element, got"):
+    with pytest.raises(CodecError, match="kept values, got"):
         codec.decode({**parts, "values": parts["values"].reshape(-1)[1:]}, out)
     if codec.id == "nm":
         for pattern in (0b0001, 0b0111, 0b110000, 0):
@@ -251,7 +251,7 @@ def test_damaged_parts(codec):
     mask.view(np.uint8)[..., 0] = 2
     with pytest.raises(CodecError, match="neither 0 nor 1"):
         codec.decode({**parts, "mask": mask}, out)
-    with pytest.raises(CodecError, match="values, one a kept element, got"):
+    with pytest.raises(CodecError, match="kept values, got"):
         codec.decode({**parts, "mask": np.ones_like(mask)}, out)
     if codec.id == "block":
         with pytest.raises(CodecError, match="blocks down"):
