@@ -103,7 +103,11 @@ def test_the_entry_point_must_name_the_codec_s_id(install):
 
 @pytest.mark.parametrize(
     ("target", "wanted"),
-    [("np", "no codec class"), ("CodecError", "no codec class"), ("Nothing", "cannot be imported")],
+    [
+        ("np", "not a codec class"),
+        ("CodecError", "not a codec class"),
+        ("Nothing", "cannot be imported"),
+    ],
 )
 def test_what_is_no_codec_is_refused(install, target, wanted):
     install(f"flipper_{target.lower()}", target=target)
