@@ -33,6 +33,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header, read_header
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import (
+    PARSING_ERRORS,
     CheckpointError,
     CodecError,
     FormatError,
@@ -60,10 +61,6 @@ _MAX_HEADER = 1 << 26
 _MAX_GROWTH = 1 << 10  # times that an honest header may shrink
 _MAX_AXES = 32
 _DTYPES = ("F32", "F64")
-_UNREADABLE = (
-    *(ValueError, LookupError, TypeError, OverflowError, RecursionError),
-    *(zstd.ZstdError, CheckpointError),
-)
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Message:
             raise CodecError(f"a message's header of {start} bytes ends behind the message")
         try:
             return cls._from_file(view[_WORD.size : start], view[start:end], limit)
-        except _UNREADABLE as error:
+        except (*PARSING_ERRORS, zstd.ZstdError, CheckpointError) as error:
             raise CodecError(f"a message's header is damaged ({error})") from error
 
     @classmethod
