@@ -49,7 +49,12 @@ def seconds_text(seconds: float) -> str:
     >>> [seconds_text(seconds) for seconds in (0.0123, 0.5, 12.34, 4000.0)]
     ['12.3 ms', '0.50 s', '12.3 s', '4,000 s']
     """
-    return f"{three_digits(seconds)} s" if seconds >= 0.1 else f"{three_digits(1e3 * seconds)} ms"
+    return f"{three_digits(seconds)} s" if seconds >= 0.1 else f"{milliseconds(seconds)} ms"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return the number of milliseconds, without the unit."""
+    return three_digits(1e3 * seconds)
 
 
 def speed_text(nbytes: int, seconds: float) -> str:

@@ -6,17 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import bits_text, bytes_text, counted, printable, scaled, three_digits
+from tensorcomp._formatting import bits_text, bytes_text, counted, milliseconds, printable, scaled
 from tensorcomp._tables import Column, Table
 
 if TYPE_CHECKING:
     from tensorcomp.gradients.cost_model.estimate import Estimate, EstimateRow
 
 _UNITS = ("bit/s", "kbit/s", "Mbit/s", "Gbit/s")
-
-
-def _ms(seconds: float) -> str:
-    return three_digits(1e3 * seconds)
 
 
 def bandwidth_text(bits: float) -> str:
@@ -47,10 +43,10 @@ _COLUMNS = (
     Column("Bits", "bits_per_parameter", lambda row: row.bits, bits_text),
     Column("Error", "rel_l2", lambda row: row.error, "{:.3g}".format, spare=2),
     Column("Sent", "bytes_sent", lambda row: row.bytes_sent, lambda size: bytes_text(round(size))),
-    Column("Encode ms", "encode_seconds", lambda row: row.encode, _ms, spare=1),
-    Column("Exchange ms", "communicate_seconds", lambda row: row.communicate, _ms),
-    Column("Decode ms", "decode_seconds", lambda row: row.decode, _ms, spare=1),
-    Column("Step ms", "step_seconds", lambda row: row.step, _ms),
+    Column("Encode ms", "encode_seconds", lambda row: row.encode, milliseconds, spare=1),
+    Column("Exchange ms", "communicate_seconds", lambda row: row.communicate, milliseconds),
+    Column("Decode ms", "decode_seconds", lambda row: row.decode, milliseconds, spare=1),
+    Column("Step ms", "step_seconds", lambda row: row.step, milliseconds),
     Column("Speed-up", "speed_up", lambda row: row.speed_up, "{:.2f}×".format),
     Column("", "break_even_bits_per_second", _break_even),
     Column("Pays below", "", _pays_below),
@@ -90,8 +86,8 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 def estimate_notes(found: Estimate) -> Iterator[str]:
     """Yield notes on the setting, the columns, and whether compression pays."""
-    backward = f", {_ms(found.backward)} ms of backward pass" if found.backward else ""
-    latency = f" and {_ms(found.latency)} ms a message" if found.latency else ""
+    backward = f", {milliseconds(found.backward)} ms of backward pass" if found.backward else ""
+    latency = f" and {milliseconds(found.latency)} ms a message" if found.latency else ""
     yield (
         f"{counted(found.parameters, 'parameter')}, {counted(found.world, 'rank')}, lines of "
         f"{bandwidth_text(found.line)}{latency}{backward}"
@@ -111,17 +107,17 @@ def estimate_notes(found: Estimate) -> Iterator[str]:
 
 def _verdict(found: Estimate) -> str:
     best, fastest = _best(found), found.fastest
-    dense = f"{_ms(found.dense.step)} ms with dense gradients"
+    dense = f"{milliseconds(found.dense.step)} ms with dense gradients"
     if best is not found.dense:
         return (
-            f"Compression pays: a step takes {_ms(best.step)} ms with {printable(best.text)}, "
-            f"{dense}"
+            f"Compression pays: a step takes {milliseconds(best.step)} ms with "
+            f"{printable(best.text)}, {dense}"
         )
     if fastest is None:
         return f"A step takes {dense}"
     return (
-        f"Compression does not pay here: a step takes {dense}, {_ms(fastest.step)} ms with "
-        f"{printable(fastest.text)}, the fastest compressor"
+        f"Compression does not pay here: a step takes {dense}, "
+        f"{milliseconds(fastest.step)} ms with {printable(fastest.text)}, the fastest compressor"
     )
 
 

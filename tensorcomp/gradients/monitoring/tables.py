@@ -9,9 +9,9 @@ from tensorcomp._formatting import (
     bits_text,
     bytes_text,
     counted,
+    milliseconds,
     printable,
     ratio_text,
-    three_digits,
 )
 from tensorcomp._tables import Column, Table
 
@@ -52,10 +52,6 @@ def _nonfinite(row: _Row) -> int:
     return sum(metrics.nonfinite for metrics in row.metrics)
 
 
-def _ms(seconds: float) -> str:
-    return three_digits(1e3 * seconds)
-
-
 _figure, _count = "{:.4g}".format, "{:,}".format
 _COLUMNS = (
     Column("", "step", lambda row: row.step),
@@ -71,8 +67,8 @@ _COLUMNS = (
     Column("Error", "rel_l2", _rel_l2, _figure, optional=True, spare=1),
     Column("Achieved", "achieved", _mean_of("achieved"), _figure, optional=True),
     Column("", "nonfinite", _nonfinite),
-    Column("Encode ms", "encode_seconds", _mean_of("encode_seconds"), _ms, spare=3),
-    Column("Decode ms", "decode_seconds", _mean_of("decode_seconds"), _ms, spare=4),
+    Column("Encode ms", "encode_seconds", _mean_of("encode_seconds"), milliseconds, spare=3),
+    Column("Decode ms", "decode_seconds", _mean_of("decode_seconds"), milliseconds, spare=4),
     Column("Not finite", "", _nonfinite, _count, optional=True),
 )
 _OF_TENSORS = ("step", "name", "compressor", "rel_l2", "achieved", "nonfinite")  # not of all
@@ -116,7 +112,7 @@ def gradient_totals(history: History) -> list[str]:
     smaller = f", {ratio_text(history.raw_bytes / framed)}× smaller" if framed else ""
     kept = list(history)
     encode, communicate, decode = (
-        _ms(_mean(getattr(step, f"{part}_seconds") for step in kept) or 0.0)
+        milliseconds(_mean(getattr(step, f"{part}_seconds") for step in kept) or 0.0)
         for part in ("encode", "communicate", "decode")
     )
     lines = [
