@@ -11,6 +11,7 @@ the digits.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import math
 import os
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # imported after init_process_group, it keeps the group
 import torch.multiprocessing as mp
 from torch import Tensor
 from torch.nn import functional as F
@@ -270,6 +272,9 @@ def join(
     try:
         work(options, rank, world, local_rank)
     finally:
+        # The group's threads end with the last reference to it. One that still ran when Python
+        # ends would abort the process.
+        gc.collect()
         dist.destroy_process_group()
 
 

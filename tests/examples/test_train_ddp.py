@@ -63,6 +63,29 @@ def test_it_starts_processes_of_its_own():
     assert "× smaller" in printed
 
 
+# Prints the names of the threads that are left when the example has left its group of processes.
+THREADS_AT_END = """
+import pathlib, runpy, sys
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+for file in pathlib.Path("/proc/self/task").glob("*/comm"):
+    print("left:", file.read_text().strip())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of threads are read from /proc")
+def test_no_thread_of_the_group_outlives_it(monkeypatch, tmp_path):
+    # One that frees a tensor while Python ends aborts the process.
+    script = tmp_path / "threads_at_end.py"
+    script.write_text(THREADS_AT_END)
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1")
+    printed = train("--epochs", 1, "--batch", 64, command=(*command, str(script)))
+    left = re.findall("left: (.*)", printed)
+    assert left
+    assert not [name for name in left if "gloo" in name]
+
+
 @pytest.mark.slow
 def test_it_runs_under_torchrun_without_compression():
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1")

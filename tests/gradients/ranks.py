@@ -7,6 +7,7 @@ module; it is called as ``function(*arguments)`` on every rank, inside an initia
 
 import faulthandler
 import functools
+import gc
 import multiprocessing
 import multiprocessing.context
 import multiprocessing.forkserver
@@ -281,6 +282,7 @@ def _main(job: _Job, answer: Connection, released: Connection, stacks: str) -> N
         from torch import distributed
 
         if distributed.is_initialized():
+            gc.collect()  # the group's threads end with the last reference to it
             distributed.destroy_process_group()
         faulthandler.unregister(signal.SIGUSR1)
         faulthandler.disable()
@@ -291,6 +293,7 @@ def _call(job: _Job, answer: Connection) -> Any:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ.update(job.environment)
     import torch
+    import torch.distributed.nn.functional  # imported after the group is made, it would keep it
     from torch import distributed
 
     torch.set_num_threads(1)
