@@ -39,9 +39,9 @@ _object = partial(option, type=object_text)
     default="snip,taylor,gradient,fisher,grasp,input_norm",
 )
 @option(
-    "--where PATTERN",
-    "Parameters to measure, by name; may be repeated. By default the weights of linear and "
-    "convolutional layers and attention.",
+    "--where SELECTOR",
+    "Parameters to measure, by role, name or pattern of names, or all but '!SELECTOR'; may be "
+    "repeated. By default the weights of linear and convolutional layers and attention.",
     multiple=True,
 )
 @option("--temperature T", "What grasp divides the logits by.", default=200.0)

@@ -143,7 +143,8 @@ _lossy_options = together(
     _budget("--target-size SIZE", "Bytes of the file, such as 700MB."),
     _planning(
         "--codec SELECTOR=TREE",
-        "A tree for tensors by role, name, pattern of names or all; may be repeated.",
+        "A tree for tensors by role, name, pattern of names, all, or all but '!SELECTOR'; may be "
+        "repeated.",
         dest="codecs",
         multiple=True,
     ),
@@ -178,8 +179,8 @@ _prune_options = together(
     ),
     _pruning(
         "--prune-where SELECTOR",
-        "Which tensors, by role, name or pattern of names; may be repeated. Matrices and kernels "
-        "of layers by default.",
+        "Which tensors, by role, name or pattern of names, or all but '!SELECTOR'; may be "
+        "repeated. Matrices and kernels of layers by default.",
         multiple=True,
         argument="where",
     ),

@@ -29,7 +29,7 @@ from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sam
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
-from tensorcomp.planning.roles.classify import SELECTORS, is_selector
+from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
 from tensorcomp.planning.trials import (
@@ -123,7 +123,7 @@ class Planner:
             for tensor in tensors:
                 name, first = tensor.info.name, tensor.same_as
                 problem.weights += math.prod(tensor.info.shape)
-                problem.used.update(rule for rule in self.rules if rule.selects(name, tensor.role))
+                problem.used.update(rule for rule in self.rules if rule.knows(name, tensor.role))
                 problem.used.update(self.bounds.keys() & {name})
                 choices[name] = (*self._templates(tensor), self.bounds.get(name))
                 if first is not None and choices[first] == choices[name]:
@@ -167,7 +167,7 @@ class Planner:
         unused = [rule.selector for rule in self.rules if rule not in problem.used]
         if unused:
             known = ""
-            if not all(map(is_selector, unused)):
+            if not all(is_selector(selector.removeprefix(BUT)) for selector in unused):
                 known = f"; give a name, a pattern of names, or a role: {', '.join(SELECTORS)}"
             raise PlanError(f"expected rules that select a tensor, got {listed(unused)}{known}")
         unknown = sorted(self.bounds.keys() - problem.used)
@@ -185,12 +185,16 @@ class Planner:
         self, tensor: Tensor, templates: tuple[str, ...], reason: str
     ) -> TensorPlan | RDCurve:
         """Return a tensor's plan, or its choices under a size."""
+        rule = self._rule(tensor)
+        asked_for = rule is not None and rule.by_name
+        if templates and not asked_for and (why := protected_by_value(tensor.array, tensor.role)):
+            templates, reason = (), why
         largest = peak(tensor.array) if any(map(may_lose, templates)) else 0.0
         if not math.isfinite(largest):
             templates, reason = (), "holds NaN or infinity"
         bound = self._bound(tensor)
         sample = lossy_sample(tensor.array, templates)
-        if templates and self._rule(tensor) is None and share_of_zeros(tensor.array) > MANY:
+        if templates and rule is None and share_of_zeros(tensor.array) > MANY:
             sample = sparse_sample(tensor.array, self.effort)
             templates = zero_keeping(templates, tensor.array, sample, self.effort)
             reason = f"{reason}, zeros kept" if templates else "no tree keeps its zeros"

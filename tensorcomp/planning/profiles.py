@@ -19,14 +19,14 @@ Codecs of other packages add their templates to the profiles of tensorcomp. No t
 that a tensor is offered compete by their measured rate and error.
 
 A rule, ``SELECTOR=TREE``, names a tree. The selector is a role (``attention``, ``linear``), a
-tensor's name or a pattern of names (``encoder.*.weight``), or ``all``. The first rule that selects
-a tensor counts. A role or a name asks for the tensor by name, protected or not; ``all`` leaves out
-what the profile protects and small tensors. The tree may be a template (see `steps`).
+tensor's name or a pattern of names (``encoder.*.weight``), ``all``, or all but what stands after
+``!``. The first rule that selects a tensor counts. A role or a name asks for the tensor by name,
+protected or not; ``all`` and ``!`` leave out what the profile protects and small tensors. The tree
+may be a template (see `steps`).
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,13 +36,14 @@ from tensorcomp.codecs.registry import added_templates
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.roles.classify import check_selector, is_selector, matches_role
+from tensorcomp.planning.roles.classify import BUT, check_selector, have_role, selects
 from tensorcomp.planning.steps import check_template
 
 PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
 EVERYTHING = "all"
 _FOLDER = Path(__file__).with_name("profiles")
-_PROTECTED = ("norm", "bias", "scale", "router", "step")
+COMPUTED = ("table", "codebook", "direction", "mask")
+_PROTECTED = ("norm", "bias", "scale", "router", "step", *COMPUTED)
 _DEFAULT_SMALLEST = 4096
 _KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
 _RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)
@@ -94,14 +95,14 @@ class Profile:
 
     def protects(self, role: str) -> bool:
         """Return whether tensors of a role stay lossless."""
-        return any(matches_role(selector, role) for selector in self.protect)
+        return have_role(self.protect, role)
 
     def trees(self, role: str) -> tuple[str, ...]:
         """Return the templates that a tensor of a role is offered, each once."""
         found = [
             tree
             for table in self.candidates
-            if any(matches_role(selector, role) for selector in table.roles)
+            if have_role(table.roles, role)
             for tree in table.trees
         ]
         return tuple(dict.fromkeys(found))
@@ -116,16 +117,16 @@ class Rule:
 
     def selects(self, name: str, role: str) -> bool:
         """Return whether the rule is for a tensor."""
-        if self.selector == name:
-            return True
-        if is_selector(self.selector):
-            return matches_role(self.selector, role)
-        return fnmatch.fnmatchcase(name, self.selector)
+        return selects(self.selector, name, role)
+
+    def knows(self, name: str, role: str) -> bool:
+        """Return whether the selector names a tensor, to take it or leave it out."""
+        return selects(self.selector.removeprefix(BUT), name, role)
 
     @property
     def by_name(self) -> bool:
         """Whether the rule asks for tensors by name or role, and not for all."""
-        return self.selector != EVERYTHING
+        return self.selector != EVERYTHING and not self.selector.startswith(BUT)
 
 
 def parse_rule(text: str) -> Rule:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 
 from tensorcomp._formatting import listed
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.roles.classify import NEVER_PRUNED, classify, selects, taken_and_left_out
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None"
 
@@ -44,10 +44,11 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
     model : torch.nn.Module
         In DistributedDataParallel, DataParallel or compiled, names are those without the wrapper.
     where : str, iterable of str, or callable, optional
-        Replaces the default. Patterns (``*``, ``?``, ``[…]``) are for whole names; one with such
-        characters takes the tensors of two or more axes that it matches, of any layer, frozen or
-        not. Vectors (biases, norms) are taken only by their full names. A callable is given each
-        name and parameter, and takes what it returns true for.
+        Replaces the default. Selectors (see `planning.roles.classify`): roles, names, patterns
+        (``*``, ``?``, ``[…]``) of whole names, or, after ``!``, what is left out of the others or
+        of the default. Of what a role or pattern selects, tensors of two or more axes are taken, of
+        any layer, frozen or not, but no codebooks; vectors (biases, norms) only by their full
+        names. A callable is given each name and parameter, and takes what it returns true for.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
         if not chosen:
             raise PruningError("where is true for none of the model's parameters")
     else:
-        chosen = _matched(where, known)
+        chosen = _matched(where, inner, known)
     found = dict(sorted((known[key][0][0], known[key][1]) for key in chosen))
     for name, parameter in found.items():
         _require_floats(name, parameter)
@@ -129,8 +130,8 @@ def _require_own_weight(path: str, module: nn.Module) -> None:
         )
 
 
-def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
-    """Return the ids of the parameters that patterns take."""
+def _matched(where: str | Iterable[str], model: nn.Module, known: _Known) -> set[int]:
+    """Return the ids of the parameters that selectors take."""
     patterns = [where] if isinstance(where, str) else where
     patterns = list(patterns) if isinstance(patterns, Iterable) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
@@ -138,22 +139,39 @@ def _matched(where: str | Iterable[str], known: _Known) -> set[int]:
             "expected where to be a pattern of names, several, or a function of name and "
             f"parameter; got {where!r}"
         )
-    taken: set[int] = set()
-    for pattern in patterns:
+    roles = {key: _role(*entry) for key, entry in known.items()}
+
+    def matching(pattern: str) -> _Known:
         matched = {
-            key: entry
-            for key, entry in known.items()
-            if any(name == pattern or fnmatchcase(name, pattern) for name in entry[0])
+            key: (names, own)
+            for key, (names, own) in known.items()
+            if any(selects(pattern, name, roles[key]) for name in names)
         }
         if not matched:
             raise PruningError(f"where={pattern!r} matches none of the parameters: {_names(known)}")
+        return matched
+
+    patterns, but = taken_and_left_out(patterns, usual=())
+    taken = set() if patterns else _weights_of_layers(model, known)
+    for pattern in patterns:
+        matched = matching(pattern)
         found = {k for k, (names, own) in matched.items() if pattern in names or _is_matrix(own)}
         if not found:
             raise PruningError(
                 f"where={pattern!r} matches only vectors: {_names(matched)}; name them in full"
             )
-        taken |= found
+        taken |= {key for key in found if roles[key] not in NEVER_PRUNED}
+    taken -= {key for pattern in but for key in matching(pattern)}
+    if not taken:
+        raise PruningError(f"where={where!r} leaves none of the parameters: {_names(known)}")
     return taken
+
+
+def _role(names: Sequence[str], parameter: nn.Parameter) -> str:
+    """Return the role of a parameter by its name; none if it has no shape yet."""
+    if nn.parameter.is_lazy(parameter):
+        return ""
+    return classify(names[0], "F32", tuple(parameter.shape))
 
 
 def _is_matrix(parameter: nn.Parameter) -> bool:

@@ -16,7 +16,8 @@ from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.planner import Planner, Tensor, load_importance
-from tensorcomp.planning.profiles import Candidates, Profile
+from tensorcomp.planning.profiles import PROFILES, Candidates, Profile
+from tensorcomp.planning.roles.classify import classify, roles_of
 
 UNIFORM = Profile(
     "plain", budget=Budget(min_snr=30), candidates=(Candidates(("all",), ("uniform($step)",)),)
@@ -285,3 +286,59 @@ def test_importance_that_is_not_positive_is_refused(importance, array):
     save_file({"good": np.ones(2, np.float32), "bad": array}, importance)
     with pytest.raises(PlanError, match=r"positive, finite importance; change that of 'bad'$"):
         load_importance(importance)
+
+
+def sinusoid(rows: int, width: int, *, interleaved: bool) -> np.ndarray:
+    angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(width // 2) / (width // 2))
+    parts = np.sin(angles), np.cos(angles)
+    return np.stack(parts, -1).reshape(rows, width) if interleaved else np.concatenate(parts, 1)
+
+
+COMPUTED = {
+    "rotary_emb.cos_cached": np.cos(np.arange(64)[:, None] * np.ones(128)),
+    "stft.window": np.hanning(5000),
+    "mel_scale.fb": np.abs(weights(100, 80)),
+    "quantizer.layers.0.codebook.embed": weights(128, 64),
+    "layers.0.mixer.A_log": weights(512, 16),
+    "layers.0.mixer.D": weights(5120),
+    "blocks.0.att.time_decay": weights(64, 64),
+    "conv.weight_v": weights(64, 16, 7),
+    "fc.weight_mask": (weights(64, 80) > 0).astype(np.float32),
+    "unnamed": (weights(64, 80) > 0).astype(np.float32),
+    "encoder.embed_positions.weight": sinusoid(100, 64, interleaved=False),
+    "positions": sinusoid(100, 64, interleaved=True),
+}
+ASKED: list[dict[str, Any]] = [
+    *({"profile": name, "budget": Budget(min_snr=20)} for name in PROFILES if name != "lossless"),
+    {"codecs": "all=affine(4, 128)"},
+    {"codecs": "!lm_head=affine(4, 128)"},
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_what_is_computed_is_kept_exactly(asked, dtype):
+    arrays = {name: np.ascontiguousarray(array.astype(dtype)) for name, array in COMPUTED.items()}
+    arrays |= {"lm_head": weights(80, 64), "fc1.weight": weights(80, 64)}
+    roles = roles_of([tensor(name, array).info for name, array in arrays.items()])
+    made = problem_of(
+        make_planner(**asked), *(tensor(name, array, roles[name]) for name, array in arrays.items())
+    )
+    plan = made.allocate(made.max_bytes(10**6), arrays)
+    assert {name for name in COMPUTED if plan.tensors[name].tree is not None} == set()
+    assert plan.tensors["fc1.weight"].tree is not None
+    assert (plan.tensors["lm_head"].tree is None) == ("!lm_head" in str(asked))
+
+
+def test_what_is_computed_may_be_asked_for_by_name_or_role():
+    for selector, name in [("table", "a.cos_cached"), ("*mask", "mask"), ("codebook", "codebook")]:
+        asked = make_planner(codecs=f"{selector}=affine(4, 128)")
+        array = (weights(64, 64) > 0).astype(np.float32)
+        made = problem_of(asked, tensor(name, array, classify(name, "F32", array.shape)))
+        assert made.fixed[name].tree is not None
+
+
+def test_all_but_what_does_not_exist_is_refused():
+    asked = planner(codecs="!lm_haed=affine(4, 128)")
+    with pytest.raises(PlanError, match="select a tensor, got '!lm_haed'"):
+        asked.check_used(problem_of(asked, tensor("lm_head", weights(64, 64))))

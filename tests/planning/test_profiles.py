@@ -4,7 +4,7 @@ import pytest
 
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.lossless import EFFORTS
-from tensorcomp.planning.profiles import PROFILES, load_profile
+from tensorcomp.planning.profiles import PROFILES, Profile, load_profile
 from tensorcomp.planning.roles.classify import ROLES
 from tensorcomp.planning.steps import expand_quantizer, instantiate
 
@@ -46,10 +46,19 @@ def test_every_shipped_profile_loads(name):
 @pytest.mark.parametrize("name", [name for name in PROFILES if name != "lossless"])
 def test_what_must_not_be_lost_unasked_is_protected(name):
     profile = load_profile(name)
-    for role in ("norm", "bias", "scale", "step"):
+    for role in ("norm", "bias", "scale", "step", "table", "codebook", "direction", "mask"):
         assert profile.protects(role)
     assert profile.smallest == 4096
     assert not profile.protects("attention.q")
+
+
+def test_all_but_some_roles_may_be_protected():
+    profile = Profile("own", protect=("!linear", "!conv"))
+    assert profile.protects("embedding")
+    assert not profile.protects("attention.q")
+    assert not profile.protects("conv")
+    assert not Profile("own", protect=("attention", "!attention.v")).protects("attention.v")
+    assert not Profile("own", protect=()).protects("norm")
 
 
 def test_candidates_compete_where_they_may_pay():

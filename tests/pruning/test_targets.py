@@ -176,3 +176,25 @@ def test_a_weight_that_is_computed_is_no_silent_omission(rebuild):
     with pytest.raises(PruningError, match="layer '1' computes its weight from"):
         prunable_parameters(net)
     assert list(prunable_parameters(net, "0.weight")) == ["0.weight"]
+
+
+def test_selectors_of_roles_and_of_all_but_some():
+    net = Net()
+    out = ["!attention*", "!conv", "!*pair*"]
+    assert list(prunable_parameters(net, out)) == [
+        name for name in USUAL if not name.startswith(("attention", "conv", "pair", "back"))
+    ]
+    assert "norm.weight" not in prunable_parameters(net, ["*", "!table*"])
+    assert list(prunable_parameters(net, ["conv*", "back*", "!back*"])) == ["convolution.weight"]
+    assert set(prunable_parameters(net, "attention")) > {"attention.in_proj_weight"}
+    with pytest.raises(PruningError, match="where='haed' matches none"):
+        prunable_parameters(net, "!haed")
+    with pytest.raises(PruningError, match="leaves none of the parameters"):
+        prunable_parameters(net, ["conv*", "!conv*"])
+
+
+def test_codebooks_are_not_taken():
+    net = nn.ModuleDict({"quantizer": nn.Embedding(8, 4), "fc": nn.Linear(4, 4)})
+    assert list(prunable_parameters(net, "*")) == ["fc.weight", "quantizer.weight"]
+    net = nn.ModuleDict({"codebook": nn.Embedding(8, 4), "fc": nn.Linear(4, 4)})
+    assert list(prunable_parameters(net, "*")) == ["fc.weight"]

@@ -329,3 +329,47 @@ def test_files_that_share_names_are_told_apart_by_keys():
     one, two = pruned_sources(sources, Pruning(sparsity={"y:a.weight": 0.5}), keys)
     assert not one.is_selected("a.weight")
     assert two.is_selected("a.weight")
+
+
+def test_masks_and_codebooks_are_never_pruned():
+    tensors = {
+        "fc1.weight": weights(40, 30, seed=1),
+        "unnamed": (weights(40, 30, seed=2) > 0).astype(np.float32),
+        "some_mask": weights(40, 30, seed=3),
+        "quantizer.layers.0.codebook.embed": weights(40, 30, seed=4),
+        "rotary_emb.cos_cached": weights(40, 30, seed=5),
+        "conv.weight_v": weights(8, 8, 5, seed=6),
+    }
+    for where in (None, "all", ("*", "!*cos*", "!direction")):
+        left = prune(tensors, Pruning(sparsity=0.5, where=where))
+        changed = {name for name in tensors if not np.array_equal(left[name], tensors[name])}
+        assert changed == {"fc1.weight"}
+    left = prune(tensors, Pruning(sparsity=0.5, where="table"))
+    assert (left["rotary_emb.cos_cached"] == 0).mean() == 0.5
+    for where in ("mask", "codebook", "quantizer*"):
+        with pytest.raises(PruningError, match="masks and codebooks are never pruned"):
+            prune(tensors, Pruning(sparsity=0.5, where=where))
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("!conv", PRUNED - {"conv1.weight"}),
+        (["!*q_proj*", "!mlp"], {"conv1.weight"}),
+        (["all", "!norm", "!bias", "!embed*"], PRUNED),
+        (["mlp", "!norm"], {"layers.0.mlp.up_proj.weight"}),
+    ],
+)
+def test_where_may_leave_out(where, names):
+    tensors = model()
+    left = prune(tensors, Pruning(sparsity=0.5, where=where))
+    assert {name for name in tensors if not np.array_equal(left[name], tensors[name])} == names
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [("!lm_haed", "'lm_haed' selects no"), (["mlp", "!mlp"], "'mlp', '!mlp' leaves no")],
+)
+def test_what_leaves_out_nothing_or_all_is_refused(where, words):
+    with pytest.raises(PruningError, match=words):
+        prune(model(), Pruning(sparsity=0.5, where=where))

@@ -14,7 +14,7 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.wrappers.schedules import Scheduler
-from tensorcomp.planning.roles.classify import check_selector, classify, matches_role, roles_of
+from tensorcomp.planning.roles.classify import check_selector, classify, have_role, roles_of
 
 DENSE_ROLES = ("norm", "bias", "scale", "router")
 
@@ -84,4 +84,4 @@ def gradient_roles(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
 @functools.lru_cache(maxsize=4096)
 def _has_role(spec: GradientSpec, selectors: tuple[str, ...]) -> bool:
     role = spec.role or classify(spec.name, "F32", spec.shape)
-    return any(matches_role(selector, role) for selector in selectors)
+    return have_role(selectors, role)

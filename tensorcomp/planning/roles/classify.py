@@ -12,12 +12,15 @@ conv                kernels of convolutions, patch embeddings included
 recurrent           matrices of LSTM, GRU and RNN cells
 head                output layers: lm_head, classifiers, pooler, projections out of the model
 embedding           tables of tokens, and single learned tokens
-position            tables of positions, rotary frequencies, relative position biases
+position            learned tables of positions, relative position biases
+table               computed: rotary tables, sinusoids, windows, filter banks, noise schedules
+codebook            entries of vector quantizers, and their statistics
 router              what chooses among experts
 norm                weight, bias and statistics of normalisations
-scale               factors: layer scale, quantization scales, temperatures
+scale               factors: layer scale, quantization scales, decays of recurrences
+direction           v of weight normalisation, w = g · v / ‖v‖: NaN where a row is zero
 bias                what is added
-mask                constant patterns of attention
+mask                what is kept of weights, patterns of attention
 moment.first        running means of an optimizer: exp_avg, momentum_buffer
 moment.second       running means of squares: exp_avg_sq, square_avg
 step                counts of steps
@@ -35,14 +38,25 @@ any role            itself and those below it: attention selects attention.q
 linear              attention, mlp, recurrent, head and matrix
 all                 every role
 ==================  ==============================================================================
+
+Tensors are also selected by name and by pattern of names. ``!`` before a selector stands for all
+but these. Of several selectors, those with ``!`` leave out what the others take; alone, they leave
+it out of what is usual.
+
+Masks of any name, and sinusoids in tables named like learned ones, are known by their values.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.roles.rules import (
@@ -57,7 +71,13 @@ if TYPE_CHECKING:
     from tensorcomp.checkpoints.base import TensorInfo
 
 _GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
+NEVER_PRUNED = ("mask", "codebook")
 _MAX_NAME = 250  # characters looked at: patterns take longer than in proportion
+BUT = "!"
+_PIECE = 1 << 20  # elements looked at together
+_LOOK, _ROWS = 64, 4  # elements, and rows, that tell most tensors
+_UNNAMED = ("position", "embedding", "matrix", "other")  # roles that a sinusoid may have by name
+_ROUNDING = 0.02  # relative; bfloat16 has 8 bits
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
 
 ROLES: tuple[str, ...] = tuple(
@@ -185,12 +205,98 @@ def is_selector(text: str) -> bool:
 
 
 def check_selector(text: str) -> None:
-    """Require that a text is a selector.
+    """Require that a text is a selector of roles, or one of all but these.
 
     Raises
     ------
     PlanError
         If it is not.
     """
-    if not is_selector(text):
+    if not is_selector(text.removeprefix(BUT)):
         raise PlanError(f"expected a role of {', '.join(sorted(SELECTORS))}, got {text!r}")
+
+
+def selects(selector: str, name: str, role: str) -> bool:
+    """Return whether one selector is for a tensor."""
+    if selector.startswith(BUT):
+        return not selects(selector[1:], name, role)
+    if selector == name:
+        return True
+    if is_selector(selector):
+        return matches_role(selector, role)
+    return fnmatch.fnmatchcase(name, selector)
+
+
+def taken_and_left_out(
+    selectors: Sequence[str], usual: Sequence[str] = ("all",)
+) -> tuple[list[str], list[str]]:
+    """Return the selectors of what is taken, and of what is left out of it.
+
+    Examples
+    --------
+    >>> taken_and_left_out(["!lm_head*"], usual=["linear"])
+    (['linear'], ['lm_head*'])
+    """
+    but = [selector.removeprefix(BUT) for selector in selectors if selector.startswith(BUT)]
+    taken = [selector for selector in selectors if not selector.startswith(BUT)]
+    return (taken or list(usual if but else ())), but
+
+
+def have_role(selectors: Sequence[str], role: str) -> bool:
+    """Return whether selectors of roles take a role."""
+    taken, but = taken_and_left_out(selectors)
+    with_role, without = (any(matches_role(one, role) for one in some) for some in (taken, but))
+    return with_role and not without
+
+
+def is_mask(array: np.ndarray) -> bool:
+    """Return whether floats are all +0 or 1, and not all the same.
+
+    Examples
+    --------
+    >>> is_mask(np.array([[1.0, 0.0]])), is_mask(np.array([[1.0, 0.5]]))
+    (True, False)
+    """
+    if not is_real(array.dtype) or array.size < 2:
+        return False
+    words = as_words(array).reshape(-1)
+    one = as_words(np.ones(1, array.dtype))
+    look = words[:: words.size // _LOOK + 1]
+    if ((look != 0) & (look != one)).any():
+        return False
+    ones = 0
+    for start in range(0, words.size, _PIECE):
+        piece = words[start : start + _PIECE]
+        found = int(np.count_nonzero(piece == one))
+        if found + np.count_nonzero(piece == 0) < piece.size:
+            return False
+        ones += found
+    return 0 < ones < words.size
+
+
+def protected_by_value(array: np.ndarray, role: str) -> str:
+    """Return why a tensor is to be kept exactly whatever its name; empty if not."""
+    if is_mask(array):
+        return "a mask: only 0 and 1"
+    if role in _UNNAMED and _is_sinusoidal(array):
+        return "computed: sines and cosines"
+    return ""
+
+
+def _is_sinusoidal(array: np.ndarray) -> bool:
+    """Return whether the squares of every row add up to half its length.
+
+    Those of sin x and cos x add up to 1 in any order; rows of zeros are of padding.
+    """
+    if array.ndim < 2 or array.shape[-1] < 4 or not is_real(array.dtype):
+        return False
+    rows = array.reshape(-1, array.shape[-1])
+    for some in (rows[:: len(rows) // _ROWS + 1], rows):
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = some.astype(np.float32)
+            parts = 2 * np.square(wide).mean(axis=1)
+        parts = parts[parts != 0]
+        near = np.abs(parts - 1) <= _ROUNDING  # not of NaN
+        if not parts.size or not near.all() or np.abs(wide).max() > 1.01:
+            return False
+    return True

@@ -93,6 +93,7 @@ _CONDITIONS: dict[str, Callable[[Place], bool]] = {
     "fewer rows than columns": _fewer_rows_than_columns,
     "weight and bias alike": _weight_and_bias_alike,
     "beside running_mean": lambda place: place.beside("running_mean") is not None,
+    "beside weight_orig": lambda place: place.beside("weight_orig") is not None,
     "beside in_proj_weight": lambda place: place.near("in_proj_weight") is not None,
     # No other matrix has an embedding's shape by chance.
     "like an embedding": lambda place: (

@@ -15,8 +15,14 @@ from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
-from tensorcomp.planning.profiles import Rule
-from tensorcomp.planning.roles.classify import roles_of
+from tensorcomp.planning.profiles import COMPUTED, EVERYTHING
+from tensorcomp.planning.roles.classify import (
+    NEVER_PRUNED,
+    is_mask,
+    roles_of,
+    selects,
+    taken_and_left_out,
+)
 from tensorcomp.selection.streaming_scores import LazyArrays
 
 USUAL = ("linear", "conv")
@@ -54,10 +60,13 @@ def choose(
     keys : sequence of mapping of str to str
         For each source, what its tensors are called among those of all.
     where : sequence of str, optional
-        Roles, names, patterns of names, or ``all`` (see `planning.profiles`); by default the
-        matrices and kernels of layers.
+        Roles, names, patterns of names, ``all`` but computed tables, or all but what stands after
+        ``!`` (see `planning.roles.classify`); by default the matrices and kernels of layers.
+        Masks and codebooks are never taken.
     """
-    rules = [Rule(selector, "") for selector in (USUAL if where is None else where)]
+    taken, but = taken_and_left_out(where or (), USUAL)
+    if where is None:
+        taken = list(USUAL)
     used: set[str] = set()
     chosen: list[Chosen] = []
     for source, names in zip(sources, keys, strict=True):
@@ -66,33 +75,42 @@ def choose(
         for alias, name in source.aliases.items():
             tied.setdefault(name, []).append(alias)
         for info in source.tensors:
-            if not _may_be_pruned(info):
+            own, key = (info.name, *tied.get(info.name, ())), names[info.name]
+            item, role = Chosen(key, source, info, own), roles[info.name]
+            if not _may_be_pruned(info, role):
                 continue
-            own = (info.name, *tied.get(info.name, ()))
-            role = roles[info.name]
-            key = names[info.name]
+            asked = [s for s in taken if s != EVERYTHING or role not in COMPUTED]
             called = {key, *own}
-            found = [r.selector for r in rules if any(r.selects(name, role) for name in called)]
-            if found:
-                used.update(found)
-                chosen.append(Chosen(key, source, info, own))
-    _require_used(rules, used, where)
+            found, left_out = (
+                [one for one in some if any(selects(one, name, role) for name in called)]
+                for some in (asked, but)
+            )
+            used.update(found, left_out)
+            if found and not left_out and not is_mask(item.read()):
+                chosen.append(item)
+    _require_used([*taken, *but], used, where)
+    if not chosen:
+        raise PruningError(f"where={listed(where or ())} leaves no tensor to prune")
     return chosen
 
 
-def _may_be_pruned(info: TensorInfo) -> bool:
-    """Return whether a tensor holds floats of a type that has a zero."""
+def _may_be_pruned(info: TensorInfo, role: str) -> bool:
+    """Return whether a tensor holds weights: floats of a type that has a zero."""
     dtype = numpy_dtype(info.dtype)
-    return dtype is not None and is_real(dtype) and 0 not in info.shape
+    real = dtype is not None and is_real(dtype) and 0 not in info.shape
+    return real and role not in NEVER_PRUNED
 
 
-def _require_used(rules: Sequence[Rule], used: set[str], where: Sequence[str] | None) -> None:
+def _require_used(selectors: Sequence[str], used: set[str], where: Sequence[str] | None) -> None:
     if where is None and not used:
         raise PruningError("there is no matrix or kernel of a layer; say what is by 'where'")
-    unused = [rule.selector for rule in rules if rule.selector not in used]
+    unused = [selector for selector in selectors if selector not in used]
     if where is not None and unused:
-        raise PruningError(f"where={listed(unused)} selects no tensor of floats")
-    if where is not None and not rules:
+        never = " and ".join(f"{role}s" for role in NEVER_PRUNED)
+        raise PruningError(
+            f"where={listed(unused)} selects no tensor of floats; {never} are never pruned"
+        )
+    if where is not None and not selectors:
         raise PruningError("where selects nothing: it is empty")
 
 
