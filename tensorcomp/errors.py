@@ -12,6 +12,7 @@ from typing import Self
 
 from tensorcomp._formatting import shown
 
+_MAX_MESSAGE = 1500  # characters
 # Exceptions by which conversions of untrusted input show that it is malformed.
 PARSING_ERRORS = (
     ArithmeticError,
@@ -51,6 +52,8 @@ class TensorcompError(Exception):
         tensor: str | None = None,
         chunk: int | None = None,
     ) -> None:
+        if len(message) > _MAX_MESSAGE:  # what a hostile file holds
+            message = f"{message[:_MAX_MESSAGE]}… ({len(message):,} characters)"
         super().__init__(message)
         self.message = message
         self.path = None if path is None else str(path)

@@ -279,7 +279,8 @@ def load_importance(path: Path) -> Mapping[str, float]:
             dtype = numpy_dtype(info.dtype)
             if dtype is None or not is_float(dtype) or not info.nbytes:
                 continue
-            values = checkpoint.read(info.name).view(dtype).astype(np.float64)
+            with np.errstate(invalid="ignore"):  # signaling NaNs, refused below
+                values = checkpoint.read(info.name).view(dtype).astype(np.float64)
             if values.min() > 0:
                 found[info.name] = float(values.mean())
     return check_importance(found, f"{path}: ")

@@ -277,6 +277,7 @@ def test_importance_of_a_file_is_the_mean_of_each_tensor(importance):
         np.array([1, 0], np.float32),
         np.array([1, -2], np.float32),
         np.array([1, np.nan], np.float32),
+        np.array([0x3F800000, 0x7FA00000], np.uint32).view(np.float32),  # a signaling NaN
         np.array([1, np.inf], np.float16),
         np.array([1, 2]),
         np.zeros(0, np.float32),

@@ -1,6 +1,8 @@
 """Arguments, folders and states that a search for lottery tickets refuses."""
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -102,6 +104,43 @@ def test_other_folders_that_are_refused(tmp_path):
     (damaged / "settings.json").write_text(json.dumps([1]))
     with pytest.raises(PruningError, match="was made with version = null, not 1"):
         find(Trainer(), folder=damaged, sparsities=[0.5])
+
+
+def saved(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def rezipped(data, member, content):
+    """Return a torch file with another content of a member, and its checksum."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(file, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, content if name.endswith(member) else source.read(name))
+    return file.getvalue()
+
+
+def hostile_points():
+    model = Net()
+    good = RewindPoint.of(model, make_optimizer(model)).data
+    yield from (good[:-30], good[40:], b"", rezipped(good, "byteorder", b"nowhere"))
+    yield from (rezipped(good, "version", b"x"), rezipped(good, "data.pkl", b"\x80\x02X\x01"))
+    yield from (
+        rezipped(good, "data.pkl", b"\x80\x02cx\n\xff\ny"),
+        rezipped(good, "data.pkl", b"}."),
+    )
+    state = torch.load(io.BytesIO(good), weights_only=True)
+    yield from (saved(value) for value in ([], 3, {}, {**state, "generators": 4}))
+    yield from (saved({**state, key: []}) for key in state)
+
+
+def test_a_hostile_rewind_point_is_refused_in_one_line():
+    for number, data in enumerate(hostile_points()):
+        model = Net()
+        with pytest.raises(PruningError, match="rewind point") as caught:
+            RewindPoint(data).restore(model, make_optimizer(model))
+        assert "\n" not in str(caught.value), number
 
 
 def test_a_damaged_rewind_point_is_found(tmp_path):

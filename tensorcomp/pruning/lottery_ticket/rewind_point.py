@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import pickle
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from tensorcomp.errors import PruningError
+from tensorcomp.errors import PARSING_ERRORS, PruningError
 from tensorcomp.pruning.preserve_state import generators, set_generators
 
 
@@ -57,21 +57,22 @@ class RewindPoint:
             If they are others.
         """
         state = self._load()
-        devices, needed = torch.cuda.device_count(), len(state["generators"]["cuda"])
-        if needed > devices:
-            raise PruningError(f"the rewind point needs {needed} CUDA devices; here are {devices}")
         try:
+            devices, needed = torch.cuda.device_count(), len(state["generators"]["cuda"])
+            if needed > devices:
+                raise PruningError(
+                    f"the rewind point needs {needed} CUDA devices; here are {devices}"
+                )
             model.load_state_dict(state["model"])
             own = dict(model.named_buffers())
             for name, buffer in state["buffers"].items():
                 own[name].copy_(buffer)
             optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError, KeyError) as error:
-            what = str(error).splitlines()[0]
+            set_generators(state["generators"])
+        except PARSING_ERRORS as error:
             raise PruningError(
-                f"the model or optimizer is not that of the rewind point: {what}"
+                f"the model or optimizer is not that of the rewind point: {_first_line(error)}"
             ) from error
-        set_generators(state["generators"])
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the model's state dict, on the CPU."""
@@ -79,13 +80,18 @@ class RewindPoint:
 
     def _load(self) -> dict[str, Any]:
         try:
-            state: dict[str, Any] = torch.load(
-                io.BytesIO(self.data), map_location="cpu", weights_only=True
-            )
-        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-            what = str(error).splitlines()[0]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of unusual pickles
+                state: dict[str, Any] = torch.load(
+                    io.BytesIO(self.data), map_location="cpu", weights_only=True
+                )
+        except Exception as error:  # a damaged pickle can raise anything
             raise PruningError(
                 "the rewind point is damaged, or the state of model or optimizer holds more than "
-                f"tensors and plain values: {what}"
+                f"tensors and plain values: {_first_line(error)}"
             ) from error
         return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,76 @@
+"""Define what is damaged: sound data, its layers, and the ways to read it."""
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from tensorcomp.container.records import DIGEST_DIGITS
+
+LIMIT = 1 << 24  # bytes that damaged data may claim to decode to
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of the data that damage reaches, and how often; other layers stay sound.
+
+    Where it is guarded, checksums or digests must notice: what is read is as sound or refused.
+    """
+
+    name: str
+    damage: Callable[[Any, Random], Any]
+    weight: float = 1
+    guarded: bool = True
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to read: it returns a value to compare, or raises.
+
+    One that checks less than the digests names another, which must refuse what it reads wrongly.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    weight: float = 1
+    sure: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Sound data of a kind."""
+
+    kind: str
+    name: str
+    data: Any
+    layers: tuple[Layer, ...]
+    ways: tuple[Way, ...]
+
+
+def digest(data: Any) -> str:
+    """Return the digest of bytes or an array, as manifests state it."""
+    plain = (
+        np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if isinstance(data, np.ndarray)
+        else data
+    )
+    return xxhash.xxh3_128_hexdigest(plain)[:DIGEST_DIGITS]
+
+
+@functools.cache
+def _scratch(pid: int) -> Path:
+    shared = Path("/dev/shm")
+    folder = (shared if shared.is_dir() else Path("/tmp")) / f"tensorcomp-damage-{pid}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def scratch() -> Path:
+    """Return a folder of this process, in memory where there is such."""
+    return _scratch(os.getpid())
