@@ -39,7 +39,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
     from tensorcomp._formatting import printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.inspect_tables import cost_table, pruning_line
+    from tensorcomp.reports.inspect_tables import cost_table, lost_rows, pruning_line
 
     from .exits import say
     from .progress import progress
@@ -57,6 +57,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
             f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
             *pruning_line(summary),
+            *lost_rows(summary),
             "",
             *cost_table(summary).lines(stdout_width()),
         ),

@@ -24,7 +24,7 @@ def inspect(source: Path) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
     from tensorcomp.api.inspect import inspect as summarise
-    from tensorcomp.reports.inspect_tables import GAP, pruning_line, tensor_legend
+    from tensorcomp.reports.inspect_tables import GAP, lost_rows, pruning_line, tensor_legend
 
     from .progress import progress
 
@@ -38,5 +38,6 @@ def inspect(source: Path) -> Result:
             *tensor_legend(summary, stdout_width()),
             f"{printable(str(source))}: {summary.totals()}",
             *pruning_line(summary),
+            *lost_rows(summary),
         ),
     )

@@ -203,14 +203,16 @@ def _jobs(pairs: Iterable[_Pair], rows: Sequence[TensorComparison]) -> Iterator[
         x, y = a.open(), b.open()
         # Steps of the chunks of a compressed side, so that none is decoded twice.
         chunked = [tensor.grid for tensor in (x, y) if not isinstance(tensor, PlainTensor)]
-        step = max(chunked[0].chunk * chunked[0].row_elements, 1) if chunked else CHUNK_ELEMENTS
+        row = max(x.grid.row_elements, 1)
+        step = max(chunked[0].chunk if chunked else CHUNK_ELEMENTS // row, 1) * row
         size = math.prod(x.grid.shape)
         for start in range(0, max(size, 1), step):
             yield _Job(number, x, y, start, min(start + step, size))
 
 
 def _measure(job: _Job) -> ErrorSums:
-    return measure(*(_elements(tensor, job.start, job.stop) for tensor in (job.x, job.y)))
+    a, b = (_elements(tensor, job.start, job.stop) for tensor in (job.x, job.y))
+    return measure(a, b, columns=job.x.grid.row_elements if len(job.x.grid.shape) > 1 else 0)
 
 
 def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:

@@ -149,7 +149,8 @@ def _check_decoded(
         if pruned is not None:
             pruned.add(data, original)
         elif original is not None and not tensor.lossless:
-            errors += measure(original.view(dtype), data.view(dtype))
+            columns = tensor.grid.row_elements if len(tensor.grid.shape) > 1 else 0
+            errors += measure(original.view(dtype), data.view(dtype), columns)
         elif original is not None and not np.array_equal(data, original):
             raise VerificationError("differs from the original", chunk=chunk)
         position += data.nbytes
@@ -173,8 +174,10 @@ def _check_bound(record: TensorRecord, errors: ErrorSums) -> None:
 
 def _check_errors(record: TensorRecord, errors: ErrorSums) -> None:
     """Require that a tensor's errors are those of the manifest."""
-    recorded = record.rel_l2, record.max_abs_error
-    for found, expected in zip((errors.rel_l2, errors.max_abs), recorded, strict=True):
+    measured = [(errors.rel_l2, record.rel_l2), (errors.max_abs, record.max_abs_error)]
+    if record.row_error and record.pruned is None:
+        measured.append((errors.worst_row, record.row_error))
+    for found, expected in measured:
         if abs(found - expected) > _ROUNDING * expected:
             raise VerificationError(
                 f"differs from the original by {found:.6g}, and not by {expected:.6g}"

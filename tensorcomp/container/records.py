@@ -66,6 +66,9 @@ class TensorRecord:
         The tensor, stored under its own name, that this one equals bit for bit.
     rel_l2, max_abs_error : float
         Measured errors, in six significant digits; 0 if exact.
+    row_error : float
+        The largest rel-L2 of a row, where that row lost half of its norm or more and the tensor far
+        less; else 0.
     bound : mapping of str to float
         Limits that the errors keep: ``max_rel_l2`` or ``max_abs_error``.
     chunk_elements : int
@@ -87,6 +90,7 @@ class TensorRecord:
     same_as: str | None = None
     rel_l2: float = 0.0
     max_abs_error: float = 0.0
+    row_error: float = 0.0
     bound: Mapping[str, float] = field(default_factory=dict)
     chunk_elements: int = 0
     pruned: PruningRecord | None = None
@@ -119,6 +123,8 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
         value["chunk_elements"] = record.chunk_elements
     if record.rel_l2 or record.max_abs_error:
         value["error"] = [record.rel_l2, record.max_abs_error]
+    if record.row_error:
+        value["row_error"] = record.row_error
     if record.bound:
         value["bound"] = dict(record.bound)
     if record.pruned is not None:
@@ -167,6 +173,8 @@ def record_from_json(
         record.chunk_elements = natural(value["chunk_elements"])
     if "error" in value:
         record.rel_l2, record.max_abs_error = map(_error, value["error"])
+    if "row_error" in value:
+        record.row_error = _error(value["row_error"])
     if "bound" in value:
         record.bound = {text_of(limit): _error(error) for limit, error in value["bound"].items()}
     if "pruned" in value:

@@ -57,6 +57,38 @@ INLINE i64 sum_errors(const Arg *arg, int wide) {
 /* Σ|x-y|, Σ(x-y)², Σx², Σy², Σxy, max |x-y|, max |x|, in doubles. */
 ENTRY_BY_WIDTH(errors_sum, 0, sum_errors)
 
+/* Add Σ(x-y)² and Σx² of a run of elements to the sums of the rows that they are in. */
+INLINE i64 add_row_errors(const Arg *arg, int wide) {
+    const void *x = arg[0].data, *y = arg[1].data;
+    i64 n = arg[0].size, first = arg[2].i, columns = arg[3].i;
+    double *sums = arg[4].data;
+    if (n == 0) return 0;
+    if (first < 0 || columns < 1 || first > INT64_MAX - n || (first + n - 1) / columns >= arg[4].shape[0])
+        return BAD_SIZES;
+    for (i64 i = 0; i < n;) {
+        i64 row = (first + i) / columns, left = columns - (first + i) % columns;
+        i64 stop = left < n - i ? i + left : n, whole = i + (stop - i) / LANES * LANES;
+        double error[LANES] = {0}, square[LANES] = {0};
+        for (; i < whole; i += LANES)
+            for (i64 lane = 0; lane < LANES; lane++) {
+                double value = read_real(x, i + lane, wide), miss = value - read_real(y, i + lane, wide);
+                error[lane] += miss * miss;
+                square[lane] += value * value;
+            }
+        for (i64 lane = 0; i < stop; i++, lane++) {
+            double value = read_real(x, i, wide), miss = value - read_real(y, i, wide);
+            error[lane] += miss * miss;
+            square[lane] += value * value;
+        }
+        for (i64 lane = 0; lane < LANES; lane++) {
+            sums[2 * row] += error[lane];
+            sums[2 * row + 1] += square[lane];
+        }
+    }
+    return 0;
+}
+ENTRY_BY_WIDTH(errors_by_row, 0, add_row_errors)
+
 /* Singles to the nearest halves, ties to even; NaN becomes a quiet NaN. */
 ENTRY(halves_round) {
     (void)scratch;

@@ -184,6 +184,12 @@ def errors_sum(x: Array, y: Array, out: Array, /) -> int:
     All elements are finite; sums that are not tell that they were not, or that squares overflow.
     """
 
+def errors_by_row(x: Array, y: Array, first: int, columns: int, sums: Array, /) -> int:
+    """Add Σ(x-y)² and Σx² of each row to `sums` (rows, 2) float64.
+
+    x, y (n,): elements of rows of `columns`, of which the first is number `first`.
+    """
+
 def halves_round(words: Array, out: Array, /) -> int:
     """Round float32s (n,), given as uint32, to float16s as uint16, ties to even."""
 

@@ -75,6 +75,7 @@ KERNEL(linear_orthonormalize, "&f64[n] f64[r,n] float")
 
 /* errors.c */
 KERNEL(errors_sum, "F[n] F[n] &f64[7]")
+KERNEL(errors_by_row, "F[n] F[n] int int &f64[r,2]")
 KERNEL(halves_round, "u32[n] &u16[n]")
 
 /* selection.c */

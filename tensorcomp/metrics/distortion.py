@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,8 @@ class ErrorSums:
         Σ|x-y|, Σ(x-y)² and max |x-y|.
     x_squared, y_squared, product, x_max : float
         Σx², Σy², Σxy and max |x|.
+    worst_row : float
+        The largest rel-L2 of a row that is not all zeros; 0 where rows were not measured.
     """
 
     count: int = 0
@@ -49,6 +52,7 @@ class ErrorSums:
     product: float = 0
     max_error: float = 0
     x_max: float = 0
+    worst_row: float = 0
 
     def __add__(self, other: ErrorSums) -> ErrorSums:
         """Return the sums of both, of chunks of one tensor say."""
@@ -65,6 +69,7 @@ class ErrorSums:
             self.product + other.product,
             max(self.max_error, other.max_error),
             max(self.x_max, other.x_max),
+            max(self.worst_row, other.worst_row),
         )
 
     @property
@@ -125,7 +130,7 @@ class ErrorSums:
         return min(1.0, max(-1.0, self.product / norms))
 
 
-def measure(x: np.ndarray, y: np.ndarray) -> ErrorSums:
+def measure(x: np.ndarray, y: np.ndarray, columns: int = 0) -> ErrorSums:
     """Return the error sums of two arrays of equal size, element by element.
 
     Parameters
@@ -134,6 +139,8 @@ def measure(x: np.ndarray, y: np.ndarray) -> ErrorSums:
         Original and approximation: floats of any type (bfloat16 and fp8 too), integers, booleans
         or complex numbers, which are pairs of floats. The two types may differ. Integers are
         compared exactly with integers, and as float64 with floats.
+    columns : int, optional
+        Elements of a row, to measure the worst row too; the arrays are of whole rows.
 
     Raises
     ------
@@ -151,16 +158,43 @@ def measure(x: np.ndarray, y: np.ndarray) -> ErrorSums:
     if flat_x.size != flat_y.size:
         raise ValueError(f"{x.dtype} and {y.dtype}: only one of them is complex")
     piece = _comparison(flat_x.dtype, flat_y.dtype)
+    rows = None
+    if columns and x.size:
+        columns *= flat_x.size // x.size
+        rows = _Rows(columns, np.zeros((flat_x.size // columns, 2)))
     if 0 < flat_x.size <= _PIECE:
-        return piece(flat_x, flat_y)
-    total = ErrorSums()
-    for start in range(0, flat_x.size, _PIECE):
-        total += piece(flat_x[start : start + _PIECE], flat_y[start : start + _PIECE])
+        total = piece(flat_x, flat_y, rows, 0)
+    else:
+        total = ErrorSums()
+        for start in range(0, flat_x.size, _PIECE):
+            stop = start + _PIECE
+            total += piece(flat_x[start:stop], flat_y[start:stop], rows, start)
+    if rows is not None:
+        total.worst_row = rows.worst()
     return total
 
 
+class _Rows(NamedTuple):
+    """Σ(x-y)² and Σx² of each row of `columns` elements."""
+
+    columns: int
+    sums: np.ndarray
+
+    def add(self, x: np.ndarray, y: np.ndarray, start: int) -> None:
+        """Add elements, of which the first is number `start`."""
+        native.errors_by_row(_aligned(x), _aligned(y), start, self.columns, self.sums)
+
+    def worst(self) -> float:
+        """Return the largest rel-L2; rows without a norm, or with one beyond float64, have none."""
+        errors, squares = self.sums.T
+        counts = (squares > _TINY) & np.isfinite(self.sums).all(1)
+        return math.sqrt(np.max(errors[counts] / squares[counts], initial=0.0))
+
+
 @functools.cache
-def _comparison(x: np.dtype, y: np.dtype) -> Callable[[np.ndarray, np.ndarray], ErrorSums]:
+def _comparison(
+    x: np.dtype, y: np.dtype
+) -> Callable[[np.ndarray, np.ndarray, _Rows | None, int], ErrorSums]:
     """Return what gives the sums of a piece of two arrays of these types."""
     if x == y and x.kind in "iu" and x.itemsize == 8:
         return _long_integers
@@ -175,9 +209,13 @@ def _components(array: np.ndarray) -> np.ndarray:
     return flat.view(f"<f{flat.itemsize // 2}") if flat.dtype.kind == "c" else flat
 
 
-def _piece(wide: np.dtype, x: np.ndarray, y: np.ndarray) -> ErrorSums:
+def _piece(
+    wide: np.dtype, x: np.ndarray, y: np.ndarray, rows: _Rows | None, start: int
+) -> ErrorSums:
     x, y = _widened(x, wide), _widened(y, wide)
     sums = _sums(x, y)
+    if rows is not None:
+        rows.add(x, y, start)
     return sums if math.isfinite(sums.abs_error) else _nonfinite(x, y)
 
 
@@ -218,7 +256,9 @@ def _nonfinite(x: np.ndarray, y: np.ndarray) -> ErrorSums:
     return ErrorSums(0, equal, x.size - kept.count - equal) + kept
 
 
-def _long_integers(x: np.ndarray, y: np.ndarray) -> ErrorSums:
+def _long_integers(
+    x: np.ndarray, y: np.ndarray, rows: _Rows | None = None, start: int = 0
+) -> ErrorSums:
     """Return the sums of 64-bit integers; their differences are exact."""
     as_floats = _sums(x.astype(np.float64), y.astype(np.float64))
     if as_floats.x_max + as_floats.max_error < _EXACT:

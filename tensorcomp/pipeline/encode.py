@@ -106,7 +106,8 @@ class TensorEncoder:
         data = np.frombuffer(join(pieces), np.uint8)
         decoded = self.coder.decode(data, spec_of(array), None)
         flat = decoded.reshape(-1).view(np.uint8)
-        return EncodedChunk(payload, measure(array, decoded), flat, int(data[0]))
+        errors = measure(array, decoded, columns=array[0].size if array.ndim > 1 else 0)
+        return EncodedChunk(payload, errors, flat, int(data[0]))
 
 
 def lossless_encoder(

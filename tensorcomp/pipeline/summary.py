@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -39,6 +40,10 @@ def _named(row: TensorSummary) -> str:
 
 def _file(row: TensorSummary) -> str | None:
     return row.file
+
+
+def _row_snr(row: TensorSummary) -> str | None:
+    return f"{-20 * math.log10(row.row_error):z.1f}" if row.row_error else None
 
 
 def _reason(row: TensorSummary) -> str:
@@ -146,6 +151,8 @@ class CheckpointSummary:
             *SIZE_COLUMNS,
             Column("", "rel_l2", lambda row: row.rel_l2),
             Column("SNR dB", "snr_db", lambda row: row.snr_db, snr_text, optional=True),
+            Column("Row dB", "", _row_snr, optional=True),
+            Column("", "worst_row_rel_l2", lambda row: row.row_error or None),
             Column("Gap", "", lambda row: row.gap, bits_text, optional=True, spare=3),
             Column("", "max_abs_error", lambda row: row.max_abs_error),
             PRUNED_COLUMN,
@@ -241,6 +248,7 @@ class FileResult(NamedTuple):
                 role_reason=roles[info.name].reason if roles[info.name].role == role else "",
                 pruned=holder.pruned,
                 bound=holder.bound,
+                row_error=holder.row_error,
                 coded=info.name not in self.refused,
             )
         tensors = _with_tied(rows, manifest.aliases)

@@ -54,6 +54,9 @@ class TensorSummary:
         Pruning of the tensor, or of that which holds its data; the errors count it.
     bound : mapping of str to float
         Limits of its errors, or of those of its weights that are not pruned.
+    row_error : float
+        The largest rel-L2 of a row, where that row lost half of its norm or more and the tensor far
+        less; else 0.
     coded : bool
         Whether its tree could represent every chunk; known of a file just compressed only.
     """
@@ -74,6 +77,7 @@ class TensorSummary:
     role_reason: str = ""
     pruned: PruningRecord | None = None
     bound: Mapping[str, float] = field(default_factory=dict)
+    row_error: float = 0
     coded: bool = True
 
     @classmethod
@@ -158,6 +162,7 @@ class TensorSummary:
             "rel_l2": self.rel_l2,
             "snr_db": self.snr_db,
             "max_abs_error": self.max_abs_error,
+            **({"worst_row_rel_l2": self.row_error} if self.row_error else {}),
             **({} if self.pruned is None else {"pruned": self.pruning()}),
             **({} if self.file is None else {"file": self.file}),
         }

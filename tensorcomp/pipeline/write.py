@@ -30,6 +30,7 @@ from tensorcomp.progress import Progress
 
 Result = TypeVar("Result")
 
+_LOST_ROW = 0.5  # rel-L2 from which on a row counts as lost
 _CHUNKS_AHEAD = 8  # of what is being written; each is a few megabytes
 
 
@@ -133,6 +134,7 @@ class _FileWriter:
             digest=(prepared.digest if lossless else blob.digest.hexdigest())[:DIGEST_DIGITS],
             rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
+            row_error=_lost_row(blob.errors),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_long_chunk(self._source.planned(name)),
             pruned=None if pruned is None else pruned.record,
@@ -167,6 +169,12 @@ def _kept(blob: BlobWriter, job: ChunkJob, workers: Workers, effort: str) -> Blo
         jobs = (ChunkJob(job.info, grid, tensor, index) for index in range(grid.count))
         for _, encoded in workers.in_order(encode, jobs):
             blob.add(encoded)
+
+
+def _lost_row(errors: ErrorSums) -> float:
+    """Return the error of the worst row if it is far above that of the tensor; else 0."""
+    worst = six_digits(errors.worst_row)
+    return worst if worst >= max(_LOST_ROW, 2 * errors.rel_l2) else 0.0
 
 
 _EXACT = ErrorSums()

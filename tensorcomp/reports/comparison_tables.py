@@ -24,11 +24,13 @@ def _number(value: float) -> str:
 
 def _figures(errors: ErrorSums | None) -> dict[str, float | None]:
     if errors is None:
-        return dict.fromkeys(("l1", "l2", "rel_l2", "max_abs_error", "snr_db", "cosine"))
+        keys = ("l1", "l2", "rel_l2", "worst_row_rel_l2", "max_abs_error", "snr_db", "cosine")
+        return dict.fromkeys(keys)
     return {
         "l1": errors.l1,
         "l2": errors.l2,
         "rel_l2": errors.rel_l2,
+        "worst_row_rel_l2": errors.worst_row,
         "max_abs_error": errors.max_abs,
         "snr_db": errors.snr_db,
         "cosine": errors.cosine,
@@ -81,6 +83,7 @@ _COLUMNS = (
     _figure("L1", "l1", spare=4),
     _figure("L2", "l2", spare=4),
     _figure("rel-L2", "rel_l2"),
+    _figure("Worst row", "worst_row_rel_l2", spare=3),
     _figure("Max error", "max_abs_error"),
     Column("SNR dB", "", lambda row: _snr(row.errors)),
     _figure("", "snr_db"),

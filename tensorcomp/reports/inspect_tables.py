@@ -116,6 +116,19 @@ def pruning_line(summary: CheckpointSummary) -> list[str]:
     return [f"{_what(found)}, {cost}"]
 
 
+def lost_rows(summary: CheckpointSummary) -> list[str]:
+    """Return a line of the tensors of which a row is all but lost; none if there are none."""
+    rows = sorted((row for row in summary.tensors if row.row_error), key=lambda row: -row.row_error)
+    if not rows:
+        return []
+    names = ", ".join(printable(row.name) for row in rows[:_REASONS])
+    more = f" and {len(rows) - _REASONS:,} more" if len(rows) > _REASONS else ""
+    return [
+        f"warning: rows of {names}{more} lost half of their norm or more, which the error of the "
+        "tensor hides: limit their error by --max-abs-error, or keep them by --codec NAME=lossless"
+    ]
+
+
 def planned_line(report: PlanReport) -> list[str]:
     """Return a line that says what a plan is to prune; none if nothing."""
     records = [(row.pruned, row.weights) for row in report.tensors if row.pruned is not None]

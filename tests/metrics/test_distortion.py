@@ -197,3 +197,27 @@ def test_what_cannot_be_compared_is_refused():
         measure(np.zeros(2), np.zeros(3))
     with pytest.raises(ValueError, match="no numbers"):
         measure(np.array(["a"]), np.array(["a"]))
+
+
+@given(
+    rows=st.integers(1, 7),
+    columns=st.integers(1, 50_000),
+    dtype=st.sampled_from([np.float32, np.float64, ml_dtypes.bfloat16, np.complex64]),
+)
+def test_the_worst_row_is_that_of_numpy(rows, columns, dtype):
+    random = np.random.default_rng(rows * columns)
+    x = (random.standard_normal((rows, columns)) * 10.0 ** -np.arange(rows)[:, None]).astype(dtype)
+    y = (x + random.standard_normal(x.shape).astype(np.float32) * 0.01).astype(dtype)
+    x[0] = 0  # has no relative error
+    wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
+    errors = np.linalg.norm(x.astype(wide) - y.astype(wide), axis=1)
+    expected = max(errors[1:] / np.linalg.norm(x[1:].astype(wide), axis=1), default=0)
+    assert measure(x, y, columns).worst_row == pytest.approx(expected, rel=1e-6)
+
+
+def test_rows_of_chunks_give_the_worst_of_all():
+    x = np.ones((4, 3), np.float32)
+    y = x * np.array([[1], [0.5], [0], [1.25]], np.float32)
+    parts = [measure(x[:2], y[:2], 3), measure(x[2:], y[2:], 3)]
+    assert sum(parts, ErrorSums()).worst_row == measure(x, y, 3).worst_row == 1
+    assert measure(x, y).worst_row == 0
