@@ -197,7 +197,7 @@ class GradientCompression:
             If the state is that of another rank, model or compressor.
         """
         self._check_idle()
-        states.check(state, self._comm, self._reducer.bounds)
+        state = states.checked(state, self._comm, self._reducer.bounds)
         if strict and state["compressor"] != self.compressor.text():
             raise GradientError(
                 f"the state is of {short(state['compressor'])}, but the compressor is "

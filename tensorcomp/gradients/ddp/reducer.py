@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from tensorcomp._parameter_names import clean_names
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction, StepInfo
 from tensorcomp.gradients.ddp.averaging import gather, reduce_scatter
@@ -223,8 +224,8 @@ class Reducer:
 def parameters_of(model: DistributedDataParallel, rank: int) -> dict[int, GradientSpec]:
     """Return the specs of trained parameters by the ``id`` of their tensor.
 
-    They are in the model's order. A parameter that several modules share has its first name;
-    complex ones are refused.
+    They are in the model's order, without the names of wrappers such as `torch.compile`'s. A
+    parameter that several modules share has its first name; complex ones are refused.
     """
     ignored = getattr(model, "parameters_to_ignore", ())
     trained = {
@@ -238,6 +239,8 @@ def parameters_of(model: DistributedDataParallel, rank: int) -> dict[int, Gradie
                 f"the parameter {name!r} is {one.dtype}, and gradients of complex parameters "
                 "cannot be compressed; make it a pair of real ones (torch.view_as_real)"
             )
+    names = clean_names(trained)
+    trained = {names[name]: one for name, one in trained.items()}
     roles = gradient_roles({name: tuple(one.shape) for name, one in trained.items()})
     return {
         id(one): GradientSpec(name, tuple(one.shape), coded_dtype(one.dtype), roles[name], rank)

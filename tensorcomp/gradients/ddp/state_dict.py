@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
+from tensorcomp._parameter_names import clean_name
 from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError
@@ -124,23 +126,36 @@ def saved_states(
     return found
 
 
-def check(state: Any, comm: Communicator, names: Container[str]) -> None:
-    """Refuse a state dict that is not one of this model on this rank."""
+def checked(state: Any, comm: Communicator, names: Container[str]) -> Mapping[str, Any]:
+    """Return a state dict by the model's names, whatever wrapped the model that saved it.
+
+    One that is not of this model on this rank is refused.
+    """
     check_fields(state, list(_FIELDS))
-    if state["mode"] == "exact" and (state["world"], state["rank"]) != (comm.world, comm.rank):
+    clean = {name: name if name in names else clean_name(name) for name in _names(state)}
+    named: dict[str, Any] = {**state, "units": [[clean[n] for n in one] for one in state["units"]]}
+    for key in ("states", "means", "choices"):
+        named[key] = {clean[name]: one for name, one in state[key].items()}
+    if named["mode"] == "exact" and (named["world"], named["rank"]) != (comm.world, comm.rank):
         raise GradientError(
-            f"the state of rank {state['rank']} of {state['world']} cannot be that of rank "
+            f"the state of rank {named['rank']} of {named['world']} cannot be that of rank "
             f'{comm.rank} of {comm.world}; save with mode="mean" to go on with other ranks'
         )
-    grouped = [name for names in state["units"] for name in names]
-    if not all(state["units"]) or len(set(grouped)) < len(grouped):
+    grouped = [name for names in named["units"] for name in names]
+    if not all(named["units"]) or len(set(grouped)) < len(grouped):
         raise GradientError(
             "the state of gradient compression is damaged: expected each name once in 'units', "
             "got an empty unit or a name twice; give what state_dict() returned"
         )
-    unknown = [name for name in (*state["states"], *state["means"]) if name not in names]
+    unknown = [name for name in (*named["states"], *named["means"]) if name not in names]
     if unknown:
         raise GradientError(f"the state is of a parameter {unknown[0]!r}, which the model lacks")
+    return named
+
+
+def _names(state: Mapping[str, Any]) -> set[str]:
+    """Return all names of parameters in a state dict."""
+    return set(chain(state["states"], state["means"], state["choices"], *state["units"]))
 
 
 def check_fields(state: Any, keys: Sequence[str]) -> None:

@@ -14,12 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tensorcomp._parameter_names import clean_names
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.ddp.hook import prepared
-from tensorcomp.gradients.fsdp.sharded import FsdpCompression
-
-_ROOT = "the model"
+from tensorcomp.gradients.fsdp.sharded import ROOT, FsdpCompression
 
 
 def compress_fsdp(
@@ -64,8 +63,9 @@ def compress_fsdp(
     world = dist.get_world_size()
     ready = prepared(compressor, feedback=feedback, residual_dtype=residual_dtype, world=world)
     compression = FsdpCompression(ready, scaler)
+    names = clean_names(modules)
     for name, module in modules.items():
-        module.set_custom_reduce_scatter(_ReduceScatter(name, compression))
+        module.set_custom_reduce_scatter(_ReduceScatter(names[name] or ROOT, compression))
     model.register_forward_pre_hook(compression.settle_before_forward)
     return compression
 
@@ -82,9 +82,7 @@ def _sharded_modules(model: nn.Module) -> dict[str, Any]:
             "install torch 2.13 or newer"
         )
     modules = {
-        name or _ROOT: module
-        for name, module in model.named_modules()
-        if isinstance(module, FSDPModule)
+        name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)
     }
     if not modules:
         raise GradientError(

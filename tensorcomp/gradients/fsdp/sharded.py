@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tensorcomp._parameter_names import clean_name
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, StepInfo
 from tensorcomp.gradients.ddp import state_dict as states
@@ -20,6 +21,8 @@ from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.state_store import StateStore
 from tensorcomp.gradients.payload.states import reading_saved
+
+ROOT = "the model"  # the name of the module that holds all others
 
 
 class FsdpCompression:
@@ -94,7 +97,7 @@ class FsdpCompression:
             )
         self._settle()
         with reading_saved():
-            saved = states.saved_states(state["states"])
+            saved = states.saved_states({_clean(n): s for n, s in state["states"].items()})
         self._states.replace(saved)
         self.steps = state["step"]
 
@@ -195,6 +198,12 @@ class FsdpCompression:
         self._states.drop()
         self._seen.clear()
         self._flagged = False
+
+
+def _clean(name: str) -> str:
+    """Return the name of a module's shard without those of wrappers."""
+    module, part, owner = name.rpartition(", part ")
+    return (clean_name(module) or ROOT) + part + owner
 
 
 def _factor(op: Any, world: int) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorcomp._formatting import shown
+from tensorcomp._parameter_names import clean_name, clean_names
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import GradientError
@@ -104,13 +105,14 @@ class WorkerCompression:
         weight = self.weight if weight is None else checked_weight(weight)
         payloads: dict[str, Payload] = {}
         held: dict[str, _Held] = {}
-        for name, values in gradients.items():
-            array = _floats(name, values)
-            now = self._at(name, array, info)
+        texts: dict[str, str] = {}
+        for name, clean in clean_names(gradients).items():
+            array = _floats(name, gradients[name])
+            now = self._at(clean, array, info)
             payload, state = now.compressor.step(array, now.state)
             payloads[name] = replace(payload, decoded=None)
-            held[name] = replace(now, state=state)
-        texts = {name: one.compressor.text() for name, one in held.items()}
+            texts[name] = now.compressor.text()
+            held[clean] = replace(now, state=state)
         data = Message(info.step, self.worker, weight, payloads, texts).to_bytes()
         self._held |= held
         self.step = info.step + 1
@@ -160,10 +162,11 @@ class WorkerCompression:
             )
         held: dict[str, _Held] = {}
         for name, sent in message.decoded().items():
-            before = self._held.get(name)
+            clean = name if name in self._held else clean_name(name)
+            before = self._held.get(clean)
             if before is None:
                 raise GradientError(f"no gradient of {name!r} was sent since states were loaded")
-            held[name] = replace(before, state=_with_residual(before.state, sent))
+            held[clean] = replace(before, state=_with_residual(before.state, sent))
         self._held |= held
 
     def state_dict(self) -> dict[str, Any]:
@@ -196,7 +199,9 @@ class WorkerCompression:
             If it is damaged, or that of another compressor.
         """
         with reading_saved():
-            held = {name: self._restored(name, one) for name, one in saved["tensors"].items()}
+            tensors = saved["tensors"]
+            names = clean_names(tensors)
+            held = {names[name]: self._restored(names[name], one) for name, one in tensors.items()}
             self.step, self._held = saved_step(saved["step"]), held
 
     def _restored(self, name: str, one: Mapping[str, Any]) -> _Held:

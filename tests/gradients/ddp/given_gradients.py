@@ -6,7 +6,7 @@ that the step gives for it. `steps` is what ranks run; its outcomes are checked 
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from tensorcomp._parameter_names import clean_name
 from tensorcomp.gradients import compress_gradients
 from tensorcomp.gradients.ddp.shards import partition
 
@@ -78,6 +79,8 @@ class Case:
         Of the model.
     compiled : bool
         Whether the model is compiled by `torch.compile`.
+    wrap : callable, optional
+        What wraps the module before `DistributedDataParallel` does.
     """
 
     compressor: str
@@ -96,6 +99,7 @@ class Case:
     keep: tuple[int, ...] = ()
     device: str = "cpu"
     compiled: bool = False
+    wrap: Callable[[torch.nn.Module], torch.nn.Module] | None = None
 
     def gradients(self, rank: int, step: int) -> dict[str, np.ndarray]:
         """Return the local gradients of a step, without the infinities; zeros where unused."""
@@ -144,7 +148,8 @@ class Outcome:
 def steps(case: Case) -> Outcome:
     """Do the steps of a case on this rank."""
     rank = distributed.get_rank()
-    model = DistributedDataParallel(Given(case.shapes).to(case.device), **case.ddp)
+    module: torch.nn.Module = Given(case.shapes).to(case.device)
+    model = DistributedDataParallel(case.wrap(module) if case.wrap else module, **case.ddp)
     forward = torch.compile(model, backend="eager") if case.compiled else model
     outcome = Outcome([], [], {}, 0)
     with compress_gradients(model, case.compressor, **case.options) as compression:
@@ -178,7 +183,7 @@ def _given(case: Case, rank: int, step: int, micro: int) -> Iterator[tuple[str, 
 def gradients_of(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return copies of a model's gradients by parameter name."""
     return {
-        name.removeprefix("module."): parameter.grad.detach().float().cpu().numpy().copy()
+        clean_name(name): parameter.grad.detach().float().cpu().numpy().copy()
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
