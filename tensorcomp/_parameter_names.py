@@ -11,7 +11,7 @@ _OUTER = "module."  # DistributedDataParallel and DataParallel, which stand outs
 
 
 def clean_name(name: str) -> str:
-    """Return a parameter's or module's name without those of wrappers; maybe empty.
+    """Return a parameter's or module's name without those of wrappers.
 
     Examples
     --------

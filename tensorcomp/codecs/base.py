@@ -79,9 +79,10 @@ class Codec(ABC):
         What `tensorcomp bench` measures.
     elementwise : bool
         Whether it rounds each element of an array, so that it may code what a mask left over.
-    zeros : {"changed", "kept", "apart", "passed on"}
+    zeros : {"changed", "kept", "apart", "passed on", "lost"}
         What decoding makes of an element that is zero: perhaps something else, a zero, a zero
-        whatever its part ``values`` loses, or what its part ``values`` makes of it.
+        whatever its part ``values`` loses, what its part ``values`` makes of it, or something else
+        wherever other elements are not zero.
     for_zeros : bool
         Whether it is lossless and made for arrays of which many elements are zero.
     for_any_array : bool

@@ -6,9 +6,10 @@ A compressor is a frozen dataclass; what it remembers from step to step is a sta
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.errors import GradientError, PlanError
+from tensorcomp.gradients.payload.arrays import prepared
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 if TYPE_CHECKING:
@@ -174,6 +176,13 @@ class Compressor(ABC):
     unbiased: ClassVar[bool] = False
     takes_tensors: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        """Have gradients converted, or refused by name, before they are compressed."""
+        super().__init_subclass__()
+        for name in ("step", "phases"):
+            if name in vars(cls):
+                setattr(cls, name, _converting(vars(cls)[name]))
+
     def __post_init__(self) -> None:
         check_arguments(self)  # type: ignore[arg-type]  # subclasses are dataclasses
         for name in self.trees:
@@ -248,7 +257,8 @@ class Compressor(ABC):
         Parameters
         ----------
         gradient : numpy.ndarray
-            All elements finite; a tensor where `takes_tensors`.
+            All elements finite. Torch tensors and other float types are converted before they get
+            here; tensors stay where the compressor `takes_tensors`.
         state : State
             From `init`, or from the step before.
 
@@ -282,3 +292,14 @@ class Compressor(ABC):
     def phases(self, gradient: Any, state: State) -> Phases:
         """Compress to arrays that are averaged in transit, for reduction by sum."""
         raise NotImplementedError(f"{self.text()} is not reduced by sums")
+
+
+def _converting(compress: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that compresses what `arrays.prepared` makes of the gradient."""
+
+    @functools.wraps(compress)
+    def converting(self: Compressor, gradient: Any, state: State) -> Any:
+        ready = prepared(gradient, state, takes_tensors=self.takes_tensors)
+        return compress(self, ready, state)
+
+    return converting

@@ -18,7 +18,7 @@ from tensorcomp.errors import CodecError
 class Sign(GroupQuantizer):
     """Replace each element by its sign times its group's mean magnitude.
 
-    Zeros count as plus.
+    Zeros count as plus; a group of zeros has the scale 0, and stays.
 
     Parts: ``scales``, one a group, float32 (float64 for float64 arrays) of 11 significant bits.
     ``signs``, bool, of the array's shape: true where the element is below 0. A value is ±scale,
@@ -48,6 +48,7 @@ class Sign(GroupQuantizer):
     id: ClassVar[str] = "sign"
     strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("sign", "sign"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "signs": "bitpack"}
+    zeros: ClassVar[str] = "lost"
     codes: ClassVar[str] = "signs"
     codes_dtype: ClassVar[type[np.generic]] = np.bool_
     group: int = argument(-1, least=-1, most=MAX_GROUP)

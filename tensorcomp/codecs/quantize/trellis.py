@@ -67,6 +67,7 @@ class Trellis(StepQuantizer):
     """
 
     id: ClassVar[str] = "trellis"
+    zeros: ClassVar[str] = "lost"
     strategies: ClassVar[tuple[Strategy, ...]] = at_rates("trellis", "trellis($step)")
     default_parts: ClassVar[Mapping[str, str]] = {
         "codes": "ans(contexts=16, states=12, trellis=8, bypass=true)",

@@ -21,6 +21,7 @@ from tensorcomp.gradients.base import Compressor, GradientSpec, Reduction
 from tensorcomp.gradients.compressors.dense import Dense
 from tensorcomp.gradients.compressors.error_bounded import ErrorBounded
 from tensorcomp.gradients.compressors.powersgd import PowerSgd
+from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.cuda.on_device import on_device
 from tensorcomp.gradients.text import label
 from tensorcomp.gradients.wrappers.base import chain, leaf_of
@@ -212,13 +213,16 @@ def may_join(one: GradientSpec, compressor: Compressor) -> bool:
     """Return whether a parameter may be compressed together with others.
 
     Large ones may not, nor those of a compressor that minds the tensor's shape, promises something
-    of each tensor, or clips by its norm.
+    of each tensor, clips by its norm, or would send something for a parameter of zeros.
     """
     if not 0 < one.size < SMALL:
         return False
     if any(getattr(one, "clip", None) is not None for one in chain(compressor)):
         return False
-    return not isinstance(leaf_of(compressor), ErrorBounded | PowerSgd)
+    leaf = leaf_of(compressor)
+    if isinstance(leaf, TreeCompressor) and any(c.zeros == "lost" for c in leaf.tree.walk()):
+        return False
+    return not isinstance(leaf, ErrorBounded | PowerSgd)
 
 
 def is_plain(compressor: Compressor) -> bool:

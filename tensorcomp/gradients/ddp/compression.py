@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -29,7 +30,27 @@ from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 
-class GradientCompression:
+class Pausable:
+    """Leave gradients uncompressed for a while; a mixin."""
+
+    _paused = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Average gradients uncompressed inside; no step counts, no state changes.
+
+        For backward passes whose gradients of this model are thrown away, as a discriminator's are
+        in its generator's step: compressed, they would take residuals with them. All ranks pause
+        for the same passes. Inside the model's ``no_sync()`` nothing is sent at all.
+        """
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+
+class GradientCompression(Pausable):
     """Compress one model's gradients, as `compress_gradients` returns it.
 
     Parameters
@@ -254,6 +275,8 @@ class GradientCompression:
         if self._closed:
             return self._average(buffer)
         self._engine.raise_failure()
+        if self._paused:
+            return self._average(buffer)
         if bucket.index() == 0:
             self._begin()
         if self._passing and not buffer.is_sparse:

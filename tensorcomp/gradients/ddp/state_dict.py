@@ -127,7 +127,7 @@ def saved_states(
 
 
 def checked(state: Any, comm: Communicator, names: Container[str]) -> Mapping[str, Any]:
-    """Return a state dict by the model's names, whatever wrapped the model that saved it.
+    """Return a state dict by the model's names, without those of wrappers.
 
     One that is not of this model on this rank is refused.
     """

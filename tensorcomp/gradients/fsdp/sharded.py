@@ -17,6 +17,7 @@ from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.buckets import is_finite
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
+from tensorcomp.gradients.ddp.compression import Pausable
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
 from tensorcomp.gradients.ddp.state_store import StateStore
@@ -25,7 +26,7 @@ from tensorcomp.gradients.payload.states import reading_saved
 ROOT = "the model"  # the name of the module that holds all others
 
 
-class FsdpCompression:
+class FsdpCompression(Pausable):
     """Compress a fully sharded model's gradients, as `compress_fsdp` returns it.
 
     Parameters
@@ -127,7 +128,7 @@ class FsdpCompression:
         GradientError
             On all ranks, if a rank failed to compress, or compresses something else.
         """
-        if self._closed:
+        if self._closed or self._paused:
             # torch 2.13 renamed it and deprecated the old name
             reduce: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
             reduce(out, given, group=group, op=op)

@@ -16,6 +16,7 @@ from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor, GradientSpec, Payload, State, StepInfo
+from tensorcomp.gradients.payload.arrays import floats
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 from tensorcomp.gradients.payload.states import carry, flatten, reading_saved, unflatten
 from tensorcomp.gradients.server.message import Message
@@ -88,8 +89,8 @@ class WorkerCompression:
         Parameters
         ----------
         gradients : mapping of str to array
-            By parameter. Floats; shorter ones than float32 are widened. A parameter that is not
-            there keeps its state, and is left out of the mean at this step.
+            By parameter, NumPy's or torch's. Floats; shorter ones than float32 are widened. A
+            parameter that is not there keeps its state, and is left out of the mean at this step.
         info : StepInfo, optional
             Where it is not known from the count of messages.
         weight : float, optional
@@ -236,12 +237,8 @@ def saved_step(value: Any) -> int:
 
 
 def _floats(name: str, values: Any) -> np.ndarray:
-    """Return a gradient in the type that it is coded in, C-contiguous."""
-    array = np.asarray(values)
-    if not is_real(array.dtype):
-        raise GradientError(f"expected floats for the gradient of {name!r}, got {array.dtype}")
-    wide = np.float64 if array.dtype.kind == "f" and array.itemsize >= 8 else np.float32
-    array = np.asarray(array, wide, order="C")
+    """Return a gradient in the type that it is coded in; refuse what is not finite."""
+    array = floats(name, values)
     if not np.isfinite(array).all():
         count = array.size - int(np.count_nonzero(np.isfinite(array)))
         raise GradientError(

@@ -44,6 +44,7 @@ def test_parameters_stay_apart_where_joining_would_change_what_is_promised():
     assert [group.key for group in _laid(join=False).groups] == names
     assert [group.key for group in _laid("error_bounded(max_rel_l2=0.1)").groups] == names
     assert [group.key for group in _laid("dgc(0.01, clip=1.0)").groups] == names
+    assert [group.key for group in _laid("sign").groups] == names
     assert [group.key for group in _laid("dgc(0.01)").groups] == [("a",), ("b", "d", "e"), ("c",)]
 
 
