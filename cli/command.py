@@ -174,17 +174,18 @@ def _is_given(value: object) -> bool:
 
 @contextlib.contextmanager
 def _logging(verbose: int, ctx: click.Context) -> Iterator[None]:
-    """Show the verb and the log of ``tensorcomp`` on stderr, if requested."""
-    if not verbose:
+    """Show the verb and the log of ``tensorcomp`` on stderr, or its warnings only."""
+    if settings().quiet and not verbose:
         yield
         return
     import logging
 
     logger, handler = logging.getLogger("tensorcomp"), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("tensorcomp: %(asctime)s %(message)s", "%H:%M:%S"))
+    form = "tensorcomp: %(asctime)s %(message)s" if verbose else "tensorcomp: %(message)s"
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
     before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
     try:
         given = (f"{name}={value}" for name, value in ctx.params.items() if _is_given(value))
         logger.info("%s", " ".join([ctx.command_path, *given]))

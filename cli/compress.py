@@ -17,13 +17,15 @@ from .options import as_json, job_options, options_of, output, source
 def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
-    INPUT is a .safetensors, .pt, .pth, .bin or .npz file, or a folder of such files. Without -o,
+    INPUT is a safetensors file, a torch file (.pt, .pth, .bin, .ckpt), an .npz archive, or a folder
+    of such files: they are known by content, and all others are copied. Without -o,
     model.safetensors becomes model.tc.safetensors beside it, model.pt becomes
     model.pt.tc.safetensors, and a folder NAME becomes NAME.tc.
 
     A budget is one limit: --max-rel-l2, --min-snr and --max-abs-error hold for each tensor as it is
-    decoded; --bits-per-weight, --target-ratio and --target-size hold for the file. A profile brings
-    its own budget, which another replaces.
+    decoded; --bits-per-weight, --target-ratio and --target-size hold for the file, or for
+    all compressed files of a folder, without those that are copied. A profile brings its own
+    budget, which another replaces.
 
     With --prune, the weights of lowest score are set to zero first; budgets then hold for the
     others.
@@ -56,6 +58,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
         summary=(
             f"{printable(str(source))} compressed to {printable(str(result.path))}",
             f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
+            *summary.copied_line(),
             *pruning_line(summary),
             *lost_rows(summary),
             "",

@@ -33,7 +33,7 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     Example:
       tensorcomp decompress model.tc.safetensors -o restored.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
+    from tensorcomp._formatting import bytes_text, counted, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
     from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.container.model import open_model
@@ -51,6 +51,8 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
+    if model.others:
+        line += f"; {counted(len(model.others), 'other file')} copied"
     return Result(
         lambda: {**summarise(source).to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
     )

@@ -37,6 +37,7 @@ def inspect(source: Path) -> Result:
         summary=(
             *tensor_legend(summary, stdout_width()),
             f"{printable(str(source))}: {summary.totals()}",
+            *summary.copied_line(),
             *pruning_line(summary),
             *lost_rows(summary),
         ),

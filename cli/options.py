@@ -140,7 +140,10 @@ _lossy_options = together(
     _budget("--max-rel-l2 X", "Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
     _budget("--max-abs-error X", "Largest error of any element."),
     _budget("--target-ratio X", "Bytes of the input over bytes of the file."),
-    _budget("--target-size SIZE", "Bytes of the file, such as 700MB."),
+    _budget(
+        "--target-size SIZE",
+        "Bytes of the file, or of all files compressed, such as 700MB.",
+    ),
     _planning(
         "--codec SELECTOR=TREE",
         "A tree for tensors by role, name, pattern of names, all, or all but '!SELECTOR'; may be "

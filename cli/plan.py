@@ -49,6 +49,7 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
         report.table(),
         summary=(
             f"{printable(str(source))}: {report.totals()}, {line}",
+            *report.copied_line(),
             *planned_line(report),
         ),
     )

@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.container.model import (
+    Copied,
     Model,
-    compressed_name,
+    compressed_path,
     default_output,
     open_model,
     open_original,
     output_folder,
     refuse_itself,
+    refuse_suffix,
 )
 from tensorcomp.io.files import atomic_file, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
@@ -38,11 +41,14 @@ class CompressResult:
         One for each checkpoint file, by its path in the input folder, or by its name.
     seconds : float
         That the job took, from opening the input to renaming the output.
+    copied : Copied or None
+        Number and bytes of a folder's other files; None for a single file.
     """
 
     path: Path
     files: Mapping[Path, FileResult]
     seconds: float
+    copied: Copied | None = None
 
     @functools.cached_property
     def summary(self) -> CheckpointSummary:
@@ -50,8 +56,9 @@ class CompressResult:
         if not self.path.is_dir():
             (result,) = self.files.values()
             return result.summary()
-        names = (file.with_name(compressed_name(file.name)).as_posix() for file in self.files)
-        return join(map(FileResult.summary, self.files.values(), names))
+        kinds = (result.manifest.template.kind for result in self.files.values())
+        names = (path.as_posix() for path in map(compressed_path, self.files, kinds))
+        return join(map(FileResult.summary, self.files.values(), names), self.copied)
 
     @property
     def input_bytes(self) -> int:
@@ -65,7 +72,7 @@ class CompressResult:
 
     @property
     def ratio(self) -> float:
-        """Original bytes / bytes written."""
+        """Original bytes / bytes written, of checkpoints."""
         return self.input_bytes / self.output_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +104,8 @@ def compress(
     Parameters
     ----------
     path : str or path-like
-        A safetensors file, a torch file, an ``.npz`` archive, or a folder of such files.
+        A safetensors file, a torch file, an ``.npz`` archive, or a folder of such files, whatever
+        their names. Its other files are copied.
     out : str or path-like, optional
         By default beside the input: ``model.tc.safetensors`` for ``model.safetensors``,
         ``model.pt.tc.safetensors`` for ``model.pt``, ``NAME.tc`` for a folder.
@@ -134,18 +142,21 @@ def compress(
     if model.is_folder:
         results = _compress_folder(model, target, options, progress or Progress(), force=force)
     else:
+        refuse_suffix(model.path, target, "safetensors")
         refuse_itself(model.path, target)
         refuse_existing(target, force=force)
         with open_original(model.path) as source, atomic_file(target, force=force) as file:
             results = [compress_source(source, file, options, progress)]
     files = dict(zip(model.shards, results, strict=True))
-    return CompressResult(target, files, time.perf_counter() - begun)
+    return CompressResult(target, files, time.perf_counter() - begun, model.copied)
 
 
 def _compress_folder(
     model: Model, target: Path, options: CompressOptions, progress: Progress, *, force: bool
 ) -> list[FileResult]:
-    written = {shard: shard.with_name(compressed_name(shard.name)) for shard in model.shards}
+    written = {
+        shard: compressed_path(shard, detect_format(model.file(shard))) for shard in model.names
+    }
     with output_folder(model, target, written, force=force) as partial:
         shards = [
             Shard(

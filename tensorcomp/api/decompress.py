@@ -14,11 +14,11 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
-    COMPRESSED,
     FOLDER,
     open_model,
     output_folder,
     refuse_itself,
+    refuse_suffix,
     restored_name,
     restored_shards,
 )
@@ -69,33 +69,30 @@ def decompress(
     if not source.is_dir():
         with CompressedFile(source) as file:
             file.check_expansion(max_bytes)
-            _require_ending(source, source.name, COMPRESSED, out)
-            name = restored_name(source.name, file.template().kind)
-            target = source.with_name(name) if out is None else Path(out)
+            kind = file.template().kind
+            target = Path(out or source.with_name(restored_name(source.name, kind)))
+            refuse_suffix(source, target, kind)
             refuse_itself(source, target)
             _restore_file(file, target, threads, progress, force=force)
         return target
-    resolved = source.resolve()
-    _require_ending(source, resolved.name, FOLDER, out)
-    name = resolved.name.removesuffix(FOLDER)
-    target = resolved.with_name(name) if out is None else Path(out)
     model = open_model(source, compressed=True)
+    target = Path(out) if out is not None else _restored_folder(source.resolve())
     restored, nbytes = restored_shards(model)
     progress.begin_folder(nbytes)
     with output_folder(model, target, restored, force=force) as partial:
-        for shard, restored_file in restored.items():
+        for shard in model.shards:
             with CompressedFile(model.file(shard)) as file:
                 file.check_expansion(max_bytes)
-                _restore_file(file, partial / restored_file, threads, progress, force=False)
+                _restore_file(file, partial / restored[shard], threads, progress, force=False)
     return target
 
 
-def _require_ending(source: Path, name: str, ending: str, out: object) -> None:
-    """Require the ending that gives the output's name, unless that is given."""
-    if out is None and not name.endswith(ending):
-        raise CheckpointError(
-            f"expected a name that ends in {ending}, got {shown(name)}; give out=…", path=source
-        )
+def _restored_folder(source: Path) -> Path:
+    """Return the folder that was compressed, by its name."""
+    if not source.name.endswith(FOLDER):
+        wrong = f"expected a name that ends in {FOLDER}, got {shown(source.name)}"
+        raise CheckpointError(f"{wrong}; give out=…", path=source)
+    return source.with_name(source.name.removesuffix(FOLDER))
 
 
 def _restore_file(

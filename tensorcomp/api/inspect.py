@@ -27,4 +27,4 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointSummary:
     for shard in model.shards:
         with model.open(shard) as checkpoint:
             parts.append(summarise(checkpoint, model.label(shard)))
-    return parts[0] if len(parts) == 1 else join(parts)
+    return parts[0] if not model.is_folder else join(parts, model.copied)

@@ -198,7 +198,7 @@ def plan(
         )
         rows.append(row)
     output_bytes = problem.overhead + sum(row.stored for row in rows)
-    return PlanReport(nbytes, output_bytes, tuple(rows), compressed=True, plan=planned)
+    return PlanReport(nbytes, output_bytes, tuple(rows), True, planned, copied=model.copied)
 
 
 def _nothing() -> NoReturn:

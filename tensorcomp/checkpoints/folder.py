@@ -3,64 +3,109 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import printable, shown
 from tensorcomp._log import LOGGER
-from tensorcomp.checkpoints.open import detect_format
+from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import file_size, reading, writing
+from tensorcomp.io.files import file_size, is_temporary, reading, writing
 
 SAFETENSORS_SUFFIX = ".safetensors"
-TORCH_SUFFIXES = (".bin", ".pt", ".pth")
 
 # What version control and download tools keep beside the files; it does not belong to a model.
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
+# Files with such names that are not compressed are told of.
+_CHECKPOINT_NAME = re.compile(
+    r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|distcp)(\.(tar|gz|bz2|xz|zst|zip))?"
+)
 
 
-def scan_folder(path: str | os.PathLike[str]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+class FolderFiles(NamedTuple):
+    """Files of a folder, by what is done with them: paths relative to it.
+
+    Attributes
+    ----------
+    weights : tuple of Path
+        Checkpoint files, each to be opened by `open_checkpoint`.
+    others : tuple of Path
+        All other files, to be carried over unchanged.
+    unread : dict of str to str
+        Those of `others` that seem to be checkpoints, and why they cannot be read.
+    links : mapping of Path to Path
+        Further names of files in `weights` and `others`: hard or symbolic links.
+    """
+
+    weights: tuple[Path, ...]
+    others: tuple[Path, ...]
+    unread: dict[str, str]
+    links: Mapping[Path, Path]
+
+
+def scan_folder(path: str | os.PathLike[str]) -> FolderFiles:
     """Find the checkpoint files of a folder; check shards against indexes.
 
-    Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and those
-    ``.bin``, ``.pt`` and ``.pth`` files that torch can load as plain tensors. Links are followed;
-    ``.git`` and ``.cache`` folders are left out.
+    Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and all others
+    that can be read as checkpoints with tensors, whatever their names. Links are followed; ``.git``
+    and ``.cache`` folders are left out.
 
     Parameters
     ----------
     path : str or path-like
         The folder.
 
-    Returns
-    -------
-    weights, others : tuple of Path
-        Checkpoint files, each to be opened by `open_checkpoint`, and all other files, to be carried
-        over unchanged: paths relative to the folder.
-
     Raises
     ------
     CheckpointError
         If it holds no weights, a file cannot be read, a shard or a tensor that an index names is
-        missing, two shards of a model hold one tensor, or an index does not know a shard or a
-        tensor that is there.
+        missing, two shards of a model hold one tensor, an index does not know a shard or a tensor
+        that is there, or it is the cache of a hub.
     """
     root = Path(path)
+    files, links = walk_folder(root)
+    by_folder: dict[Path, list[str]] = {}
+    for file in sorted((*files, *links)):
+        by_folder.setdefault(file.parent, []).append(file.name)
+    weights: set[Path] = set()
+    unread: dict[str, str] = {}
+    for folder, names in by_folder.items():
+        known = _known_weights(root / folder, names)
+        for name in names:
+            file = folder / name
+            if name in known or (file not in links and _is_checkpoint(root, file, unread)):
+                weights.add(links.get(file, file))
+    if not weights:
+        why = next((f"; {shown(file)} {reason}" for file, reason in unread.items()), "")
+        raise CheckpointError(f"holds no .safetensors, torch or .npz checkpoint{why}", path=root)
+    for reason in dict.fromkeys(unread.values()):
+        first, *more = (root / file for file, why in unread.items() if why == reason)
+        place = printable(f"{first} and {len(more):,} more" if more else str(first))
+        LOGGER.warning("%s: %s; carried over unchanged", place, reason)
+    others = (file for file in files if file not in weights)
+    return FolderFiles(tuple(sorted(weights)), tuple(others), unread, links)
+
+
+def walk_folder(root: Path) -> tuple[list[Path], dict[Path, Path]]:
+    """Return the files of a folder, relative to it, and further names of them.
+
+    Where several names lead to one file, the first that is not a symbolic link stands for it.
+    """
     with reading(root):
         is_folder = root.is_dir()
     if not is_folder:
         raise CheckpointError(f"{shown(root)}: is not a folder that can be read")
-    files = sorted(_walk(root, PurePosixPath(), ()))
-    weights: set[PurePosixPath] = set()
-    for folder in sorted({file.parent for file in files}):
-        names = [file.name for file in files if file.parent == folder]
-        weights.update(folder / name for name in _folder_weights(root / folder, names))
-    if not weights:
-        raise CheckpointError("holds no .safetensors, .bin, .pt or .pth checkpoint", path=root)
-    return (
-        tuple(Path(file) for file in files if file in weights),
-        tuple(Path(file) for file in files if file not in weights),
-    )
+    first: dict[tuple[int, int], Path] = {}
+    links = {}
+    found = sorted(_walk(root, Path(), ()))
+    for file in sorted(found, key=lambda file: (root / file).is_symlink()):
+        status = (root / file).stat()
+        if (kept := first.setdefault((status.st_dev, status.st_ino), file)) != file:
+            links[file] = kept
+    return [file for file in found if file not in links], links
 
 
 def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
@@ -79,53 +124,52 @@ def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
             shutil.copyfile(source / file, copied)
 
 
-def _walk(
-    root: Path, folder: PurePosixPath, ancestors: tuple[Path, ...]
-) -> Iterator[PurePosixPath]:
+def _walk(root: Path, folder: Path, ancestors: tuple[Path, ...]) -> Iterator[Path]:
     """Yield all regular files, links followed; refuse links to a folder above."""
     here = root / folder
     with reading(here):
         real = here.resolve()
-        entries = sorted(entry.name for entry in here.iterdir())
+        entries = sorted(entry for entry in here.iterdir() if not is_temporary(entry))
     if real in ancestors:
         raise CheckpointError("is a link to a folder that holds it; remove it", path=here)
-    for name in entries:
-        entry = here / name
+    if {"blobs", "snapshots"} <= {entry.name for entry in entries}:
+        newest = max((here / "snapshots").iterdir(), key=lambda f: f.stat().st_mtime, default="…")
+        raise CheckpointError(
+            "is a hub's cache, which holds each file as a blob and as links to it; give the "
+            f"folder of a snapshot, such as {newest}",
+            path=here,
+        )
+    for entry in entries:
         if not entry.is_dir():
             file_size(entry)  # refuses broken links, devices, pipes
-            yield folder / name
-        elif name not in _SKIPPED_FOLDERS:
-            yield from _walk(root, folder / name, (*ancestors, real))
+            yield folder / entry.name
+        elif entry.name not in _SKIPPED_FOLDERS:
+            yield from _walk(root, folder / entry.name, (*ancestors, real))
 
 
-def _folder_weights(folder: Path, names: list[str]) -> set[str]:
-    """Return the weights of one folder, after checking shards against indexes."""
-    present = set(names)
-    weights = {name for name in names if name.endswith(SAFETENSORS_SUFFIX)}
+def _known_weights(folder: Path, names: list[str]) -> set[str]:
+    """Return the weights by name or index, after checking shards against indexes."""
+    weights = {name for name in names if name.lower().endswith(SAFETENSORS_SUFFIX)}
     for name in weights:
         detect_format(folder / name)
     indexes = [index for name in names if (index := read_index(folder / name)) is not None]
     for index in indexes:
-        check_shards(index, present)
+        check_shards(index, names)
         weights |= index.shards
     indexed = {shard for index in indexes for shard in index.shards}
     for model in numbered_shards(folder, sorted(weights - indexed)):
         check_shards(model, weights)
-    for name in names:
-        if name.endswith(TORCH_SUFFIXES) and name not in weights and _loads(folder / name):
-            weights.add(name)
     return weights
 
 
-def _loads(path: Path) -> bool:
-    """Return whether a torch file holds plain tensors."""
-    from tensorcomp.checkpoints.layouts.torch_file import TorchFile
-
+def _is_checkpoint(root: Path, file: Path, unread: dict[str, str]) -> bool:
+    """Return whether a file holds tensors; note why if it is a checkpoint that cannot be read."""
+    is_noted = _CHECKPOINT_NAME.fullmatch(file.name) is not None
     try:
-        if detect_format(path) != "torch":
-            return False
-        with TorchFile(path) as checkpoint:
+        is_noted |= detect_format(root / file) != "safetensors"  # else a short magic, maybe chance
+        with open_checkpoint(root / file) as checkpoint:
             return bool(checkpoint.tensors)
     except CheckpointError as error:
-        LOGGER.info("%s; carried over unchanged", error)
+        if is_noted:
+            unread[file.as_posix()] = str(error).removeprefix(f"{root / file}: ")
         return False

@@ -24,7 +24,12 @@ ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 MAX_DEFLATE_RATIO = 1032  # 258 bytes in two bits
 
 _HEAD_BYTES = 512
-_ADVICE = "give a .safetensors, .pt, .pth, .bin or .npz checkpoint"
+_ADVICE = "give a .safetensors, .pt, .pth, .ckpt, .bin or .npz checkpoint"
+
+_DISTRIBUTED = (
+    "part of a distributed checkpoint; turn its folder into one file by "
+    "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt') and give that"
+)
 
 # What other files begin with, and what to do about each.
 _MAGICS: tuple[tuple[bytes, str], ...] = (
@@ -71,6 +76,8 @@ def detect_format(path: Path) -> Kind:
         head = file.read(_HEAD_BYTES)
     if not size:
         raise CheckpointError("is empty; download or save it again", path=path)
+    if path.suffix.lower() == ".distcp":
+        raise CheckpointError(f"is {_DISTRIBUTED}", path=path)  # one tensor of it alone would open
     if head.startswith(ZIP_MAGICS):
         return _zip_kind(path)
     if head.startswith(TORCH_LEGACY_MAGIC):
@@ -108,6 +115,9 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 def _zip_kind(path: Path) -> Kind:
     with open_zip(path) as archive:
         names = archive.namelist()
+        start = min((entry.header_offset for entry in archive.infolist()), default=0)
+    if start > 0:
+        raise CheckpointError(f"is several zip archives, {_DISTRIBUTED}", path=path)
     folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == "data.pkl"}
     if any(f"{folder}/constants.pkl".lstrip("/") in names for folder in folders):
         raise CheckpointError(
@@ -133,6 +143,8 @@ def _other(head: bytes) -> str | None:
     if head[257:262] == b"ustar":
         return "a tar archive; unpack it first"
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
+        if b"torch.distributed.checkpoint" in head:
+            return _DISTRIBUTED
         return (
             "a plain Python pickle, which can run any code when loaded; "
             "load it where you trust it and save its tensors with torch.save or as safetensors"

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import numpy as np
 
+from tensorcomp._formatting import printable, shown
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.checkpoints.folder import copy_others, scan_folder
-from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.folder import copy_others, scan_folder, walk_folder
+from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import atomic_folder, is_temporary
+from tensorcomp.io.files import atomic_folder, file_size, link_file
 
 COMPRESSED = ".tc.safetensors"
 SAFETENSORS = ".safetensors"
 FOLDER = ".tc"
+_KINDS = {SAFETENSORS: "safetensors", ".npz": "npz"} | dict.fromkeys((".pt", ".pth"), "torch")
+
+
+class Copied(NamedTuple):
+    """Files of a folder that are not compressed.
+
+    Parameters
+    ----------
+    files, bytes : int
+        Their number and size.
+    unread : dict of str to str
+        Those that are checkpoints which cannot be read, and why.
+    """
+
+    files: int
+    bytes: int
+    unread: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -41,12 +60,31 @@ class Model:
     others : tuple of Path
         The folder's other files, relative to it.
     is_folder : bool
+    unread : dict of str to str
+        Those of `others` that are checkpoints which cannot be read, and why.
+    links : mapping of Path to Path
+        Further names of shards and of other files.
     """
 
     path: Path
     shards: tuple[Path, ...]
     others: tuple[Path, ...] = ()
     is_folder: bool = False
+    unread: dict[str, str] = field(default_factory=dict)
+    links: Mapping[Path, Path] = field(default_factory=dict)
+
+    @functools.cached_property
+    def copied(self) -> Copied | None:
+        """The folder's other files; None for a single file."""
+        if not self.is_folder:
+            return None
+        nbytes = sum(file_size(self.path / file) for file in self.others)
+        return Copied(len(self.others), nbytes, self.unread)
+
+    @property
+    def names(self) -> tuple[Path, ...]:
+        """All names of the shards."""
+        return (*self.shards, *(link for link, file in self.links.items() if file in self.shards))
 
     def file(self, shard: Path) -> Path:
         """Return the path of a shard."""
@@ -99,18 +137,17 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     if not path.is_dir():
         return Model(path, (Path(path.name),))
     if compressed is not False:  # else scan_folder alone walks the folder
-        files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        files, links = walk_folder(path)
         shards = tuple(file for file in files if file.name.endswith(COMPRESSED))
         if shards:
-            rest = (file for file in files if not file.name.endswith(COMPRESSED))
-            others = tuple(file for file in rest if not is_temporary(file))
-            return Model(path, shards, others, is_folder=True)
-        if compressed:
-            raise CheckpointError(
-                f"{path}: holds no *{COMPRESSED} file; give a folder that was compressed"
-            )
-    weights, others = scan_folder(path)
-    return Model(path, weights, others, is_folder=True)
+            others = tuple(file for file in files if not file.name.endswith(COMPRESSED))
+            return Model(path, shards, others, is_folder=True, links=links)
+    found = scan_folder(path)
+    if compressed:
+        raise CheckpointError(
+            f"{path}: holds no *{COMPRESSED} file; give a folder that was compressed"
+        )
+    return Model(path, found.weights, found.others, True, found.unread, found.links)
 
 
 class PlainTensor(NamedTuple):
@@ -155,29 +192,46 @@ def default_output(source: Path) -> Path:
     """Return the default output path of `compress`."""
     if source.is_dir():
         return source.resolve().with_name(source.resolve().name + FOLDER)
-    return source.with_name(compressed_name(source.name))
+    return compressed_path(source, detect_format(source))
 
 
-def compressed_name(name: str) -> str:
-    """Return the name of a compressed file, such as model.pt.tc.safetensors."""
-    return name.removesuffix(SAFETENSORS) + COMPRESSED
+def compressed_path(source: Path, kind: str) -> Path:
+    """Return the path of a compressed file, such as model.pt.tc.safetensors.
+
+    A name that is not usual for the kind of file is kept whole, before a second dot.
+    """
+    usual = source.name.removesuffix(SAFETENSORS) + COMPRESSED
+    is_usual = restored_name(usual, kind) == source.name
+    return source.with_name(usual if is_usual else f"{source.name}.{COMPRESSED}")
 
 
 def restored_name(name: str, kind: str) -> str:
     """Return the name of the file of this kind that a compressed file restores."""
-    name = name.removesuffix(COMPRESSED)
-    if kind == "safetensors":
-        return name + SAFETENSORS
-    return name if "." in name else name + {"torch": ".pt"}.get(kind, f".{kind}")
+    stem, suffix = name.removesuffix(COMPRESSED), {"torch": ".pt"}.get(kind, f".{kind}")
+    if stem == name:  # `compress` was given that
+        return name if name.endswith(suffix) else name + suffix
+    if stem.endswith(".") and stem.strip("."):
+        return stem[:-1]
+    return stem if "." in stem and kind != "safetensors" else stem + suffix
+
+
+def refuse_suffix(source: Path, target: Path, kind: str) -> None:
+    """Require that an output's name is not that of another kind of checkpoint."""
+    if _KINDS.get(target.suffix.lower(), kind) != kind:
+        names = f"expected a name for a {printable(kind)} file, got {shown(target.name)}"
+        raise CheckpointError(f"{names}; give another by out=…", path=source)
 
 
 def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
-    """Return the restored path of each compressed shard, and the decoded bytes."""
+    """Return the restored path of each compressed shard, and the decoded bytes.
+
+    The paths are by all names of a shard.
+    """
     restored, nbytes = {}, 0
-    for shard in model.shards:
+    for shard in model.names:
         with CompressedFile(model.file(shard)) as opened:
             restored[shard] = shard.with_name(restored_name(shard.name, opened.template().kind))
-            nbytes += sum(info.nbytes for info in opened.tensors)
+            nbytes += sum(info.nbytes for info in opened.tensors) if shard not in model.links else 0
     return restored, nbytes
 
 
@@ -219,22 +273,30 @@ def output_folder(
     model : Model
     target : Path
     written : mapping of Path to Path
-        The file that each shard becomes, relative to the folder.
+        What each name of a shard becomes, relative to the folder.
     force : bool
 
     Raises
     ------
     CheckpointError
-        If one of the folders contains the other, or the output cannot be made.
+        If one of the folders contains the other, two files would get one name, or the output
+        cannot be made.
     """
     inner, outer = model.path.resolve(), target.resolve()
     if outer.is_relative_to(inner):
         raise CheckpointError("lies in the input folder; give another by out=…", path=target)
     if inner.is_relative_to(outer):
         raise CheckpointError("holds the input folder; give another by out=…", path=target)
-    names = {PurePath(name) for name in (*model.others, *written.values())}
-    with atomic_folder(target, names, force=force) as partial:
+    outputs = {file: written.get(file, file) for file in (*model.others, *written, *model.links)}
+    sources: dict[Path, Path] = {}
+    for source, name in outputs.items():
+        if (other := sources.setdefault(name, source)) != source:
+            both = f"both {shown(other)} and {shown(source)} would become {shown(name)}"
+            raise CheckpointError(f"{both}; move one of them away", path=model.path)
+    with atomic_folder(target, set(map(PurePath, sources)), force=force) as partial:
         copy_others(model.path, model.others, partial)
-        for name in written.values():
+        for name in sources:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
         yield partial
+        for link, file in model.links.items():
+            link_file(partial / outputs[file], partial / outputs[link])

@@ -238,6 +238,17 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
             )
 
 
+def link_file(file: Path, link: Path) -> None:
+    """Give a file a further name; copy it where the system has no hard links."""
+    try:
+        os.link(file, link)
+    except OSError:
+        import shutil
+
+        with writing(link):
+            shutil.copyfile(file, link)
+
+
 def is_temporary(path: Path) -> bool:
     """Return whether a file is a temporary one, such as a killed run leaves."""
     return path.name.endswith(f".{_PART}")

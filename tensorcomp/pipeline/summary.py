@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tensorcomp._formatting import (
@@ -18,6 +18,7 @@ from tensorcomp._formatting import (
 from tensorcomp._tables import Column, Table
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.manifest import Manifest
+from tensorcomp.container.model import Copied
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.pipeline.tensor_summary import (
@@ -65,12 +66,15 @@ class CheckpointSummary:
         In the checkpoint's order, tied names last.
     compressed : bool
         Whether tensorcomp compressed it.
+    copied : Copied or None
+        A folder's other files, which are not in the sizes; None for a single file.
     """
 
     input_bytes: int
     output_bytes: int
     tensors: tuple[TensorSummary, ...]
     compressed: bool
+    copied: Copied | None = field(default=None, kw_only=True)
 
     @property
     def lossy(self) -> bool:
@@ -91,6 +95,12 @@ class CheckpointSummary:
     def ratio(self) -> float:
         """Original bytes / stored bytes, every byte of the files counted."""
         return self.input_bytes / self.output_bytes
+
+    @property
+    def folder_ratio(self) -> float:
+        """Ratio of all files, those that are copied included."""
+        copied = self.copied.bytes if self.copied else 0
+        return (self.input_bytes + copied) / (self.output_bytes + copied)
 
     @property
     def bits_per_weight(self) -> float | None:
@@ -124,9 +134,12 @@ class CheckpointSummary:
             weights. Each of ``tensors`` has its role and how that is known, its errors (0 if
             exact) and its SNR in dB (null if exact); ``codec`` is the text of its tree, ``same as
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
-            their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``.
+            their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``. A folder
+            has ``copied``, the number and bytes of its other files, with the reason for each that
+            is a checkpoint but cannot be read, and ``folder_ratio``, which counts them; the other
+            figures do not.
         """
-        pruning = self.pruning()
+        pruning, copied = self.pruning(), self.copied
         return {
             "input_bytes": self.input_bytes,
             "output_bytes": self.output_bytes,
@@ -134,6 +147,8 @@ class CheckpointSummary:
             "bits_per_weight": self.bits_per_weight,
             "tensors": [row.to_dict() for row in self.tensors],
             **({} if pruning is None else {"pruned": pruning}),
+            **({} if copied is None else {"copied": copied._asdict()}),
+            **({} if copied is None else {"folder_ratio": self.folder_ratio}),
         }
 
     def table(self) -> Table:
@@ -163,7 +178,9 @@ class CheckpointSummary:
 
     def totals(self) -> str:
         """Return sizes, ratio and rate in one line."""
-        tensors = counted(len(self.tensors), "tensor")
+        tied = sum(row.tied for row in self.tensors)
+        tensors = counted(len(self.tensors) - tied, "tensor")
+        tensors += f" and {counted(tied, 'tied name')}" if tied else ""
         bits = self.bits_per_weight
         rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
         if not self.compressed:
@@ -175,8 +192,16 @@ class CheckpointSummary:
             f"ratio {ratio_text(self.ratio)}{rate}{error}"
         )
 
+    def copied_line(self) -> list[str]:
+        """Return a line of a folder's other files; none without any."""
+        if not self.copied or not self.copied.files:
+            return []
+        files = f"{counted(self.copied.files, 'other file')}, {bytes_text(self.copied.bytes)}"
+        ratio = f", copied: ratio of the folder {ratio_text(self.folder_ratio)}"
+        return [files + (ratio if self.compressed else "")]
+
     def __str__(self) -> str:
-        return "\n".join([*self.table().lines(), "", self.totals()])
+        return "\n".join([*self.table().lines(), "", self.totals(), *self.copied_line()])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.totals()}>"
@@ -186,14 +211,15 @@ class CheckpointSummary:
         return f"{self.table()._repr_html_()}<p>{self.totals()}</p>"
 
 
-def join(summaries: Iterable[CheckpointSummary]) -> CheckpointSummary:
-    """Return the figures of several files together."""
+def join(summaries: Iterable[CheckpointSummary], copied: Copied | None) -> CheckpointSummary:
+    """Return the figures of a folder's checkpoints together."""
     parts = list(summaries)
     return CheckpointSummary(
         sum(part.input_bytes for part in parts),
         sum(part.output_bytes for part in parts),
         tuple(row for part in parts for row in part.tensors),
         compressed=any(part.compressed for part in parts),
+        copied=copied,
     )
 
 

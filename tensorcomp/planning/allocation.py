@@ -55,6 +55,8 @@ class AllocationProblem:
         Bytes of the tensors that stay lossless, by the first word of their role.
     measured : bool
         Whether rates are corrected by the bytes that tensors really took.
+    input_bytes : int
+        Of all files; from `max_bytes`.
     """
 
     budget: Budget
@@ -69,6 +71,7 @@ class AllocationProblem:
     used: set[Rule | str] = field(default_factory=set, repr=False)
     protected: Counter[str] = field(default_factory=Counter)
     measured: bool = False
+    input_bytes: int = 0
 
     def add(self, other: AllocationProblem, keys: Mapping[str, str]) -> None:
         """Add the problem of a file; `keys` are the names of its tensors in this one."""
@@ -84,6 +87,7 @@ class AllocationProblem:
 
     def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is not a size."""
+        self.input_bytes = input_bytes
         return self.budget.size(input_bytes, self.weights)
 
     def least_bytes(self) -> int:
@@ -133,9 +137,10 @@ class AllocationProblem:
 
     def impossible(self, least: int, max_bytes: int) -> InfeasibleBudgetError:
         """Return the error that says which size is possible, if not the budget's."""
+        nearest = self.budget.nearest(least, self.input_bytes, self.weights)
         return InfeasibleBudgetError(
             f"a file of {max_bytes:,} bytes is not possible; the smallest one takes about "
-            f"{self.budget.nearest(least, max_bytes, self.weights)}{self._kept_lossless(least)}",
+            f"{nearest}{self._kept_lossless(least)}",
             requested_bytes=max_bytes,
             least_bytes=least,
             protected_bytes=self._protected_bytes(),

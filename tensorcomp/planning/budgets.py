@@ -147,13 +147,11 @@ class Budget:
             return int(min(input_bytes / self.target_ratio, _MAX_BYTES))
         return None if self.target_size is None else int(self.target_size)
 
-    def nearest(self, least: int, most: int, weights: int) -> str:
-        """Return a possible size in the unit of the limit, which allows `most` bytes."""
+    def nearest(self, least: int, input_bytes: int, weights: int) -> str:
+        """Return a possible size in the unit of the limit."""
         size = f"{least:,} bytes"
         if self.target_ratio is not None:
-            return (
-                f"{size}, a ratio of {math.floor(100 * self.target_ratio * most / least) / 100:g}"
-            )
+            return f"{size}, a ratio of {math.floor(100 * input_bytes / least) / 100:g}"
         if self.bits_per_weight is not None and weights:
             return f"{size}, {math.ceil(800 * least / weights) / 100:g} bits per weight"
         return size

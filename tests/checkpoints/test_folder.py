@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_shards_index_and_other_files(folder, tmp_path):
-    weights, others = scan_folder(folder)
+    weights, others, _, _ = scan_folder(folder)
     assert weights == (Path(FIRST), Path(SECOND))
     assert others == (Path("config.json"), Path(INDEX), Path("sub/deeper/tokenizer.json"))
     for file in weights:
@@ -66,7 +66,7 @@ def test_torch_shards_and_training_state(tmp_path):
     torch.save({"args": print}, tmp_path / "training_args.bin")
     torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
     (tmp_path / "words.bin").write_bytes(b"words")
-    weights, others = scan_folder(tmp_path)
+    weights, others, _, _ = scan_folder(tmp_path)
     assert [str(file) for file in weights] == [
         "optimizer.pt",
         "pytorch_model-00001-of-00001.bin",
@@ -82,7 +82,7 @@ def test_links_of_a_download_cache(tmp_path):
     (blobs / "4567").write_text("{}")
     (snapshot / "model.safetensors").symlink_to("../../blobs/0123")
     (snapshot / "config.json").symlink_to("../../blobs/4567")
-    weights, others = scan_folder(snapshot)
+    weights, others, _, _ = scan_folder(snapshot)
     assert weights == (Path("model.safetensors"),)
     copy_others(snapshot, others, tmp_path / "out")
     assert not (tmp_path / "out" / "config.json").is_symlink()
@@ -118,7 +118,7 @@ def test_version_control_and_download_state_are_left_out(folder):
         (folder / name).mkdir()
         save_file({"a": np.ones(3)}, folder / name / "x.safetensors")
     (folder / ".gitattributes").touch()
-    weights, others = scan_folder(folder)
+    weights, others, _, _ = scan_folder(folder)
     assert weights == (Path(FIRST), Path(SECOND))
     assert Path(".gitattributes") in others
     assert len(others) == 4

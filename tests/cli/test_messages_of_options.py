@@ -57,7 +57,11 @@ OTHERS = [
     (["decompress", "packed", "-o", "x", "--max-bytes", "9"], "set --max-bytes"),
     (["decompress", "packed", "-o", "x", "--threads", "0"], "'--threads': 0"),
     (["decompress", "packed", "-o", "packed", "--force"], "give another by --output"),
-    (["decompress", "packed"], "expected a name that ends in .tc.safetensors"),
+    (
+        ["decompress", "packed", "-o", "x.npz"],
+        "got 'x.npz'; give another by --output",
+    ),
+    (["compress", "model", "-o", "x.pt"], "got 'x.pt'; give another by --output"),
     (["compress", "model", "-o", "packed"], "--force replaces it, --output names another"),
     (["plan", "model", "-o", "packed"], "--force replaces it, --output names another"),
     (["plan", "model", "--sparsity", "0.5"], "--sparsity says how to prune: give --prune"),

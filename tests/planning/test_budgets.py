@@ -89,8 +89,8 @@ def test_budgets_say_what_they_are(budget, text):
 def test_the_nearest_size_is_told_in_the_terms_of_the_limit():
     assert "4 bits per weight" in Budget(bits_per_weight=1).nearest(500, 125, 1000)
     assert "4.01 bits" in Budget(bits_per_weight=1).nearest(501, 125, 1000)  # never too few
-    assert "ratio of 2.5" in Budget(target_ratio=10).nearest(400, 100, 1000)
-    assert "ratio of 3.33" in Budget(target_ratio=10).nearest(300, 100, 1000)  # never too large
+    assert "ratio of 2.5" in Budget(target_ratio=10).nearest(400, 1000, 1000)
+    assert "ratio of 3.33" in Budget(target_ratio=10).nearest(300, 1000, 1000)  # never too large
     assert Budget(target_size=9).nearest(4000, 9, 10) == "4,000 bytes"
 
 
