@@ -7,7 +7,6 @@ so memory does not grow with the checkpoints (a member of an ``.npz`` archive is
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 from collections import defaultdict, deque
@@ -88,7 +87,7 @@ def compare(
     return Comparison(a_bytes, b_bytes, tuple(map(_with_errors, rows, sums)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Tensor:
     """Tensor of one of the two checkpoints."""
 
@@ -96,7 +95,12 @@ class _Tensor:
     info: TensorInfo  # under its name, or a further one
     stored: int  # bytes that it takes in its file
     tied: bool  # whether it is a further name of another tensor
-    open: Callable[[], ChunkedTensor]  # returns its values, to be read by rows
+    source: Checkpoint
+    holder: TensorInfo  # under the name that the source reads
+
+    def open(self) -> ChunkedTensor:
+        """Return its values, to be read by rows."""
+        return open_tensor(self.source, self.holder)
 
     @property
     def held(self) -> ComparedTensor:
@@ -116,11 +120,10 @@ def _tensors(side: Mapping[Path, Checkpoint]) -> Iterator[_Tensor]:
         file = PurePosixPath(shard.with_name(name))
         infos = {info.name: info for info in checkpoint.tensors}
         for info in checkpoint.tensors:
-            opener = functools.partial(open_tensor, checkpoint, info)
-            yield _Tensor(file, info, stored_bytes(checkpoint, info), False, opener)
+            yield _Tensor(file, info, stored_bytes(checkpoint, info), False, checkpoint, info)
         for name, target in checkpoint.aliases.items():
-            opener = functools.partial(open_tensor, checkpoint, infos[target])
-            yield _Tensor(file, replace(infos[target], name=name), 0, True, opener)
+            holder = infos[target]
+            yield _Tensor(file, replace(holder, name=name), 0, True, checkpoint, holder)
 
 
 def _pair(first: Sequence[_Tensor], second: Sequence[_Tensor]) -> list[_Pair]:

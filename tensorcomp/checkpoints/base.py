@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """Name, dtype and size of a stored tensor.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
@@ -98,18 +99,52 @@ def detect_format(path: Path) -> Kind:
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
-    """Open a zip archive; a damaged one is a `CheckpointError`."""
+    """Open a zip archive, whose file is open only while it is read.
+
+    A damaged one is a `CheckpointError`.
+    """
     import zipfile  # with all its compressors
 
     try:
         with reading(path):
-            return zipfile.ZipFile(path)
+            return zipfile.ZipFile(cast("IO[bytes]", _Reopened(path)))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise CheckpointError(
             f"a zip archive whose directory is missing or damaged, as when a download or a "
             f"full disk cut it short ({error}); get it again",
             path=path,
         ) from error
+
+
+class _Reopened(io.RawIOBase):
+    """File that is open only while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most `size` bytes from the position."""
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._position)
+            data = file.read(size)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move by as many bytes from the start, the position or the end; return where."""
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._position)
+            self._position = file.seek(offset, whence)
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
 
 
 def _zip_kind(path: Path) -> Kind:

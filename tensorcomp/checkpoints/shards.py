@@ -142,7 +142,7 @@ def _check_names(index: Index, present: Collection[str]) -> None:
 def _check_tensors(index: Index) -> None:
     holders: dict[str, str] = {}
     for shard in sorted(index.shards):
-        for name in SafetensorsFile(index.folder / shard).header.entries:
+        for name in SafetensorsFile(index.folder / shard).header.offsets:
             other = holders.setdefault(name, shard)
             if other != shard:
                 raise CheckpointError(

@@ -10,7 +10,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.metrics.distortion import ErrorSums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ComparedTensor:
     """Type, shape and stored bytes of a tensor in one of two checkpoints.
 
@@ -27,7 +27,7 @@ class ComparedTensor:
     stored: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorComparison:
     """One tensor of two checkpoints, a (the original) and b.
 

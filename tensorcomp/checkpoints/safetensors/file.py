@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import mmap
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -51,7 +53,7 @@ class SafetensorsFile(Checkpoint):
     kind: ClassVar[str] = "safetensors"
 
     def __init__(self, source: Path | bytes) -> None:
-        self._map: mmap.mmap | bytes | None
+        self._map: memoryview | bytes | None
         if isinstance(source, bytes):
             self.nbytes, self.where = len(source), "the given bytes"
             self.header = read_header(io.BytesIO(source), self.nbytes, self.where)
@@ -132,10 +134,37 @@ def _metadata(template: SourceTemplate) -> dict[str, str] | None:
     return metadata
 
 
-def _mapped(file: BinaryIO) -> mmap.mmap | None:
+def _mapped(file: BinaryIO) -> memoryview | None:
     """Map a file; return None where a network file system refuses."""
     try:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _map(file)
     except (OSError, ValueError) as error:
         LOGGER.debug("%s: read, since it cannot be mapped: %s", file.name, error)
         return None
+
+
+def _map(file: BinaryIO) -> memoryview:
+    """Map a whole file for reading; the mapping takes no descriptor.
+
+    `mmap.mmap` keeps a duplicate of the descriptor, so that a process with a limit of 64 could read
+    no model of more shards. It is unmapped with the last view.
+
+    Raises
+    ------
+    OSError, ValueError
+        If the system refuses, or the file is empty.
+    """
+    held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if not hasattr(mmap, "MAP_SHARED"):  # on Windows, where descriptors are not so few
+        return memoryview(held)
+    size, libc = len(held), ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * [ctypes.c_int]), ctypes.c_long)
+    libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        return memoryview(held)
+    held.close()
+    pages = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(pages, libc.munmap, address, size).atexit = False
+    return memoryview(pages).toreadonly()
