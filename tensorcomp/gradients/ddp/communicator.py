@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -14,8 +14,10 @@ import torch
 import torch.distributed as dist
 
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp.checksums import check_digests, digest, packed, unpacked
+from tensorcomp.gradients.ddp.roll_call import LostRanksError, RollCall
 
-_HEAD = 8  # bytes at the front of a frame: its true length, little-endian
+_HEAD = 16  # bytes at the front of a frame: its true length and its checksum, little-endian
 _ALIGNMENT = 64
 _SLACK_SHIFT = 7  # capacities leave 1/128 of slack: lengths of coded positions vary less
 _MIN_SLACK = 64
@@ -73,6 +75,7 @@ class Communicator:
         self.device = torch.device(device if dist.get_backend(group) == "nccl" else "cpu")
         self.rank: int = dist.get_rank(group)
         self.world: int = dist.get_world_size(group)
+        self.roll_call = RollCall(_store(group), self.rank, self.world)
         self.exchanges: list[Exchange] = []
         self._capacities: dict[str, int] = {}
         self._scratch = Scratch()
@@ -98,22 +101,23 @@ class Communicator:
         if capacity is None:
             capacity = _capacity(int(self._gather_lengths(own.size).max()))
         frame = self._scratch.array(f"{key} out", _HEAD + capacity)
-        frame[:_HEAD] = np.array([own.size], "<u8").view(np.uint8)
+        frame[:_HEAD] = np.append(packed([own.size]), digest(own))
         frame[_HEAD : _HEAD + own.size] = own[:capacity]
         received = self._gather(frame, f"{key} in")
-        lengths = [int(row[:_HEAD].view("<u8")[0]) for row in received]
+        lengths = unpacked(received[:, :8])[:, 0].tolist()
         longest = max(lengths)
         self._capacities[key] = _capacity(longest)
         rows = [row[_HEAD : _HEAD + size] for row, size in zip(received, lengths, strict=True)]
-        if longest <= capacity:
-            return rows
-        more = self._scratch.array(f"{key} rest out", longest - capacity)
-        more[: max(0, own.size - capacity)] = own[capacity:]
-        rests = self._gather(more, f"{key} rest in")
-        return [
-            np.concatenate([row, tail[: max(0, size - capacity)]])
-            for row, tail, size in zip(rows, rests, lengths, strict=True)
-        ]
+        if longest > capacity:
+            more = self._scratch.array(f"{key} rest out", longest - capacity)
+            more[: max(0, own.size - capacity)] = own[capacity:]
+            rests = self._gather(more, f"{key} rest in")
+            rows = [
+                np.concatenate([row, tail[: max(0, size - capacity)]])
+                for row, tail, size in zip(rows, rests, lengths, strict=True)
+            ]
+        check_digests(rows, [row[8:_HEAD] for row in received])
+        return rows
 
     def all_gather_values(self, value: Any, key: str) -> list[Any]:
         """Return the value of every rank, in rank order.
@@ -133,15 +137,18 @@ class Communicator:
             raise ValueError(f"{len(arrays)} parts for {self.world} ranks; give one for each")
         if self.world == 1:
             return arrays
+        arrays = [np.append(array, digest(array)) for array in arrays]
         sizes = [array.size for array in arrays]
         incoming = self._gather_lengths(*sizes)[:, self.rank].tolist()
         sent = np.concatenate(arrays, out=self._scratch.array("to all", sum(sizes)))
         received = torch.empty(sum(incoming), dtype=torch.uint8, device=self.device)
         started = time.perf_counter()
-        dist.all_to_all_single(received, self._tensor(sent), incoming, sizes, group=self.group)
+        self._run(dist.all_to_all_single, received, self._tensor(sent), incoming, sizes)
         joined = received.cpu().numpy()
         self._note("all_to_all", sum(sizes), sum(sizes) - sizes[self.rank], started)
-        return np.split(joined, np.cumsum(incoming)[:-1])
+        rows = np.split(joined, np.cumsum(incoming)[:-1])
+        check_digests([row[:-8] for row in rows], [row[-8:] for row in rows])
+        return [row[:-8] for row in rows]
 
     def all_reduce_mean(self, array: np.ndarray) -> np.ndarray:
         """Replace an array by its mean over all ranks, bit-identical on all.
@@ -154,7 +161,7 @@ class Communicator:
         started = time.perf_counter()
         moved = self._tensor(array)
         moved.mul_(1.0 / self.world)
-        dist.all_reduce(moved, group=self.group)
+        self._run(dist.all_reduce, moved)
         _copy_back(moved, array)
         ring = 2 * (self.world - 1) / self.world
         self._note("all_reduce", array.nbytes, ring * array.nbytes, started)
@@ -168,7 +175,7 @@ class Communicator:
 
     def _gather_lengths(self, *lengths: int) -> np.ndarray:
         """Return all ranks' lengths, a row for each rank."""
-        return self._gather(np.array(lengths, np.int64).view(np.uint8), "lengths").view(np.int64)
+        return unpacked(self._gather(packed(lengths), "lengths"))
 
     def _gather(self, own: np.ndarray, name: str) -> np.ndarray:
         """All-gather equally long bytes into kept memory, a row for each rank."""
@@ -177,10 +184,17 @@ class Communicator:
         moved = self._tensor(everyone)
         # torch 2.13 renamed it and deprecated the old name
         gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        gather(moved, self._tensor(own), group=self.group)
+        self._run(gather, moved, self._tensor(own))
         _copy_back(moved, everyone)
         self._note("all_gather", own.size, (self.world - 1) * own.size, started)
         return everyone.reshape(self.world, -1)
+
+    def _run(self, collective: Callable[..., Any], *arguments: Any) -> None:
+        """Run a collective of torch's; say which ranks are lost where it fails."""
+        try:
+            collective(*arguments, group=self.group)
+        except RuntimeError as error:
+            raise LostRanksError(self.roll_call.missing(str(error))) from error
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         """Return an array where collectives take it: a view on the CPU."""
@@ -199,6 +213,15 @@ def _copy_back(moved: torch.Tensor, array: np.ndarray) -> None:
 def _capacity(length: int) -> int:
     slack = max(_MIN_SLACK, length >> _SLACK_SHIFT)
     return -(-(length + slack) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _store(group: dist.ProcessGroup) -> Any:
+    """Return the store of a group."""
+    if hasattr(group, "get_group_store"):
+        return group.get_group_store()
+    from torch.distributed import distributed_c10d  # torch 2.4 and 2.5
+
+    return distributed_c10d._world.pg_map[group][1]
 
 
 def check_alike(comm: Communicator, lines: Sequence[str], what: str = "ranks differ") -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tensorcomp.errors import GradientError
@@ -21,33 +19,15 @@ from tensorcomp.gradients.ddp.engine import Engine, Job
 from tensorcomp.gradients.ddp.observers import RankCheck, Recorder
 from tensorcomp.gradients.ddp.reducer import Reducer, parameters_of
 from tensorcomp.gradients.ddp.refusals import PYTHON_REDUCER, refuse_unsynchronized_start
+from tensorcomp.gradients.ddp.roll_call import LostRanksError
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
+from tensorcomp.gradients.ddp.uncompressed import Pausable, average
 from tensorcomp.gradients.payload.states import flatten, reading_saved
 from tensorcomp.gradients.text import label, short
 from tensorcomp.gradients.wrappers.base import chain
 from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
-
-
-class Pausable:
-    """Leave gradients uncompressed for a while; a mixin."""
-
-    _paused = False
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Average gradients uncompressed inside; no step counts, no state changes.
-
-        For backward passes whose gradients of this model are thrown away, as a discriminator's are
-        in its generator's step: compressed, they would take residuals with them. All ranks pause
-        for the same passes. Inside the model's ``no_sync()`` nothing is sent at all.
-        """
-        before, self._paused = self._paused, True
-        try:
-            yield
-        finally:
-            self._paused = before
 
 
 class GradientCompression(Pausable):
@@ -258,7 +238,8 @@ class GradientCompression(Pausable):
         if failure is None:
             self._engine.fail(f"{type(error).__name__}: {error}")
         self.close()
-        if failure is not None and not isinstance(error, GradientError):
+        known = isinstance(error, GradientError) and not isinstance(error, LostRanksError)
+        if failure is not None and not known:
             raise GradientError(failure) from error
 
     def reduce(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
@@ -273,16 +254,16 @@ class GradientCompression(Pausable):
             raise GradientError(PYTHON_REDUCER)
         buffer = bucket.buffer()
         if self._closed:
-            return self._average(buffer)
+            return average(buffer, self._group, self._comm.roll_call)
         self._engine.raise_failure()
         if self._paused:
-            return self._average(buffer)
+            return average(buffer, self._group, self._comm.roll_call)
         if bucket.index() == 0:
             self._begin()
         if self._passing and not buffer.is_sparse:
             if bucket.is_last():
                 self._reducer.end()
-            return self._average(buffer)
+            return average(buffer, self._group, self._comm.roll_call)
         on_host = self._comm.device.type == "cpu"
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=None if on_host else [buffer.device]
@@ -297,18 +278,6 @@ class GradientCompression(Pausable):
         choices = {} if self._autotuner is None else self._autotuner.choices
         info = StepInfo(self._reducer.steps, self._phases.phase, choices)
         self._passing = not self._reducer.begin(info, scale)
-
-    def _average(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Average a bucket uncompressed, as DistributedDataParallel does."""
-        buffer.mul_(1.0 / self._comm.world)
-        work = dist.all_reduce(buffer, group=self._group, async_op=True)
-
-        def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:
-            done.wait()  # raises what went wrong; the value's shape differs by backend
-            return buffer
-
-        future: torch.futures.Future[torch.Tensor] = work.get_future().then(averaged)
-        return future
 
     def _check_idle(self) -> None:
         self._engine.raise_failure()

@@ -12,6 +12,7 @@ import torch
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.ddp.communicator import Communicator
 from tensorcomp.gradients.ddp.failure_broadcast import FailureBroadcast
+from tensorcomp.gradients.ddp.roll_call import LostRanksError
 
 _PATIENCE = 1.0  # seconds that a rank which lost its peer waits to hear why
 
@@ -117,10 +118,12 @@ class Engine:
         if self.failure is None:
             try:
                 self._run(job)
+            except LostRanksError as error:
+                # which is what another rank's failure looks like from here
+                self.fail(self._failures.message() or str(error))
             except GradientError as error:
                 self.fail(str(error))
             except Exception as error:
-                # a lost connection is what another rank's failure looks like from here
                 self.fail(self.heard() or f"{type(error).__name__}: {error}")
         with self._lock:
             done = job in self._pending

@@ -13,6 +13,7 @@ from tensorcomp._parameter_names import clean_name
 from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError
+from tensorcomp.gradients.ddp.checksums import digest
 from tensorcomp.gradients.ddp.communicator import Communicator, check_alike
 from tensorcomp.gradients.ddp.shards import MEAN_OF
 from tensorcomp.gradients.ddp.state_store import SavedState
@@ -74,6 +75,8 @@ def average(
                 comm.all_reduce_mean(mean)
             number = isinstance(value, float)
             values[name][field] = float(mean[0]) if number else mean.reshape(value.shape)
+        sums = [f"{n}, {f}: checksum {digest(np.asarray(values[n][f]))}" for n, f, _ in floats]
+        check_alike(comm, sums, "means of states arrived damaged")
 
 
 def own_shards(

@@ -52,6 +52,8 @@ def compress_fsdp(
     Returns
     -------
     FsdpCompression
+        As a context manager around the training it ends all ranks where one fails, with its
+        message.
 
     Raises
     ------

@@ -17,10 +17,11 @@ from tensorcomp.gradients.ddp import state_dict as states
 from tensorcomp.gradients.ddp.buckets import is_finite
 from tensorcomp.gradients.ddp.coding_groups import CodingGroup, Layout
 from tensorcomp.gradients.ddp.communicator import Communicator
-from tensorcomp.gradients.ddp.compression import Pausable
 from tensorcomp.gradients.ddp.frames import decode, exchange
 from tensorcomp.gradients.ddp.reduce_context import GroupWork, ReduceContext
+from tensorcomp.gradients.ddp.roll_call import LostRanksError
 from tensorcomp.gradients.ddp.state_store import StateStore
+from tensorcomp.gradients.ddp.uncompressed import Pausable
 from tensorcomp.gradients.payload.states import reading_saved
 
 ROOT = "the model"  # the name of the module that holds all others
@@ -102,6 +103,20 @@ class FsdpCompression(Pausable):
         self._states.replace(saved)
         self.steps = state["step"]
 
+    def __enter__(self) -> FsdpCompression:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Stop compressing; where a rank has failed, end all of them with its message."""
+        if error is None:
+            self.close()
+        for comm in self._comms.values() if error is not None else ():
+            failure = comm.roll_call.failure(wait=1.0)
+            if failure is None:
+                comm.roll_call.post(f"{type(error).__name__}: {error}")
+            elif not isinstance(error, GradientError):
+                raise GradientError(failure) from error
+
     def close(self) -> None:
         """Stop compressing on all ranks: reduce gradients as they are from now on."""
         self._closed = True
@@ -145,7 +160,13 @@ class FsdpCompression(Pausable):
         if scale != 1.0:
             values /= values.dtype.type(scale)
         flagged, self._flagged = self._flagged, True  # where an error ends this
-        total = self._exchange(name, values.reshape(comm.world, -1), comm)
+        try:
+            total = self._exchange(name, values.reshape(comm.world, -1), comm)
+        except LostRanksError as error:
+            raise GradientError(comm.roll_call.failure(wait=1.0) or str(error)) from error
+        except Exception as error:
+            comm.roll_call.post(f"{type(error).__name__}: {error}")
+            raise
         self._flagged = flagged or total is None
         self.bytes_sent += sum(one.bytes_sent for one in comm.take_exchanges())
         if total is None:
