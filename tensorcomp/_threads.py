@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+_MAX_ROOM = 1 << 27  # bytes of items under way, of all threads together
 _KEPT_BYTES = (1 << 25) - (1 << 16)  # just below the largest threshold
 
 Item = TypeVar("Item")
@@ -88,7 +89,7 @@ class Workers:
         size : callable, optional
             Bytes of memory that an item or its result takes.
         memory_budget : int, optional
-            Bytes per thread for the items under way; one of any size always is.
+            Bytes per thread for the items under way, 128 MiB at most; one of any size always is.
         """
         if self._pool is None:
             for item in items:
@@ -96,10 +97,10 @@ class Workers:
             return
         waiting: deque[_Call[Item, Result]] = deque()
         most = max(prefetch, 2 * self._threads)
-        held = 0
+        held, room = 0, min(memory_budget * self._threads, _MAX_ROOM)
         for item in items:
             held += size(item)
-            while waiting and held > memory_budget * self._threads:
+            while waiting and held > room:
                 held -= size(waiting[0].item)
                 yield _first_result(waiting)
             future = None if small(item) else self._pool.submit(function, item)

@@ -1,15 +1,19 @@
-"""Allocate memory in large pages; on systems other than Linux as usual."""
+"""Allocate memory in large pages, or in a file; on systems other than Linux as usual."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
+import os
+import tempfile
 from collections.abc import Callable
 
 import numpy as np
 
 _LARGE_PAGE = 1 << 21
+_IN_FILE = 1 << 26  # bytes of an array that does not belong in memory
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14 and later
 
 
@@ -37,6 +41,20 @@ def empty_in_large_pages(size: int) -> np.ndarray:
     start = -room.ctypes.data % _LARGE_PAGE
     ask_for_large_pages(room.ctypes.data + start, whole)
     return room[start : start + size]
+
+
+def scratch(size: int, dtype: np.dtype) -> np.ndarray:
+    """Allocate unset elements; of a large array in a temporary file.
+
+    The system takes such pages back when it needs them. Where no file of the size can be made, the
+    array is in memory.
+    """
+    nbytes = size * dtype.itemsize
+    if nbytes >= _IN_FILE and hasattr(os, "posix_fallocate"):
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)  # a full disk is an error now, not later
+            return np.frombuffer(mmap.mmap(file.fileno(), nbytes), dtype)
+    return np.empty(size, dtype)
 
 
 def populate(array: np.ndarray) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
+from tensorcomp.io.memory_pages import scratch
 
 
 def require_mask(name: str, mask: Any, shape: tuple[int, ...]) -> None:
@@ -42,6 +43,6 @@ def require_count(what: str, value: object, least: int = 1) -> int:
 def pruned(weights: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return an array with +0.0 where a mask is false, other bits unchanged."""
     words = as_words(np.asarray(weights, order="C"))
-    left = np.empty_like(words)
+    left = scratch(words.size, words.dtype).reshape(words.shape)
     np.multiply(words, mask, out=left)  # a tenth of the time of where
     return left.view(weights.dtype)

@@ -15,6 +15,7 @@ import numpy as np
 from tensorcomp._threads import Workers
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.errors import PruningError
+from tensorcomp.io.memory_pages import scratch
 from tensorcomp.kernels import native
 from tensorcomp.selection.streaming_scores import StreamingScores
 
@@ -38,7 +39,7 @@ class Cut:
 
     def mask(self, scores: StreamingScores, name: str) -> np.ndarray:
         """Return the mask of the elements that a cut leaves, bool, flat."""
-        mask = np.empty(scores.sizes[name], np.bool_)
+        mask = scratch(scores.sizes[name], np.dtype(np.bool_))
         for start, run in scores.runs(name):
             places = mask[start : start + run.size]
             native.scores_mark_above(as_words(run), self.key, self.stop - start, places)

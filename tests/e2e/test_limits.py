@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 from checkpoint_files import write_safetensors
+
+from tensorcomp.io import memory_pages
+from tensorcomp.sparsity.measure import sparsity_report
 
 SHARDS, DESCRIPTORS = 30, 20
 
@@ -82,3 +86,68 @@ def test_an_open_checkpoint_of_any_format_holds_no_descriptor(name, tmp_path):
     command = [sys.executable, "-c", _OPENED, path]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+_PEAK = """
+import sys
+import tensorcomp
+from tensorcomp.io import memory_pages
+from tensorcomp.selection.request import Pruning
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return int(lines["RssAnon"].split()[0])
+
+class Peak(tensorcomp.Progress):
+    highest = 0
+    def advance(self, name, nbytes):
+        Peak.highest = max(Peak.highest, anonymous())
+
+source, out = sys.argv[1:]
+memory_pages._IN_FILE = 1 << 22
+tensorcomp.save({"x": __import__("numpy").ones(9)})
+options = {"threads": 1, "progress": Peak()}
+before = anonymous()
+if out == source:
+    tensorcomp.compare(source, out, **options)
+else:
+    half = Pruning("magnitude", 0.5)
+    tensorcomp.compress(source, out, prune=half, effort="fast", **options)
+print(Peak.highest - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_large_tensor_is_pruned_in_a_file(tmp_path):
+    block = np.random.default_rng(0).standard_normal((1 << 11, 1 << 10)).astype(np.float32)
+    source, out = tmp_path / "model.safetensors", tmp_path / "model.tc.safetensors"
+    write_safetensors(
+        source, {"layers.0.mlp.weight": np.concatenate([block + i for i in range(6)])}
+    )
+    command = [sys.executable, "-c", _PEAK, source, out]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 40_000, "KiB, of a tensor of 49,152"
+    assert sparsity_report(out).sparsity == 0.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_for_a_tensor_among_many(tmp_path):
+    path, count = tmp_path / "model.safetensors", 8_000
+    write_safetensors(path, {f"layers.{i}.mlp.weight": np.full(3, i) for i in range(count)})
+    command = [sys.executable, "-c", _PEAK, path, path]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(done.stdout) / count < 2.9, "KiB a tensor"
+
+
+def test_scratch_arrays_are_in_memory_where_there_is_no_room_for_a_file(monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    wanted = np.arange(1 << 16, dtype=np.uint16)
+    monkeypatch.setattr(memory_pages, "_IN_FILE", 1 << 10)
+    for _ in range(2):
+        array = memory_pages.scratch(wanted.size, wanted.dtype)
+        array[:] = wanted
+        assert np.array_equal(array, wanted)
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
