@@ -37,6 +37,7 @@ from tensorcomp.codecs.sparse.filter import FilterRows as FilterRows
 from tensorcomp.codecs.sparse.live import NonzeroSlices as NonzeroSlices
 from tensorcomp.codecs.sparse.magnitude import Magnitude as Magnitude
 from tensorcomp.codecs.sparse.nm import NM as NM
+from tensorcomp.codecs.sparse.outliers import Outliers as Outliers
 from tensorcomp.codecs.sparse.packed import NMPacked as NMPacked
 from tensorcomp.codecs.sparse.randomk import RandomK as RandomK
 from tensorcomp.codecs.sparse.sparse import Sparse as Sparse

@@ -87,6 +87,8 @@ class Codec(ABC):
         Whether it is lossless and made for arrays of which many elements are zero.
     for_any_array : bool
         Whether it is lossless and suits arrays without any structure.
+    for_outliers : bool
+        Whether it is made for arrays whose norm a few elements decide, which a sample may lack.
     may_refuse : bool
         Whether it may refuse a chunk of a tensor of which it took a sample.
     off_wire : str
@@ -113,6 +115,7 @@ class Codec(ABC):
     zeros: ClassVar[str] = "changed"
     for_zeros: ClassVar[bool] = False
     for_any_array: ClassVar[bool] = False
+    for_outliers: ClassVar[bool] = False
     may_refuse: ClassVar[bool] = False
     off_wire: ClassVar[str] = ""
     codes_positions: ClassVar[bool] = False

@@ -36,7 +36,8 @@ A small tensor may be part of a bundle, whose trees and digest are its own (see 
 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
-``packed``; format 5, the codec ``groupfloats``; format 6, bundles.
+``packed``; format 5, the codec ``groupfloats``; format 6, bundles; format 7, the codec
+``outliers``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import PARSING_ERRORS, FormatError
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 METADATA_KEY = "tensorcomp"
 _BUNDLES_SINCE = 6  # format version
 _MAX_BYTES = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB

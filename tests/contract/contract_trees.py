@@ -47,6 +47,11 @@ TREES: dict[str, tuple[str, ...]] = {
     "magnitude": ("magnitude", "magnitude(0.9, mask=bitpack, values=palette)", "magnitude(1)"),
     "nf4": ("nf4", 'nf4(-1, scales=cast("BF16"), codes=ans)'),
     "nm": ("nm", "nm(1, 16)", "nm(4, 8, mask=bitpack, values=uniform(0.01))"),
+    "outliers": (
+        "outliers(0.05)",
+        "outliers(1e-3, exact=raw, values=uniform(0.01))",
+        "outliers(1e30, positions=raw, values=trellis(0.01))",
+    ),
     "packed": ("packed", "packed(1, 16)", "packed(5, 8, mask=bitpack, values=raw)"),
     "palette": ("palette", "palette(table=raw(bytes=zstd), codes=huffman(contexts=8))"),
     "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),

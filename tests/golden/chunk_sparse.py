@@ -33,6 +33,15 @@ def sparse_cases() -> Iterator[tuple[str, ChunkCase]]:
         yield f"live: {name}", ChunkCase("live(values=live(1, values=floats))", (dead,))
         pruned = partial(two_of_four, 300, 1023, dtype)
         yield f"packed: {name}", ChunkCase("packed", (pruned,))
+    for dtype in ("f4", "f2", BF16, "f8"):
+        large = partial(_outliers, 300, 1025, dtype)
+        for inner in ("floats", "uniform(0.002)"):
+            name = f"outliers: {np.dtype(dtype).name}, {inner}"
+            yield name, ChunkCase(f"outliers(1, values={inner})", (large,))
+    yield (
+        "outliers: two chunks",
+        ChunkCase("outliers(1, values=trellis(0.01))", (partial(_outliers, 1100, 1000, "f4"),)),
+    )
     yield "live: two chunks", ChunkCase("live", (partial(dead_slices, 1400, 900, BF16),))
     few = partial(_zeroed, 300, 1000, "f4", 995)
     yield "packed(4, 16): few", ChunkCase("packed(4, 16)", (few,))
@@ -41,6 +50,13 @@ def sparse_cases() -> Iterator[tuple[str, ChunkCase]]:
 
 def _zeroed(rows: int, columns: int, dtype: str | np.dtype, per_thousand: int) -> np.ndarray:
     return with_zeros(layer(rows, columns, dtype), per_thousand)
+
+
+def _outliers(rows: int, columns: int, dtype: str | np.dtype) -> np.ndarray:
+    array = layer(rows, columns, dtype).copy()
+    array.reshape(-1)[:: 7919 * 5] = 60_000
+    array[rows // 2, ::3] *= 1024
+    return array
 
 
 def _signed_zeros(rows: int, columns: int, dtype: str | np.dtype) -> np.ndarray:

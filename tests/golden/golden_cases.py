@@ -236,6 +236,14 @@ def lossy() -> dict[str, np.ndarray]:
     }
 
 
+def outliers() -> dict[str, np.ndarray]:
+    """Return floats of which some are large, and some not finite; bits decide, not arithmetic."""
+    matrix = weights(40, 32, 36) / 64
+    for place in (0, 7, 700, 1279):
+        matrix.reshape(-1)[place] = 1000 - place
+    return {**floats(), "chunks": matrix, "fp16 clamped": (matrix * 32).astype(np.float16)}
+
+
 TREES: dict[str, Case] = {
     "ans": Case("ans", integers),
     "ans_contexts": Case("ans(contexts=16, states=12)", integers),
@@ -258,6 +266,7 @@ TREES: dict[str, Case] = {
     "huffman_long_rows": Case("huffman(contexts=4)", long_rows, chunk_elements=1 << 13),
     "live": Case("live(values=live(1))", pruned, fallback="fields", since=4),
     "packed": Case("packed", pruned, fallback="fields", since=4),
+    "outliers": Case("outliers(0.01)", outliers, since=7),
     "palette": Case("palette", few_values),
     "raw": Case("raw", lambda: {"a": weights(5, 7, 21), "b": np.array(5, np.int64)}),
     "runlength": Case("runlength", runs),
@@ -280,6 +289,8 @@ _LOSSY = {
     "magnitude": "magnitude(0.75)",
     "nf4": "nf4(16)",
     "nm": "nm(2, 4)",
+    "outliers_trellis": "outliers(0.01, values=trellis(0.002))",
+    "outliers_uniform": "outliers(0.01, exact=raw, values=uniform(0.002))",
     "pq": "pq(16, 4)",
     "randomk": "randomk(0.5, seed=3)",
     "rotate": "rotate(4, rotated=uniform(0.004))",
@@ -296,7 +307,13 @@ _LOSSY = {
 # Factors come from LAPACK and codebooks of vectors from scikit-learn, which round differently.
 _ELSEWHERE_OTHERWISE = {"rotate", "svd", "pq"}
 TREES |= {
-    name: Case(tree, lossy, "fields", since=3, same_everywhere=name not in _ELSEWHERE_OTHERWISE)
+    name: Case(
+        tree,
+        lossy,
+        "fields",
+        since=7 if name.startswith("outliers") else 3,
+        same_everywhere=name not in _ELSEWHERE_OTHERWISE,
+    )
     for name, tree in _LOSSY.items()
 }
 

@@ -22,6 +22,9 @@ a shorter last one.
 number it draws is at most the third: mix(mix(first) + (second + i + 1) × 0x9E3779B97F4A7C15), all
 modulo 2**64 (SplitMix64). There are none if there are no values.
 
+*outliers*: parts ``positions``, int64, ascending; ``exact``, as many elements; and ``values``, of
+the array's shape: the elements at the positions, in row-major order, are the exact ones.
+
 *zeros*: parts ``signs``, bool, and ``values``, of the array's shape: each element that is zero but
 for its top bit gets the next sign for that.
 """
@@ -161,3 +164,12 @@ def zeros(parts: Parts) -> np.ndarray:
     zero = words << words.dtype.type(1) == 0
     words[zero] = signs.astype(words.dtype) << top
     return words
+
+
+@codec("transform", "outliers", {"positions": "gaps", "exact": "floats", "values": "floats"})
+def outliers(parts: Parts, limit: float) -> np.ndarray:
+    positions = parts.read("positions", (-1,), "<i8")
+    exact = parts.read("exact", (-1,), parts.dtype)
+    values = parts.read("values", parts.shape, parts.dtype).copy()
+    values.reshape(-1)[positions] = exact
+    return values

@@ -3,7 +3,7 @@
 *safetensors*: the length of the header (uint64); the header, a JSON object that gives for each
 name a ``dtype``, a ``shape`` and ``data_offsets``, where its bytes start and stop behind the
 header. Here each entry is a blob, of type U8. The string ``__metadata__["tensorcomp"]`` is JSON:
-``format``, a version from 1 to 6, and ``manifest``, base64 of a zstd frame of JSON.
+``format``, a version from 1 to 7, and ``manifest``, base64 of a zstd frame of JSON.
 
 *Manifest*: ``chunk_elements``; ``trees``, each with its text ``tree`` (see `tree`); ``tensors`` in
 the order of the source and, from version 6 on, ``bundles``, each with ``dtype``, ``shape`` and
