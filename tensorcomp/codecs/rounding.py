@@ -7,12 +7,14 @@ inputs give equal results on every machine.
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
 from tensorcomp.errors import CodecError, NotRepresentable
 
 _PIECE = 1 << 20  # elements looked at together
+_FAR = 200  # binary exponent of doubles
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -78,12 +80,26 @@ def is_real(dtype: np.dtype) -> bool:
 
 
 def as_matrix(array: np.ndarray) -> np.ndarray:
-    """Return a float array as a matrix of doubles.
+    """Return a float array as a matrix of doubles, to compare its elements.
 
-    Its first axis × all others; a vector is one row.
+    Its first axis × all others; a vector is one row. Doubles are scaled (see `scaled_to_unit`).
     """
-    wide = np.asarray(array, np.float64)
+    wide = np.asarray(scaled_to_unit(array)[0], np.float64)
     return wide.reshape(wide.shape[0] if wide.ndim > 1 else 1, -1)
+
+
+def scaled_to_unit(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a float array times a power of two, and by which exponent that is undone.
+
+    Doubles so large or small that the fourth power of one leaves the range of float64 are brought
+    below 1; other arrays stay as they are.
+    """
+    top = float(np.abs(array).max(initial=0.0)) if array.dtype == _DOUBLE else 1.0
+    exponent = math.frexp(top)[1]
+    if abs(exponent) < _FAR:
+        return array, 0
+    scaled: np.ndarray = np.ldexp(array, -exponent)
+    return scaled, exponent
 
 
 def check_float(dtype: np.dtype, codec: str) -> None:

@@ -30,7 +30,7 @@ from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
-from tensorcomp.planning.trials import errors_of, fit_steps
+from tensorcomp.planning.trials import bound_of_sample, errors_of, fit_steps
 
 _AIM = 0.997  # of a bound that was broken
 _ATTEMPTS = 4
@@ -141,7 +141,11 @@ def planned_encoder(
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(plan.tree, array, grid, effort, plan.reason, None), None
     done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
-    sample = readable(sample_rows(array, CHUNK_ELEMENTS)) if grid.count > 1 else array
+    sample, bound = array, plan.bound
+    if grid.count > 1:
+        sample = readable(sample_rows(array, CHUNK_ELEMENTS))
+        if plan.tree.codec.for_outliers:  # which rows are a sample's, decides its norm
+            bound = bound_of_sample(array, sample, bound)
 
     @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
@@ -153,8 +157,8 @@ def planned_encoder(
 
     tree: Node | None = plan.tree
     first = None if plan.fits_bound else errors(plan.tree)
-    if first is None or plan.bound.used(first.rel_l2, first.max_abs) > 1:
-        tree = fit_steps(plan.tree, plan.bound, errors)
+    if first is None or bound.used(first.rel_l2, first.max_abs) > 1:
+        tree = fit_steps(plan.tree, bound, errors)
     if tree is None:
         reason = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
         return lossless_encoder(array, grid, effort, reason), None

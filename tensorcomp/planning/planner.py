@@ -26,9 +26,10 @@ from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
+from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import Profile, Rule
-from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
+from tensorcomp.planning.rate_distortion import RDCurve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
@@ -37,7 +38,6 @@ from tensorcomp.planning.trials import (
     errors_of,
     lossless_rate,
     lossy_sample,
-    plan_within,
     run_trial,
 )
 
@@ -205,11 +205,13 @@ class Planner:
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)
         if bound is not None:
-            return plan_within(tensor.array, sample, templates, bound, self.effort, reason)
+            return plan_with_outliers(
+                tensor.array, sample, templates, bound, self.effort, reason, largest
+            )
         if not self.budget.is_size:
             raise PlanError(f"expected a budget for the free step of {templates[0]!r}, got none")
         lossless = lossless_rate(tensor.array, self.effort)
-        return measure_curve(sample, tensor.array.size, templates, lossless, largest)
+        return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.rounding import peak
+from tensorcomp.codecs.rounding import scaled_to_unit
 from tensorcomp.codecs.tree import Node
-from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.steps import instantiate, is_free, prototype
-from tensorcomp.planning.trials import Trial, can_take, rms, run_trial
+from tensorcomp.planning.trials import Trial, can_take, rms, run_trial, with_extreme
 
 _OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
 _FINER = (-9.0, -11.0)  # what they cost follows from the two before
+_MOST = 1000.0  # octaves, of which float64 holds 1,024
 _FINE = 256  # points an octave, once interpolated
 
 
@@ -36,7 +36,8 @@ class RDCurve:
     scale : float
         Root mean square of the tensor.
     bits, mse : numpy.ndarray
-        (M,) per weight, one entry an option; mse is absolute.
+        (M,) per weight, one entry an option; mse is absolute. The unit of `mse` and `scale` is a
+        power of two for doubles whose squares leave the range of float64.
     trees : tuple of (str, float or None)
         One a family of options: its template, and None or the log2 of its first step.
     first : tuple of int
@@ -58,7 +59,8 @@ class RDCurve:
             return None
         if octave is None:
             return prototype(template)
-        return instantiate(template, 2 ** (octave + (option - self.first[family]) / _FINE))
+        octave += (option - self.first[family]) / _FINE
+        return instantiate(template, 2 ** min(octave, _MOST))
 
     def rel_l2(self, option: int) -> float:
         """Return the predicted relative error of an option."""
@@ -86,9 +88,9 @@ def measure_curve(
     largest : float
         Magnitude of the whole tensor's largest element, which every step must be able to take.
     """
-    array = readable(sample)
+    array, exponent = scaled_to_unit(readable(sample))
     scale = rms(array)
-    extreme = _with_extreme(array, largest)
+    extreme = with_extreme(array, math.ldexp(largest, -exponent))
     families: list[tuple[tuple[str, float | None], np.ndarray, np.ndarray]] = [
         (("", None), np.array([lossless_bits]), np.zeros(1))
     ]
@@ -104,21 +106,12 @@ def measure_curve(
         elif scale > 0:
             found = _sweep(template, array, extreme, scale, lossless_bits)
             if found is not None:
-                families.append(((template, found[0]), *found[1:]))
+                families.append(((template, found[0] + exponent), *found[1:]))
     trees, bits, mse = zip(*families, strict=True)
     first = np.cumsum([0, *map(len, bits[:-1])])
     return RDCurve(
         weights, scale, np.concatenate(bits), np.concatenate(mse), trees, tuple(first.tolist())
     )
-
-
-def _with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
-    """Return rows that hold the extreme; None if they do already."""
-    if not array.size or peak(array) >= largest:
-        return None
-    changed = sample_rows(array, 1).copy()
-    changed.reshape(-1)[0] = largest
-    return readable(changed)
 
 
 def _sweep(

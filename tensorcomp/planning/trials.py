@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import approximate, byte_count, encode_seen
+from tensorcomp.codecs.rounding import peak
 from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -57,6 +59,15 @@ def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
         return measure(array, approximate(tree, array, fit(tree, array)))
     except NotRepresentable:
         return None
+
+
+def with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
+    """Return rows that hold the extreme; None if they do already."""
+    if not array.size or peak(array) >= largest:
+        return None
+    changed = sample_rows(array, 1).copy()
+    changed.reshape(-1)[0] = largest
+    return readable(changed)
 
 
 def can_take(tree: Node, array: np.ndarray) -> bool:
@@ -149,13 +160,26 @@ def _attempts(tree: Node, bound: Bound, errors: ErrorsOf) -> Iterator[tuple[floa
             return
 
 
-def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
-    """Return the tree with the step that a fine uniform quantizer would need."""
+def guess_step(array: np.ndarray, bound: Bound) -> float:
+    """Return the step that a fine uniform quantizer would need."""
     scale = rms(array)
     step = 4 * scale or 1.0
     if bound.max_rel_l2 < math.inf:
         step = min(step, math.sqrt(12) * bound.max_rel_l2 * scale)
-    return instantiate(template, min(step, 2 * bound.max_abs_error))
+    return min(step, 2 * bound.max_abs_error)
+
+
+def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
+    """Return the tree of a template with that step."""
+    return instantiate(template, guess_step(array, bound))
+
+
+def bound_of_sample(array: np.ndarray, sample: np.ndarray, bound: Bound) -> Bound:
+    """Return the bound that is the array's if the error of all of it is like the sample's."""
+    scale = rms(sample)
+    if not scale or bound.max_rel_l2 == math.inf:
+        return bound
+    return replace(bound, max_rel_l2=bound.max_rel_l2 * rms(array) / scale)
 
 
 def rms(array: np.ndarray) -> float:

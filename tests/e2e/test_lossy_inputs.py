@@ -30,7 +30,7 @@ def blocks() -> np.ndarray:
 BAD = {
     "nan": (with_value(np.nan), "holds NaN or infinity"),
     "infinite": (with_value(-np.inf), "holds NaN or infinity"),
-    "outlier": (outlier(), "uniform"),
+    "outlier": (outlier(), None),
     "subnormal": (weights(64, 64, scale=1e-41), "no tree keeps"),
     "subnormal doubles": (weights(64, 64, dtype=np.float64) * 1e-315, "no tree keeps"),
     "huge doubles": (weights(64, 64, dtype=np.float64) * 1e302, None),
