@@ -208,7 +208,8 @@ class CheckpointSummary:
 
     def _repr_html_(self) -> str:
         """Return the table and totals for a notebook."""
-        return f"{self.table()._repr_html_()}<p>{self.totals()}</p>"
+        totals = "; ".join([self.totals(), *self.copied_line()])
+        return f"{self.table()._repr_html_()}<p>{totals}</p>"
 
 
 def join(summaries: Iterable[CheckpointSummary], copied: Copied | None) -> CheckpointSummary:

@@ -176,6 +176,7 @@ def test_what_is_copied_is_counted_apart(call, tmp_path):
     small = done.output_bytes
     assert done.ratio == size / small
     assert done.summary.folder_ratio == (size + 3_000_002) / (small + 3_000_002)
+    assert "; 2 other files, 3.00 MB, copied: ratio of the folder 1.087</p>" in done._repr_html_()
     text = "\n2 other files, 3.00 MB"
     assert str(done).endswith(f"{text}, copied: ratio of the folder 1.087")
     for verb, path in (("inspect", done.path), ("verify", done.path), ("decompress", done.path)):
