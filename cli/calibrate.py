@@ -161,8 +161,11 @@ def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float)
         f"{counted(found.batches, 'minibatch')} of {counted(found.samples, 'sample')}, "
         f"{seconds_text(seconds)}",
     ]
+    if found.unreached:
+        unreached = ", ".join(map(printable, found.unreached))
+        lines.append(f"no sample reaches, so that pruning leaves as they are: {unreached}")
     for statistic, names in measured.items():
-        left = [printable(name) for name in sizes if name not in names]
+        left = [printable(n) for n in sizes if n not in names and n not in found.unreached]
         if left:
             lines.append(f"without {statistic}: {', '.join(left)}")
 
@@ -174,6 +177,7 @@ def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float)
             "seconds": round(seconds, 6),
             "weights": sum(sizes.values()),
             "statistics": measured,
+            "unreached": list(found.unreached),
         }
 
     return Result(to_json, summary=lines)

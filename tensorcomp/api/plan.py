@@ -119,6 +119,7 @@ class PlanReport(CheckpointSummary):
                 "dtype": row.dtype,
                 "predicted_bytes": row.stored,
                 **({} if row.pruned is None else {"pruned": row.pruned.count}),
+                **({"unpruned": row.unpruned} if row.unpruned else {}),
             }
             for row in self.tensors
         }
@@ -175,7 +176,7 @@ def plan(
             roles |= {keys[name]: role for name, role in found.items()}
     with pruned_shards(shards, options, planner) as pruned:
         problem, nbytes = shards_problem(pruned, options, planner)
-        records = _pruned(pruned)
+        records, unpruned = _pruned(pruned)
     planned = problem.allocate(problem.max_bytes(nbytes), infos)
     how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
     planned = replace(planned, pruned="; ".join(how))
@@ -195,6 +196,7 @@ def plan(
             same_as=first,
             rel_l2=chosen.rel_l2 or 0,
             pruned=records.get(name),
+            unpruned=unpruned.get(name, ""),
         )
         rows.append(row)
     output_bytes = problem.overhead + sum(row.stored for row in rows)
@@ -205,11 +207,12 @@ def _nothing() -> NoReturn:
     raise AssertionError("a plan writes nothing")
 
 
-def _pruned(shards: Sequence[Shard]) -> dict[str, PruningRecord]:
-    """Return the records of pruned tensors, by their names in the plan."""
-    found = {}
+def _pruned(shards: Sequence[Shard]) -> tuple[dict[str, PruningRecord], dict[str, str]]:
+    """Return the records of pruned tensors, and why others are not, by names in the plan."""
+    found, unpruned = {}, {}
     for shard in shards:
         with shard.open() as source:
             if isinstance(source, PrunedCheckpoint):
                 found.update({shard.keys[n]: record for n, record in source.planned().items()})
-    return found
+                unpruned.update({shard.keys[n]: why for n, why in source.unpruned.items()})
+    return found, unpruned

@@ -97,7 +97,8 @@ def compress_shards(
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
         with shard.open() as source, shard.create() as file, Workers(options.thread_count) as pool:
             work = bundled(source, plan, options.chunk_elements)
-            return write_file(work, file, progress, pool, effort)
+            result = write_file(work, file, progress, pool, effort)
+            return result._replace(unpruned=getattr(source, "unpruned", {}))
 
     keys = [shard.keys for shard in shards]
     with pruned_shards(shards, options, planner) as pruned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tensorcomp._formatting import (
@@ -134,9 +135,10 @@ class CheckpointSummary:
             weights. Each of ``tensors`` has its role and how that is known, its errors (0 if
             exact) and its SNR in dB (null if exact); ``codec`` is the text of its tree, ``same as
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
-            their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``. A folder
-            has ``copied``, the number and bytes of its other files, with the reason for each that
-            is a checkpoint but cannot be read, and ``folder_ratio``, which counts them; the other
+            their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``; those that
+            pruning was asked for and left as they are have ``unpruned``, the reason. A folder has
+            ``copied``, the number and bytes of its other files, with the reason for each that is a
+            checkpoint but cannot be read, and ``folder_ratio``, which counts them; the other
             figures do not.
         """
         pruning, copied = self.pruning(), self.copied
@@ -235,12 +237,15 @@ class FileResult(NamedTuple):
     output_bytes : int
     refused : collection of str
         Tensors of which the planned tree could not represent every chunk.
+    unpruned : mapping of str to str
+        Tensors that pruning was asked for and left as they are, and why.
     """
 
     manifest: Manifest
     blobs: Mapping[str, int]
     output_bytes: int
     refused: Collection[str] = ()
+    unpruned: Mapping[str, str] = MappingProxyType({})
 
     @property
     def input_bytes(self) -> int:
@@ -277,6 +282,7 @@ class FileResult(NamedTuple):
                 bound=holder.bound,
                 row_error=holder.row_error,
                 coded=info.name not in self.refused,
+                unpruned=self.unpruned.get(info.name, ""),
             )
         tensors = _with_tied(rows, manifest.aliases)
         return CheckpointSummary(self.input_bytes, self.output_bytes, tensors, compressed=True)

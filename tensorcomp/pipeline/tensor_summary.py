@@ -59,6 +59,8 @@ class TensorSummary:
         less; else 0.
     coded : bool
         Whether its tree could represent every chunk; known of a file just compressed only.
+    unpruned : str
+        Why it is left as it is, though pruning was asked for; known as `coded` is.
     """
 
     name: str
@@ -79,6 +81,7 @@ class TensorSummary:
     bound: Mapping[str, float] = field(default_factory=dict)
     row_error: float = 0
     coded: bool = True
+    unpruned: str = ""
 
     @classmethod
     def of(cls, info: TensorInfo, role: str, stored: int, **figures: Any) -> TensorSummary:
@@ -164,6 +167,7 @@ class TensorSummary:
             "max_abs_error": self.max_abs_error,
             **({"worst_row_rel_l2": self.row_error} if self.row_error else {}),
             **({} if self.pruned is None else {"pruned": self.pruning()}),
+            **({"unpruned": self.unpruned} if self.unpruned else {}),
             **({} if self.file is None else {"file": self.file}),
         }
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.dtypes import dtype_name, numpy_dtype
-from tensorcomp.errors import CheckpointError, PruningError
+from tensorcomp.errors import PARSING_ERRORS, CheckpointError, PruningError
 
 STATISTICS = ("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow")
 
@@ -53,11 +53,32 @@ class Statistics:
         Minibatches that were seen.
     samples : int
         Samples in them.
+    unreached : tuple of str
+        Tensors that no sample reaches, such as experts that are never routed to.
     """
 
     arrays: Mapping[str, Mapping[str, np.ndarray]]
     batches: int = 0
     samples: int = 0
+    unreached: tuple[str, ...] = ()
+
+    def missing(self, statistic: str, names: Iterable[str]) -> dict[str, str]:
+        """Return why each tensor that lacks a statistic does.
+
+        Raises
+        ------
+        PruningError
+            If it was measured of none.
+        """
+        lacking = [name for name in names if name not in self.arrays.get(statistic, ())]
+        if lacking and len(lacking) == len(list(names)):
+            self.of(statistic, lacking[0])
+        return {name: self._why(statistic, name) for name in lacking}
+
+    def _why(self, statistic: str, name: str) -> str:
+        if name in self.unreached:
+            return "no sample of the calibration reaches it"
+        return f"calibrate measured no {statistic} of it, which it does of layers that it knows"
 
     def of(self, statistic: str, name: str) -> np.ndarray:
         """Return a statistic of a tensor.
@@ -74,8 +95,8 @@ class Statistics:
             )
         if name not in self.arrays[statistic]:
             raise PruningError(
-                f"expected a statistic {statistic!r} of tensor {name!r}, got none: calibrate finds "
-                "the weights of layers that it can measure; leave it out by 'where'"
+                f"expected a statistic {statistic!r} of tensor {name!r}, got none: "
+                f"{self._why(statistic, name)}; leave it out by 'where'"
             )
         return self.arrays[statistic][name]
 
@@ -105,7 +126,10 @@ class Statistics:
             TensorInfo(key, dtype_name(array.dtype), array.shape, array.nbytes)
             for key, array in tensors.items()
         ]
-        about = {"version": _VERSION, "batches": self.batches, "samples": self.samples}
+        about: dict[str, Any] = {"version": _VERSION, "batches": self.batches}
+        about["samples"] = self.samples
+        if self.unreached:
+            about["unreached"] = self.unreached
         with atomic_file(Path(path), force=force) as file:
             file.write(build_header(infos, {_KEY: json.dumps(about)}))
             for array in tensors.values():
@@ -134,15 +158,16 @@ class Statistics:
                 )
             data = checkpoint.read(info.name).view(dtype).reshape(info.shape)
             arrays.setdefault(statistic, {})[name] = data
-        return cls(arrays, about["batches"], about["samples"])
+        return cls(arrays, about["batches"], about["samples"], tuple(about["unreached"]))
 
 
-def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return version, batches and samples from the metadata of a statistics file."""
+def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what the metadata of a statistics file says beside the arrays."""
     try:
         about = json.loads(metadata[_KEY])
         numbers = {key: about[key] for key in ("version", "batches", "samples")}
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        unreached = [str(name) for name in about.get("unreached", ())]
+    except (*PARSING_ERRORS, RecursionError) as error:
         raise CheckpointError(
             f"{path}: expected a statistics file, got another; make one by `calibrate`"
         ) from error
@@ -153,4 +178,4 @@ def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, int]:
             f"{path}: expected statistics of version {_VERSION}, got {numbers['version']}; update "
             "tensorcomp"
         )
-    return numbers
+    return {**numbers, "unreached": unreached}

@@ -159,5 +159,10 @@ class _Found:
         """Return the masks: one per tied weight, one per tensor of a mapping."""
         result = PruningResult.of(selection, str(score))
         return replace(
-            result, masks={name: result.masks[self.keys[name]] for name in self.reported}
+            result,
+            masks={
+                name: result.masks[self.keys[name]]
+                for name in self.reported
+                if self.keys[name] in result.masks
+            },
         )

@@ -67,7 +67,8 @@ def calibrate(
 
     Minibatches count equally, whatever their sizes. Sums are float32, float64 for float64 weights,
     on the weights' devices. A statistic that a tensor cannot have, such as ``input_norm`` for a
-    weight that is used outside `torch.nn.Linear` and ``Conv1d`` to ``Conv3d``, is left out for it.
+    weight that is used outside `torch.nn.Linear` and ``Conv1d`` to ``Conv3d``, is left out for it,
+    and all are for tensors that no sample reaches, such as experts that are never routed to.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def calibrate(
     ------
     PruningError
         If there is nothing to measure, the data are too few, a loss, gradient or input is not
-        finite, the loss does not depend on a tensor, or an argument is not understood.
+        finite, the loss depends on no tensor, or an argument is not understood.
 
     References
     ----------
@@ -147,8 +148,9 @@ def calibrate(
             measured.add(number, batch, ((1.0, first), (temperature, divided)))
         found = {name: first.statistic(name, weights) for name in first.kinds}
         if "grasp" in asked:
-            divided.require_all()
-            found["grasp"] = measured.grasp(passes, divided.mean("grasp"), temperature)
+            found["grasp"] = measured.grasp(
+                passes, divided.statistic("grasp", weights), temperature
+            )
         if "input_norm" in asked:
             found["input_norm"] = norms.norms()
         if "synflow" in asked:
@@ -163,7 +165,10 @@ def calibrate(
         for statistic in STATISTICS
         if statistic in asked
     }
-    return Statistics(arrays, passes.count, passes.samples)
+    unreached = {*first.unreached(), *divided.unreached()}
+    if not first.kinds and not divided.kinds:
+        unreached = {name for _, name in norms.layers} - norms.norms().keys()
+    return Statistics(arrays, passes.count, passes.samples, tuple(sorted(unreached)))
 
 
 def _asked(statistics: Sequence[str]) -> set[str]:
@@ -239,6 +244,7 @@ class _Measured:
         return {
             name: product.div_(factor).mul_(widened(self.weights[name].detach()))
             for name, product in products.mean("grasp").items()
+            if name in gradient
         }
 
     def loss_of(self, batch: Any, place: str, temperature: float) -> torch.Tensor:

@@ -50,7 +50,6 @@ class GradientSums:
         if decay is not None and "gradient" in self.kinds:
             self.kinds["gradient"] = "running"
         self._decay = decay or 0.0
-        self._unseen = dict.fromkeys(weights)
         self._sums = {
             kind: {name: torch.zeros_like(widened(weight)) for name, weight in weights.items()}
             for kind in set(self.kinds.values())
@@ -62,7 +61,6 @@ class GradientSums:
         for total in self._sums.get("running", {}).values():
             total.mul_(self._decay)
         for name, gradient in found.items():
-            self._unseen.pop(name, None)
             for kind, sums in self._sums.items():
                 if kind == "signed":
                     sums[name].add_(gradient)
@@ -71,11 +69,21 @@ class GradientSums:
                 else:
                     sums[name].add_(gradient.abs())
 
-    def require_all(self) -> None:
-        """Require that every weight had a gradient."""
-        for name in self._unseen:
-            none = f"{name!r} has no gradient in any of {self.count} minibatches"
+    def unreached(self) -> tuple[str, ...]:
+        """Return the weights whose gradient is zero in every minibatch.
+
+        Raises
+        ------
+        PruningError
+            If these are all.
+        """
+        names = next(iter(self._sums.values()), {})
+        totals = {name: [sums[name] for sums in self._sums.values()] for name in names}
+        found = tuple(name for name, some in totals.items() if not any(map(torch.any, some)))
+        if found and len(found) == len(totals):
+            none = f"{found[0]!r} has no gradient in any of {self.count} minibatches"
             raise PruningError(f"{none}: the loss does not depend on it; leave it out by 'where'")
+        return found
 
     def mean(self, statistic: str) -> Tensors:
         """Return the mean over minibatches of what is summed for a statistic."""
@@ -86,9 +94,9 @@ class GradientSums:
         return {name: total / weight for name, total in self._sums[kind].items()}
 
     def statistic(self, statistic: str, weights: Mapping[str, torch.Tensor]) -> Tensors:
-        """Return a statistic of first derivatives."""
-        self.require_all()
-        means = self.mean(statistic)
+        """Return a statistic of first derivatives, of the weights that are reached."""
+        unreached, means = self.unreached(), self.mean(statistic)
+        means = {name: mean for name, mean in means.items() if name not in unreached}
         if statistic in ("snip", "taylor"):
             for name, mean in means.items():
                 mean.mul_(widened(weights[name].detach())).abs_()
@@ -169,10 +177,10 @@ class GradientHistory:
         Raises
         ------
         PruningError
-            If there was no update, or a parameter never had a gradient.
+            If there was no update, or no parameter ever had a gradient.
         """
         if self._sums is None:
             raise PruningError("the history is empty: call update after backward")
         means = self._sums.statistic("gradient", {})
         arrays = {name: mean.cpu().numpy() for name, mean in means.items()}
-        return Statistics({"gradient": arrays}, batches=self._sums.count)
+        return Statistics({"gradient": arrays}, self._sums.count, unreached=self._sums.unreached())

@@ -52,10 +52,15 @@ class InputNorms:
                 hook.remove()
 
     def norms(self) -> dict[str, torch.Tensor]:
-        """Return ‖X‖₂, of the shape of one output's weights, or of all if grouped."""
+        """Return ‖X‖₂, of the shape of one output's weights, or of all if grouped.
+
+        Layers that no sample reaches have none.
+        """
         found = {}
         for name, total in self.sums.items():
             weight = self._weights[name]
+            if not total.any():
+                continue
             if total.ndim == weight.ndim:  # group, channel of the group, place in the kernel
                 total = total.repeat_interleave(weight.shape[0] // total.shape[0], dim=0)
             found[name] = total.sqrt()

@@ -132,8 +132,7 @@ def prune(
             threads=threads,
         )
         masks = {name: selection.mask(name) for name in selection.names}
-    assert masks is not None
-    return PruningResult(masks, str(parsed), unit)
+    return PruningResult.of(selection, str(parsed))
 
 
 def _first_input(model: torch.nn.Module, data: Iterable[Any] | None) -> Any:

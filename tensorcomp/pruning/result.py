@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,17 +36,20 @@ class PruningResult:
         What they were selected by.
     granularity : Granularity
         What was pruned together.
+    skipped : mapping of str to str
+        Parameters that were asked for and are left as they are, and why; not saved.
     """
 
     masks: Mapping[str, np.ndarray]
     score: str = ""
     granularity: Granularity = Element()  # noqa: RUF009 - a frozen value
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, selection: Selection, score: str) -> PruningResult:
         """Return the masks of a selection, all made at once: a byte a weight."""
         masks = {name: selection.mask(name) for name in selection.names}
-        return cls(masks, score, selection.granularity)
+        return cls(masks, score, selection.granularity, selection.skipped)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp._formatting import bytes_text, counted, percent, printable, snr_text
+from tensorcomp._formatting import bytes_text, counted, listed, percent, printable, snr_text
 from tensorcomp._tables import Column, Table, Value, fold
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import (
@@ -99,13 +99,13 @@ def _reasons(whys: Iterable[str]) -> str:
 
 
 def pruning_line(summary: CheckpointSummary) -> list[str]:
-    """Return a line of the pruned weights and the cost of pruning.
+    """Return lines of the pruned weights, the cost of pruning, and what was left.
 
     Empty if nothing was pruned.
     """
-    found = summary.pruning()
+    found, left = summary.pruning(), _left(summary.tensors)
     if found is None:
-        return []
+        return left
     cost = "at no error"
     if found["worst_rel_l2"]:
         snr = max(-20 * math.log10(found["worst_rel_l2"]), 0.0)
@@ -113,7 +113,7 @@ def pruning_line(summary: CheckpointSummary) -> list[str]:
     if found["kept_snr_db"] is not None:
         tenths = math.floor(10 * found["kept_snr_db"] + 1e-6)
         cost += f"; the weights that are left have one ≥ {snr_text(tenths / 10)} dB"
-    return [f"{_what(found)}, {cost}"]
+    return [f"{_what(found)}, {cost}", *left]
 
 
 def lost_rows(summary: CheckpointSummary) -> list[str]:
@@ -134,7 +134,17 @@ def planned_line(report: PlanReport) -> list[str]:
     records = [(row.pruned, row.weights) for row in report.tensors if row.pruned is not None]
     if not records:
         return []
-    return [f"{_what(pruning_figures(records))}; errors are those of the others"]
+    what = f"{_what(pruning_figures(records))}; errors are those of the others"
+    return [what, *_left(report.tensors)]
+
+
+def _left(rows: Iterable[TensorSummary]) -> list[str]:
+    """Return lines that name the tensors that were not pruned, though asked for."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.unpruned:
+            names.setdefault(row.unpruned, []).append(row.name)
+    return [f"not pruned: {listed(some)}: {printable(why)}" for why, some in names.items()]
 
 
 def _what(found: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ class AdaptiveSelection:
     Raises
     ------
     PruningError
-        If the granularity is a pattern, or does not suit a tensor.
+        If the granularity is a pattern, or suits no tensor.
 
     Notes
     -----
@@ -59,10 +59,10 @@ class AdaptiveSelection:
         ceiling: float = 1.0,
         threads: int | None = None,
     ) -> None:
-        self.scores = scores
         self.unit = parse_granularity(granularity)
         if isinstance(self.unit, NM):
             raise PruningError(f"{self.unit} has one sparsity only; there is nothing to adapt")
+        self.scores = scores = scores.suited(self.unit)
         self._alone = {name: scores.only(name) for name in scores.names}
         self._floor, self._ceiling = floor, ceiling
         self._threads = threads

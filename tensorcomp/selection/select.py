@@ -53,12 +53,15 @@ class Selection:
         How many of them are pruned.
     mask : callable
         Returns the mask of a tensor, by its name: bool, true where weights are kept.
+    skipped : mapping of str to str
+        Why tensors are left as they are: they lack a statistic, or do not suit the granularity.
     """
 
     granularity: Granularity
     sizes: Mapping[str, int]
     pruned: Mapping[str, int]
     mask: Callable[[str], np.ndarray] = field(repr=False)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,7 +115,7 @@ def select(
     Raises
     ------
     PruningError
-        If scores are no arrays of floats, one is NaN, a shape does not suit the granularity, or no
+        If scores are no arrays of floats, one is NaN, no shape suits the granularity, or no
         selection obeys.
     """
     if not isinstance(scores, StreamingScores):
@@ -120,10 +123,9 @@ def select(
     if not scores.names:
         raise PruningError("there is no tensor to prune")
     unit = parse_granularity(granularity)
-    for name in scores.names:
-        unit.tile(scores.shapes[name], name)
     if previous is not None:
         scores = scores.after(previous)
+    scores = scores.suited(unit)
     if require_fraction("floor", floor) > require_fraction("ceiling", ceiling):
         raise PruningError(f"the floor {floor} is above the ceiling {ceiling}")
     if isinstance(unit, NM):
@@ -160,7 +162,7 @@ def _selection(scores: StreamingScores, unit: Granularity, kept: Mapping[str, Ke
         return found if earlier is None else found & earlier
 
     counts = {name: kept[name].pruned for name in scores.names}
-    return Selection(unit, dict(scores.sizes), counts, mask)
+    return Selection(unit, dict(scores.sizes), counts, mask, scores.skipped)
 
 
 def _pattern(
@@ -191,6 +193,8 @@ def _fractions(
     if not isinstance(sparsity, Mapping):
         require_fraction("sparsity", sparsity)
         return dict.fromkeys(scores.names, sparsity)
+    for name in scores.skipped.keys() & sparsity.keys():
+        raise PruningError(f"tensor {name!r} cannot be pruned: {scores.skipped[name]}")
     unknown, missing = set(sparsity) - set(scores.names), set(scores.names) - set(sparsity)
     if unknown or missing:
         which = f"no tensor is called {min(unknown)!r}" if unknown else f"none for {min(missing)!r}"

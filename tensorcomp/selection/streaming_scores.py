@@ -15,6 +15,7 @@ from tensorcomp.codecs.rounding import is_float
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.checks import require_mask
+from tensorcomp.selection.granularity import Granularity
 from tensorcomp.selection.scores.base import Score, widened
 
 RUN = 1 << 18  # elements; a run's scores stay in the cache
@@ -54,10 +55,17 @@ class StreamingScores(Mapping[str, np.ndarray]):
         Masks of earlier pruning, bool, of the tensors' shapes. Scores of what they drop are −∞,
         which makes these the lowest.
 
+    Attributes
+    ----------
+    names : tuple of str
+        The tensors that have scores.
+    skipped : dict of str to str
+        Those that have none, and why.
+
     Raises
     ------
     PruningError
-        If a statistic is missing, or it or a mask has another shape than its tensor.
+        If a statistic is missing of all, or it or a mask has another shape than its tensor.
     """
 
     def __init__(
@@ -74,6 +82,11 @@ class StreamingScores(Mapping[str, np.ndarray]):
         self.statistics = statistics
         self.previous = previous or {}
         self.names = tuple(sorted(weights if names is None else names))
+        self.skipped: dict[str, str] = {}
+        if score.statistic is not None and statistics is not None:
+            new = [name for name in self.names if name not in self.previous]
+            self.skipped = statistics.missing(score.statistic, new)
+            self.names = tuple(name for name in self.names if name not in self.skipped)
         self._kept: dict[str, np.ndarray] = {}
         self._statistics: dict[str, np.ndarray] = {}
         self.shapes = {name: weights[name].shape for name in self.names}
@@ -102,11 +115,31 @@ class StreamingScores(Mapping[str, np.ndarray]):
             self.weights, self.score, self.statistics, previous, names=self.names
         )
 
-    def only(self, name: str) -> StreamingScores:
-        """Return the scores of one tensor."""
-        previous = {key: mask for key, mask in self.previous.items() if key == name}
-        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=(name,))
-        part._kept = self._kept
+    def only(self, *names: str) -> StreamingScores:
+        """Return the scores of some tensors."""
+        previous = {key: mask for key, mask in self.previous.items() if key in names}
+        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=names)
+        part._kept, part.skipped = self._kept, self.skipped
+        return part
+
+    def suited(self, unit: Granularity) -> StreamingScores:
+        """Return the scores of tensors that can be cut into units; skip others.
+
+        Raises
+        ------
+        PruningError
+            If none can, or one cannot that was pruned earlier.
+        """
+        skipped = dict(self.skipped)
+        for name in self.names:
+            try:
+                unit.tile(self.shapes[name], name)
+            except PruningError as error:
+                skipped[name] = error.message.partition("; ")[0]
+                if name in self.previous or skipped.keys() >= set(self.names):
+                    raise
+        part = self.only(*(name for name in self.names if name not in skipped))
+        part.skipped = skipped
         return part
 
     @functools.cached_property

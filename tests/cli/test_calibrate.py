@@ -29,6 +29,15 @@ class Net(nn.Sequential):
         super().__init__(nn.Linear(sizes.INPUTS, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
 
 
+class WithUnused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.unused = Net(), nn.Linear(4, 4)
+
+    def forward(self, inputs):
+        return self.net(inputs)
+
+
 class Store:
     model = Net()
 
@@ -182,6 +191,7 @@ def test_options_and_json(call, code, tmp_path):
             "grasp": ["0.bias", "0.weight"],
             "input_norm": ["0.weight"],
         },
+        "unreached": [],
     }
     from net_of_calibration import Net, listed, square
 
@@ -199,6 +209,14 @@ def test_options_and_json(call, code, tmp_path):
     )
     text = call(*[each for each in arguments if each != "--json"], "--force").stdout
     assert "without input_norm: 0.bias" in text.splitlines()[2]
+
+
+def test_layers_that_no_sample_reaches_are_listed(call, code, tmp_path):
+    out = tmp_path / "stats.safetensors"
+    arguments = [*calibrating(code, "WithUnused"), "-o", out]
+    line = call.ok(*arguments).stdout.splitlines()[-1]
+    assert line == "no sample reaches, so that pruning leaves as they are: unused.weight"
+    assert call(*arguments, "--force", "--json").json["unreached"] == ["unused.weight"]
 
 
 def test_the_mode_is_the_models_own_or_the_asked_one(call, code):

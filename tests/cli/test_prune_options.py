@@ -238,3 +238,34 @@ assert "torch" not in sys.modules
 """
     done = python(code, path)
     assert done.status == 0, done.stderr
+
+
+def test_what_is_left_unpruned_is_listed_with_its_cause(call, path):
+    odd = weights(3, 100, 27)
+    save_file({**load_file(path), "layers.0.mlp.odd.weight": odd}, path, {"format": "pt"})
+    out = path.with_name("model.tc.safetensors")
+    stats = path.with_name("stats.safetensors")
+    norms = {MLP: np.ones(60, np.float32), "layers.0.mlp.odd.weight": np.ones(27, np.float32)}
+    Statistics({"input_norm": norms}, 1, 1, (QUERY,)).save(stats)
+    options = ("--prune", "wanda", "--stats", stats, "--granularity", "nm(2, 4)")
+    why = {
+        QUERY: "no sample of the calibration reaches it",
+        "layers.0.mlp.odd.weight": "nm(keep=2, group=4): 'layers.0.mlp.odd.weight' of shape "
+        "[100, 27] has 27 elements along the axis, which 4 does not divide",
+    }
+    lines = [f"not pruned: '{name}': {reason}" for name, reason in why.items()]
+    done = call.ok("compress", path, *options)
+    assert sorted(done.stdout.splitlines()[3:5]) == sorted(lines)
+    loaded, before = tensorcomp.load_file(out), load_file(path)
+    assert (loaded[MLP] == 0).mean() == 0.5
+    assert all(np.array_equal(loaded[name], before[name]) for name in why)
+    assert call("verify", out, "--against", path).status == 0
+    rows = call("compress", path, *options, "--force", "--json").json["tensors"]
+    assert {row["name"]: row["unpruned"] for row in rows if "unpruned" in row} == why
+    planned = call("plan", path, *options)
+    assert sorted(planned.stdout.splitlines()[-2:]) == sorted(lines)
+    tensors = call("plan", path, *options, "--json").json["tensors"]
+    assert {name: row["unpruned"] for name, row in tensors.items() if "unpruned" in row} == why
+    prune = tensorcomp.Pruning("wanda", stats=stats, granularity="nm(2, 4)")
+    result = tensorcomp.compress(path, out, prune=prune, force=True)
+    assert {row.name: row.unpruned for row in result.summary.tensors if row.unpruned} == why

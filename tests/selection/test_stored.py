@@ -37,6 +37,7 @@ def model() -> dict[str, np.ndarray]:
     }
 
 
+QUERY = "layers.0.self_attn.q_proj.weight"
 PRUNED = {"conv1.weight", "layers.0.mlp.up_proj.weight", "layers.0.self_attn.q_proj.weight"}
 
 
@@ -197,9 +198,13 @@ def test_a_request_that_means_nothing_is_refused_at_once(asked, message):
         ({"where": (), "sparsity": 0.5}, "empty"),
         ({"score": "snip", "sparsity": 0.5}, "needs the statistic 'snip'"),
         ({"score": "obd", "sparsity": 0.5}, "training checkpoint that holds Adam's state"),
-        ({"granularity": "nm(2, 4)"}, "which 4 does not divide"),
+        ({"granularity": "nm(2, 4)", "where": "conv"}, "which 4 does not divide"),
         ({"granularity": "nm(2, 4)", "sparsity": 0.6, "where": "mlp"}, "says by itself"),
-        ({"granularity": "row", "sparsity": 0.5}, "expected a matrix"),
+        ({"granularity": "row", "sparsity": 0.5, "where": "conv"}, "expected a matrix"),
+        (
+            {"granularity": "row", "sparsity": {"conv1.weight": 0.5, QUERY: 0.5}},
+            r"'conv1\.weight' cannot be pruned: row: expected a matrix",
+        ),
         ({"sparsity": 0.5, "scope": "row", "granularity": "filter"}, "scope row"),
     ],
 )
@@ -252,7 +257,10 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path):
     tensors = {"a.weight": weights(2, 2), "b.weight": weights(2, 2, seed=1)}
     fits = np.ones((2, 2), np.float32)
     cases = [
-        (statistics(**{"a.weight": fits}), "statistic 'snip' of tensor 'b.weight', got none"),
+        (
+            Statistics({"snip": {}}, unreached=("a.weight", "b.weight")),
+            "'snip' of tensor 'a.weight', got none: no sample of the calibration reaches it",
+        ),
         (statistics(**{"a.weight": fits, "b.weight": np.ones((2, 3))}), "of another model"),
         (Statistics({"taylor": {"a.weight": fits}}), "expected the statistic 'snip'"),
         (
@@ -264,7 +272,7 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(PruningError, match=message):
             prune(tensors, Pruning("snip", 0.5, stats=stats, where="*.weight"))
     with pytest.raises(PruningError, match="magnitude needs no statistics"):
-        prune(tensors, Pruning("magnitude", 0.5, stats=cases[0][0], where="*.weight"))
+        prune(tensors, Pruning("magnitude", 0.5, stats=cases[1][0], where="*.weight"))
     with pytest.raises(CheckpointError, match="no such file"):
         prune(tensors, Pruning("snip", 0.5, stats=tmp_path / "absent", where="*.weight"))
     broken = {"a.weight": fits, "b.weight": np.full((2, 2), np.nan, np.float32)}
@@ -373,3 +381,43 @@ def test_where_may_leave_out(where, names):
 def test_what_leaves_out_nothing_or_all_is_refused(where, words):
     with pytest.raises(PruningError, match=words):
         prune(model(), Pruning(sparsity=0.5, where=where))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"granularity": "nm(2, 4)"},
+        {"granularity": "row", "sparsity": 0.5},
+        {"granularity": "block(4, 4)", "max_rel_l2": 0.9},
+    ],
+)
+def test_layers_that_do_not_suit_a_granularity_are_skipped_and_listed(asked):
+    tensors = model()
+    (found,) = pruned_sources([MemoryCheckpoint(tensors)], Pruning(**asked), threads=1)
+    assert list(found.unpruned) == ["conv1.weight"]
+    assert "'conv1.weight'" in found.unpruned["conv1.weight"]
+    assert "where" not in found.unpruned["conv1.weight"]
+    assert set(found.planned()) == PRUNED - {"conv1.weight"}
+    left = prune(tensors, Pruning(**asked))
+    assert np.array_equal(left["conv1.weight"], tensors["conv1.weight"])
+    assert (left[QUERY] == 0).any()
+
+
+@pytest.mark.parametrize("where", [None, "all", ["linear", "conv"]])
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_tensors_without_a_statistic_are_left_and_the_cause_is_named(tmp_path, where, prefix):
+    tensors = model()
+    norms = {prefix + QUERY: np.ones(8, np.float32)}
+    unreached = (prefix + "layers.0.mlp.up_proj.weight",)
+    measured = Statistics({"input_norm": norms}, 1, 1, unreached)
+    measured.save(tmp_path / "stats.safetensors")
+    asked = Pruning("wanda", 0.5, stats=tmp_path / "stats.safetensors", where=where)
+    (found,) = pruned_sources([MemoryCheckpoint(tensors)], asked, threads=1)
+    assert set(found.planned()) == {QUERY}
+    why = found.unpruned
+    assert why["layers.0.mlp.up_proj.weight"] == "no sample of the calibration reaches it"
+    assert why["conv1.weight"].startswith("calibrate measured no input_norm of it")
+    left = prune(tensors, asked)
+    changed = {name for name in tensors if not np.array_equal(left[name], tensors[name])}
+    assert changed == {QUERY}
+    assert (left[QUERY] == 0).mean() == 0.5

@@ -49,6 +49,11 @@ class PrunedCheckpoint(Checkpoint):
         The score's text, for the record.
     keys : mapping of str to str
         The selected tensors, and under which name each is in the selection.
+
+    Attributes
+    ----------
+    unpruned : dict of str to str
+        Tensors that were asked for and are left as they are, and why.
     """
 
     def __init__(
@@ -60,8 +65,10 @@ class PrunedCheckpoint(Checkpoint):
         self.nbytes = original.nbytes
         self._selection = selection
         self._score = score
-        self._keys = dict(keys)
-        self._infos = {info.name: info for info in self.tensors if info.name in keys}
+        self._keys = {name: key for name, key in keys.items() if key in selection.sizes}
+        why = selection.skipped
+        self.unpruned = {name: why[key] for name, key in keys.items() if key in why}
+        self._infos = {info.name: info for info in self.tensors if info.name in self._keys}
 
     def template(self) -> SourceTemplate:
         """Return what rebuilds the file, as of the original."""

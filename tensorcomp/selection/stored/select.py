@@ -113,18 +113,21 @@ def _with_statistics(
     if pruning.stats is None:
         every = pruning.selectors is not None
         damage, moments = second_moments(sources, chosen, all_of_them=every)
-        return [item for item in chosen if item.key in damage.factors], damage, moments
+        return chosen, damage, moments
     given = pruning.stats
     statistics = given if isinstance(given, Statistics) else Statistics.load(given)
     tensors = statistics.arrays.get(score.statistic)
     if tensors is None:
         return chosen, score, statistics
-    names = match_names({item.key: item.names for item in chosen}, tensors)
+    names = match_names(
+        {item.key: item.names for item in chosen}, {*tensors, *statistics.unreached}
+    )
     if not names:
         raise PruningError(
             f"the statistics are of another model: of {listed(sorted(tensors))}; the checkpoint "
             f"has {listed([item.key for item in chosen])}"
         )
-    renamed = {key: tensors[name] for key, name in names.items()}
+    renamed = {key: tensors[name] for key, name in names.items() if name in tensors}
     arrays = {**statistics.arrays, score.statistic: renamed}
-    return chosen, score, replace(statistics, arrays=arrays)
+    unreached = tuple(key for key, name in names.items() if name in statistics.unreached)
+    return chosen, score, replace(statistics, arrays=arrays, unreached=unreached)
