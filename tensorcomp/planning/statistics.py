@@ -22,14 +22,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import listed, shown
+from tensorcomp._names import match_names
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.dtypes import dtype_name, numpy_dtype
@@ -62,6 +63,29 @@ class Statistics:
     samples: int = 0
     unreached: tuple[str, ...] = ()
 
+    def matched(self, statistic: str, names: Mapping[str, Sequence[str]]) -> Statistics:
+        """Return a statistic by the keys of tensors, each of which may have several names.
+
+        Raises
+        ------
+        CheckpointError
+            If their names differ by an ambiguous prefix (see `_names.match_names`).
+        PruningError
+            If it was not measured, or of none of these.
+        """
+        found = self.arrays.get(statistic, {})
+        unreached = set(self.unreached)
+        pairs = match_names(names, unreached.union(found))
+        if found and not pairs:
+            raise PruningError(
+                f"the statistics are of another model: of {listed(sorted(found))}; the checkpoint "
+                f"has {listed(names)}"
+            )
+        renamed = {key: found[name] for key, name in pairs.items() if name in found}
+        here = tuple(key for key, name in pairs.items() if name in unreached)
+        arrays = {**self.arrays, statistic: renamed} if statistic in self.arrays else self.arrays
+        return replace(self, arrays=arrays, unreached=here)
+
     def missing(self, statistic: str, names: Iterable[str]) -> dict[str, str]:
         """Return why each tensor that lacks a statistic does.
 
@@ -73,12 +97,8 @@ class Statistics:
         lacking = [name for name in names if name not in self.arrays.get(statistic, ())]
         if lacking and len(lacking) == len(list(names)):
             self.of(statistic, lacking[0])
-        return {name: self._why(statistic, name) for name in lacking}
-
-    def _why(self, statistic: str, name: str) -> str:
-        if name in self.unreached:
-            return "no sample of the calibration reaches it"
-        return f"calibrate measured no {statistic} of it, which it does of layers that it knows"
+        unreached = set(self.unreached)
+        return {name: _why(statistic, reached=name not in unreached) for name in lacking}
 
     def of(self, statistic: str, name: str) -> np.ndarray:
         """Return a statistic of a tensor.
@@ -96,7 +116,7 @@ class Statistics:
         if name not in self.arrays[statistic]:
             raise PruningError(
                 f"expected a statistic {statistic!r} of tensor {name!r}, got none: "
-                f"{self._why(statistic, name)}; leave it out by 'where'"
+                f"{_why(statistic, reached=name not in self.unreached)}; leave it out by 'where'"
             )
         return self.arrays[statistic][name]
 
@@ -159,6 +179,13 @@ class Statistics:
             data = checkpoint.read(info.name).view(dtype).reshape(info.shape)
             arrays.setdefault(statistic, {})[name] = data
         return cls(arrays, about["batches"], about["samples"], tuple(about["unreached"]))
+
+
+def _why(statistic: str, *, reached: bool) -> str:
+    """Return why a tensor lacks a statistic."""
+    if not reached:
+        return "no sample of the calibration reaches it"
+    return f"calibrate measured no {statistic} of it, which it does of layers that it knows"
 
 
 def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from tensorcomp._formatting import listed, shown
+from tensorcomp._names import match_names
 from tensorcomp._torch_arrays import numpy_to_torch
 from tensorcomp.container.model import open_any
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, located
 from tensorcomp.pruning.targets import unwrapped
 
 _NESTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
@@ -27,7 +28,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     model : torch.nn.Module
     path : str or path-like
         A safetensors file, compressed or not, a torch file or an ``.npz`` archive, with exactly the
-        tensors of the model's state dict. Of tied tensors one is enough. A torch file may keep the
+        tensors of the model's state dict, but for what wrappers put into names, and one prefix such
+        as ``model.`` before all. Of tied tensors one is enough. A torch file may keep the
         state dict as ``state_dict``, ``model_state_dict`` or ``model`` among other things.
 
     Raises
@@ -43,20 +45,22 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
         for name, tensor in model.state_dict(keep_vars=True).items()
         if isinstance(tensor, torch.Tensor)
     }
-    given = {id(wanted[name]) for name in found if name in wanted}
+    with located(path=path):
+        pairs = match_names({name: (name,) for name in wanted}, found)
+    given = {id(wanted[name]) for name in pairs}
     missing = [name for name, tensor in wanted.items() if id(tensor) not in given]
-    unknown = [name for name in found if name not in wanted]
+    unknown = sorted(found.keys() - pairs.values())
     problems = [f"lacks {listed(missing)}"] if missing else []
     problems += [f"has {listed(unknown)} besides"] if unknown else []
     if problems:
         raise CheckpointError(f"{path}: does not fit the model: it {' and '.join(problems)}")
-    for name, tensor in found.items():
+    for name, tensor in ((name, found[other]) for name, other in pairs.items()):
         if tensor.shape != wanted[name].shape:
             raise CheckpointError(
                 f"{path}: does not fit the model: {shown(name)} has the shape "
                 f"{list(tensor.shape)}, the model's {list(wanted[name].shape)}"
             )
-    model.load_state_dict(found, strict=False)
+    model.load_state_dict({name: found[other] for name, other in pairs.items()}, strict=False)
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

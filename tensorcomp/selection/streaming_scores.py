@@ -79,14 +79,18 @@ class StreamingScores(Mapping[str, np.ndarray]):
     ) -> None:
         self.weights = weights
         self.score = score
-        self.statistics = statistics
         self.previous = previous or {}
         self.names = tuple(sorted(weights if names is None else names))
         self.skipped: dict[str, str] = {}
         if score.statistic is not None and statistics is not None:
+            known = statistics.arrays.get(score.statistic, {})
+            if not known.keys() >= set(self.names):
+                own = {name: (name,) for name in self.names}
+                statistics = statistics.matched(score.statistic, own)
             new = [name for name in self.names if name not in self.previous]
             self.skipped = statistics.missing(score.statistic, new)
             self.names = tuple(name for name in self.names if name not in self.skipped)
+        self.statistics = statistics
         self._kept: dict[str, np.ndarray] = {}
         self._statistics: dict[str, np.ndarray] = {}
         self.shapes = {name: weights[name].shape for name in self.names}

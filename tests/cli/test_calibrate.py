@@ -250,9 +250,10 @@ def test_a_checkpoint_is_loaded_first(call, code):
         for tensor in [*net.parameters(), net[1].running_mean]:
             tensor.add_(0.125)
     arguments += ["-o", "s.safetensors", "--force", "--checkpoint", "w.safetensors"]
-    save_file(net.state_dict(), "w.safetensors")
-    call.ok(*arguments)
-    same(Statistics.load("s.safetensors"), expected(net))
+    for prefix in ("", "module.", "_orig_mod.", "model."):
+        save_file(net.state_dict(prefix=prefix), "w.safetensors")
+        call.ok(*arguments)
+        same(Statistics.load("s.safetensors"), expected(net))
     save_file({"0.weight": net[0].weight}, "w.safetensors")
     call.refused("w.safetensors: does not fit the model: it lacks '0.bias'", *arguments)
 

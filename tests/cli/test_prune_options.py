@@ -264,7 +264,7 @@ def test_what_is_left_unpruned_is_listed_with_its_cause(call, path):
     assert {row["name"]: row["unpruned"] for row in rows if "unpruned" in row} == why
     planned = call("plan", path, *options)
     assert sorted(planned.stdout.splitlines()[-2:]) == sorted(lines)
-    tensors = call("plan", path, *options, "--json").json["tensors"]
+    tensors = json.loads(call("plan", path, *options, "--json").stdout)["tensors"]
     assert {name: row["unpruned"] for name, row in tensors.items() if "unpruned" in row} == why
     prune = tensorcomp.Pruning("wanda", stats=stats, granularity="nm(2, 4)")
     result = tensorcomp.compress(path, out, prune=prune, force=True)

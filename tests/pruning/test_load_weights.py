@@ -53,6 +53,28 @@ def test_every_kind_of_file(tmp_path, write, wrap):
         assert torch.equal(target.state_dict()[name], tensor)
 
 
+@pytest.mark.parametrize("write", [as_safetensors, as_nested_torch, as_npz])
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod.net."])
+def test_names_that_wrappers_and_prefixes_tell_apart(tmp_path, write, prefix):
+    source, target = make_net(0), make_net(1)
+    write(source.state_dict(prefix=prefix), tmp_path / "far")
+    load_weights(target, tmp_path / "far")
+    write(source.state_dict(), tmp_path / "near")
+    outer = nn.ModuleDict({"model": nn.ModuleDict({"_orig_mod": make_net(2)})})
+    load_weights(outer, tmp_path / "near")
+    for name, tensor in source.state_dict().items():
+        assert torch.equal(target.state_dict()[name], tensor)
+        assert torch.equal(outer.state_dict()[f"model._orig_mod.{name}"], tensor)
+
+
+def test_a_model_that_fits_two_parts_of_a_file_is_refused(tmp_path):
+    save_file(
+        make_net(0).state_dict(prefix="a.") | make_net(1).state_dict(prefix="b."), tmp_path / "w"
+    )
+    with pytest.raises(CheckpointError, match=r"got several for '0.weight', such as 'a.0.weight'"):
+        load_weights(make_net(2), tmp_path / "w")
+
+
 def test_the_model_keeps_its_type(tmp_path):
     source, target = make_net(0, torch.bfloat16), make_net(1)
     save_file(source.state_dict(), tmp_path / "w.safetensors")
@@ -88,7 +110,7 @@ def has_more(state):
 
 
 def has_both(state):
-    state["module.2.bias"] = state.pop("2.bias")
+    state["net.2.bias"] = state.pop("2.bias")
 
 
 def has_another_shape(state):
@@ -100,7 +122,7 @@ def has_another_shape(state):
     [
         (lacks, "does not fit the model: it lacks '2.weight', '2.bias'"),
         (has_more, "does not fit the model: it has '4.weight' besides"),
-        (has_both, "it lacks '2.bias' and has 'module.2.bias' besides"),
+        (has_both, "it lacks '2.bias' and has 'net.2.bias' besides"),
         (has_another_shape, "'2.weight' has the shape [3, 5], the model's [3, 4]"),
     ],
 )

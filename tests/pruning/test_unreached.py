@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning import GradientHistory, Statistics, calibrate, prune
+from tensorcomp.pruning import GradientHistory, Statistics, calibrate, prune, prune_to_error
 from tensorcomp.pruning.calibration import CALIBRATED
 
 torch.set_num_threads(1)
@@ -83,3 +83,19 @@ def test_a_history_leaves_them_out():
     found = history.statistics()
     assert found.unreached == UNREACHED
     assert np.all([array.any() for array in found.arrays["gradient"].values()])
+
+
+@pytest.mark.parametrize("wrapped", ["module.{}", "_orig_mod.{}", "model.{}"])
+def test_statistics_of_a_wrapped_model_are_found(wrapped):
+    model = Experts()
+    found = calibrate(model, BATCHES, statistics=["snip"])
+    arrays = {wrapped.format(name): array for name, array in found.arrays["snip"].items()}
+    unreached = tuple(map(wrapped.format, UNREACHED))
+    given = Statistics({"snip": arrays}, unreached=unreached)
+    one, other = (prune(model, "snip", 0.5, statistics=each) for each in (found, given))
+    assert one.masks.keys() == other.masks.keys()
+    assert all(np.array_equal(one.masks[name], other.masks[name]) for name in one.masks)
+    assert one.skipped == other.skipped
+    assert (
+        prune_to_error(model, 0.5, score="snip", statistics=given).masks.keys() == one.masks.keys()
+    )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensorcomp._formatting import shown
+from tensorcomp._names import match_names
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import numpy_dtype
@@ -24,7 +25,6 @@ from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.scores.base import widened
 from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.stored.adam_state import Moment, TrainingFile
-from tensorcomp.selection.stored.matching import match_names
 from tensorcomp.selection.stored.tensors import Chosen
 
 _MODELS = {"model", "state_dict", "model_state_dict", "model_state", "module", "net", "network"}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
@@ -17,7 +15,6 @@ from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
-from tensorcomp.selection.stored.matching import match_names
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 from tensorcomp.selection.stored.tensors import Chosen, choose, unique_weights
 from tensorcomp.selection.streaming_scores import StreamingScores
@@ -116,18 +113,5 @@ def _with_statistics(
         return chosen, damage, moments
     given = pruning.stats
     statistics = given if isinstance(given, Statistics) else Statistics.load(given)
-    tensors = statistics.arrays.get(score.statistic)
-    if tensors is None:
-        return chosen, score, statistics
-    names = match_names(
-        {item.key: item.names for item in chosen}, {*tensors, *statistics.unreached}
-    )
-    if not names:
-        raise PruningError(
-            f"the statistics are of another model: of {listed(sorted(tensors))}; the checkpoint "
-            f"has {listed([item.key for item in chosen])}"
-        )
-    renamed = {key: tensors[name] for key, name in names.items() if name in tensors}
-    arrays = {**statistics.arrays, score.statistic: renamed}
-    unreached = tuple(key for key, name in names.items() if name in statistics.unreached)
-    return chosen, score, replace(statistics, arrays=arrays, unreached=unreached)
+    names = {item.key: item.names for item in chosen}
+    return chosen, score, statistics.matched(score.statistic, names)

@@ -1,21 +1,26 @@
-"""Match the names of a model's tensors in two files that differ by prefixes.
+"""Match the names of a model's tensors that wrappers and prefixes tell apart.
 
 A training checkpoint calls ``model.layers.0.weight`` what the model itself calls
-``layers.0.weight`` and an optimizer's file ``optimizer.state.layers.0.weight``.
+``layers.0.weight``, the compiled model ``_orig_mod.layers.0.weight`` and an optimizer's file
+``optimizer.state.layers.0.weight``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from tensorcomp._formatting import listed, shown
+from tensorcomp._parameter_names import clean_names
+from tensorcomp.errors import CheckpointError
+
 
 def match_names(
     wanted: Mapping[str, Sequence[str]], known: Collection[str], *, exchange: bool = False
 ) -> dict[str, str]:
-    """Match each key to a known name, allowing for a prefix.
+    """Match each key to a known name, allowing for wrappers and a prefix.
 
     One prefix is taken from all wanted names, or put before them: the one with which most names are
-    known; of several, the one that changes least.
+    known, none if that is as good.
 
     Parameters
     ----------
@@ -25,24 +30,46 @@ def match_names(
     exchange : bool
         Whether one may be taken away and another be put in its place.
 
+    Raises
+    ------
+    CheckpointError
+        If several prefixes are as good.
+
     Examples
     --------
     >>> match_names({"a": ["model.0.weight"], "b": ["model.0.bias"]}, {"0.weight", "1.weight"})
     {'a': '0.weight'}
     """
-    names = set(known)
+    given = {clean: name for name, clean in clean_names(known).items()}
+    cleaned = clean_names(name for own in wanted.values() for name in own)
+    wanted = {key: [cleaned[name] for name in own] for key, own in wanted.items()}
+    names = given.keys()
     best: dict[str, str] = {}
+    rival: dict[str, str] = {}
     tried: set[tuple[str, str]] = set()
+
+    def as_is(pairs: Mapping[str, str]) -> bool:
+        return all(name in wanted[key] for key, name in pairs.items())
+
     for prefixes in _prefixes(wanted, sorted(names)):
         if prefixes in tried or (all(prefixes) and not exchange):
             continue
         tried.add(prefixes)
         found = _matched(wanted, names, *prefixes)
         if len(found) > len(best):
-            best = found
-        if len(best) == len(wanted):
+            best, rival = found, {}
+        elif found != best and len(found) == len(best) and not as_is(best):
+            rival = found
+        if as_is(best) and len(best) == len(wanted):
             break
-    return best
+    if rival:
+        key = next(key for key in best if rival.get(key) != best[key])
+        others = [given[pairs[key]] for pairs in (best, rival) if key in pairs]
+        raise CheckpointError(
+            f"expected names that differ by one prefix, got several for {shown(key)}, such as "
+            f"{listed(others)}; rename the tensors"
+        )
+    return {key: given[name] for key, name in best.items()}
 
 
 def _prefixes(
