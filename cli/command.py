@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError
 
 from .exits import READER_GONE, Stopped
 
 if TYPE_CHECKING:
+    import logging
+
     from tensorcomp._tables import Table
 
 _FORMS = ("json", "csv", "markdown")
@@ -52,8 +55,7 @@ class Result(NamedTuple):
         A quiet text is the table alone, or nothing where there is none.
         """
         if form == "json":
-            value = self.json()
-            return value.splitlines() if isinstance(value, str) else [_json(value)]
+            return _json(self.json())
         if form == "csv" and self.table is not None:
             return self.table.csv()
         if form == "markdown" and self.table is not None:
@@ -126,11 +128,13 @@ def stdout_width() -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def _json(value: dict[str, Any]) -> str:
-    """Return JSON in ASCII, so that it is the same in every locale."""
+def _json(value: dict[str, Any] | str) -> list[str]:
+    """Return the lines of JSON in ASCII, so that it is the same in every locale."""
     import json
 
-    return json.dumps(value, allow_nan=False)
+    if isinstance(value, dict):
+        return [json.dumps(value, allow_nan=False)]
+    return json.dumps(json.loads(value), indent=1).split("\n")
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -172,6 +176,12 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != ()
 
 
+def _escape(record: logging.LogRecord) -> bool:
+    """Escape what cannot be printed in a message of the log."""
+    record.msg, record.args = escaped(record.getMessage()), ()
+    return True
+
+
 @contextlib.contextmanager
 def _logging(verbose: int, ctx: click.Context) -> Iterator[None]:
     """Show the verb and the log of ``tensorcomp`` on stderr, or its warnings only."""
@@ -183,6 +193,7 @@ def _logging(verbose: int, ctx: click.Context) -> Iterator[None]:
     logger, handler = logging.getLogger("tensorcomp"), logging.StreamHandler(sys.stderr)
     form = "tensorcomp: %(asctime)s %(message)s" if verbose else "tensorcomp: %(message)s"
     handler.setFormatter(logging.Formatter(form, "%H:%M:%S"))
+    handler.addFilter(_escape)
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])

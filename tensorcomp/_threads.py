@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from tensorcomp.errors import OptionError
+
 _MAX_ROOM = 1 << 27  # bytes of items under way, of all threads together
 _KEPT_BYTES = (1 << 25) - (1 << 16)  # just below the largest threshold
 
@@ -25,6 +27,18 @@ def available_threads() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
         return os.cpu_count() or 1
+
+
+def thread_count(threads: int | None) -> int:
+    """Return how many threads to use: all available processors where None is given.
+
+    Raises `OptionError` below 1.
+    """
+    if threads is None:
+        return available_threads()
+    if not isinstance(threads, (int, np.integer)) or threads < 1:
+        raise OptionError(f"expected threads to be at least 1, got {threads}")
+    return threads
 
 
 @functools.cache
@@ -52,7 +66,7 @@ class Workers:
 
     def __init__(self, threads: int | None = None) -> None:
         keep_freed_memory()
-        self._threads = threads or available_threads()
+        self._threads = thread_count(threads)
         others = self._threads - 1
         self._pool = ThreadPoolExecutor(others, "tensorcomp") if others else None
 

@@ -111,6 +111,10 @@ class PlanError(TensorcompError):
     """No tree fits a tensor under its budget, or a tree's text is invalid."""
 
 
+class OptionError(TensorcompError, ValueError):
+    """An option of a function is out of range."""
+
+
 class UnknownCodecError(PlanError, CodecError):
     """Neither tensorcomp nor an installed package has a codec of this id.
 

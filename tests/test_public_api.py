@@ -85,3 +85,14 @@ def test_impossible_arguments_are_refused(threads):
         tensorcomp.save({"a": np.zeros(3)}, threads=threads)
     with pytest.raises(ValueError, match="an effort of fast, balanced, max"):
         tensorcomp.save({"a": np.zeros(3)}, effort="best")
+    for error in (ValueError, tensorcomp.TensorcompError):
+        with pytest.raises(error, match="an effort of fast, balanced, max"):
+            tensorcomp.compress("absent", effort="quick")
+    for option in ("effort", "profile", "codecs", "threads", "budget", "bounds", "prune"):
+        for value in (["topk"], 5.5, {"a": 1}):
+            given = [value] if option == "codecs" else value
+            with pytest.raises(tensorcomp.TensorcompError):
+                tensorcomp.save({"a": np.zeros(3)}, **{option: given})
+    for call in (tensorcomp.load_file, tensorcomp.verify, tensorcomp.decompress):
+        with pytest.raises(tensorcomp.TensorcompError):
+            call("absent", threads=threads)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp._threads import available_threads
+from tensorcomp._threads import thread_count
 from tensorcomp.container.decoding import Job, decode_all, decode_jobs
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows, decode_tensor
 from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError, FormatError, OptionError
 from tensorcomp.io.memory_pages import empty_in_large_pages
 
 _ALIGNMENT = 64
@@ -100,7 +100,7 @@ def _converter(framework: str, device: Any) -> Converter:
         from tensorcomp._torch_arrays import numpy_to_torch
 
         return lambda flat, dtype, shape: numpy_to_torch(flat, dtype, shape, device)
-    raise ValueError(f"expected framework to be 'np' or 'pt', got {framework!r}")
+    raise OptionError(f"expected framework to be 'np' or 'pt', got {framework!r}")
 
 
 def _as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -141,7 +141,7 @@ def _load_all(
             out = np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start)
             jobs += decode_jobs(tensor, out)
             start += size
-        decode_all(jobs, threads or available_threads())
+        decode_all(jobs, thread_count(threads))
     tensors = {}
     for name, record in manifest.tensors.items():
         stored = record if record.same_as is None else manifest.tensors[record.same_as]

@@ -73,7 +73,7 @@ def verify(
     Raises
     ------
     CheckpointError, FormatError
-        If a file cannot be read at all.
+        If a file cannot be read at all, or a codec's package is missing.
     """
     progress = progress or Progress()
     model = open_model(path, compressed=True)
@@ -99,6 +99,7 @@ def _verify_file(
         Workers(threads) as workers,
         contextlib.nullcontext() if original is None else open_checkpoint(original) as source,
     ):
+        file.check_codecs()
         progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
         checks = [] if source is None else _compare_outlines(path, file, source)
         read = None if source is None or checks else source.read

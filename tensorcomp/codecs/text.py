@@ -25,7 +25,6 @@ _TREE = Language("tree", "a codec's name", PlanError, _MAX_DEPTH)
 _ALWAYS_SHOWN = ("keep", "bits", "sparsity")  # first fields that a short text always has
 
 
-@functools.lru_cache(maxsize=1024)
 def parse_tree(text: str) -> Node:
     """Parse the text of a codec tree.
 
@@ -40,6 +39,11 @@ def parse_tree(text: str) -> Node:
         If the text breaks the grammar, names an unknown codec (`UnknownCodecError`), argument or
         part, or puts a codec where its kind may not stand. The message says where.
     """
+    return _parsed(text) if isinstance(text, str) else _node(parse(text, _TREE), "")
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Node:
     return _root(_node(parse(text, _TREE), ""))
 
 

@@ -15,6 +15,7 @@ from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_grid import chunk_grid
@@ -27,7 +28,7 @@ from tensorcomp.container.tensor_blob import (
     decode_checked,
     raise_located,
 )
-from tensorcomp.errors import FormatError, TensorcompError
+from tensorcomp.errors import FormatError, PlanError, TensorcompError, UnknownCodecError
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -117,6 +118,24 @@ class CompressedFile(Checkpoint):
                 path=self.where,
             )
 
+    def check_codecs(self) -> None:
+        """Require every codec of the file.
+
+        Raises `FormatError` if no installed package has one, or it cannot be imported.
+        """
+        for planned in self.manifest.trees:
+            self._tree(planned.tree)
+
+    def _tree(self, text: str) -> Node:
+        try:
+            return parse_tree(text)
+        except PlanError as error:
+            message = error.message
+            if isinstance(error, UnknownCodecError):
+                name = shown(error.codec)
+                message = f"no codec is called {name}; install the package that brings it"
+            raise FormatError(message, path=self.where) from error
+
     def record(self, name: str) -> TensorRecord:
         """Return the record of a tensor, by its name or an alias.
 
@@ -191,7 +210,7 @@ class CompressedFile(Checkpoint):
         coder = self._coders.get(used)
         if coder is None:
             texts = [self.manifest.trees[index].tree for index in used if index is not None]
-            coder = self._coders[used] = ChunkCoder.alone(tuple(map(parse_tree, texts)))
+            coder = self._coders[used] = ChunkCoder.alone(tuple(map(self._tree, texts)))
         shared = blob.shared()
         return ChunkCoder.unpack(coder.trees, shared) if shared else coder
 

@@ -77,6 +77,17 @@ def _reason(error: OSError) -> str:
 
 
 _PART, _OLD = "tensorcomp-part", "tensorcomp-old"
+_MAX_NAME = 200  # bytes of a name that a temporary one holds; file systems take 255
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """Return the path of a temporary file or folder; a long name's digest stands for it."""
+    name = path.name
+    if len(os.fsencode(name)) > _MAX_NAME:
+        import hashlib  # which takes time, and hardly any name is so long
+
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    return path.with_name(f".{name}.{ending}")
 
 
 @contextlib.contextmanager
@@ -93,20 +104,30 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
         or the system refuses.
     """
     refuse_existing(path, force=force)
-    partial = path.with_name(f".{path.name}.{_PART}")
+    partial = _beside(path, _PART)
     with writing(path), _file_alone(partial, path) as file:
         try:
             if os.fstat(file.fileno()).st_size:
                 LOGGER.info("%s: removed, a killed run had left it", partial)
             file.truncate()
             yield file
-            os.fsync(file.fileno())
+            _sync(file.fileno(), path)
             refuse_existing(path, force=force)
             os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
         except BaseException:
             with contextlib.suppress(OSError):
                 partial.unlink()
             raise
+
+
+def _sync(descriptor: int, path: Path) -> None:
+    """Bring a file to the disk, where its file system can be asked to."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
+        LOGGER.debug("%s: cannot be synced: %s", path, error)
 
 
 @contextlib.contextmanager
@@ -196,8 +217,7 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
     refuse_nul(path)
     path = path.resolve()
     _refuse_existing_folder(path, names, force=force)
-    partial = path.with_name(f".{path.name}.{_PART}")
-    replaced = path.with_name(f".{path.name}.{_OLD}")
+    partial, replaced = _beside(path, _PART), _beside(path, _OLD)
     with writing(path), _folder_alone(partial, path):
         if replaced.exists() and not path.exists():
             LOGGER.info("%s: put back, a run was killed before it had replaced it", path)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from tensorcomp._threads import available_threads
+from tensorcomp._threads import thread_count
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
-from tensorcomp.errors import PlanError, PruningError
+from tensorcomp.errors import OptionError, PlanError, PruningError
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from tensorcomp.planning.planner import Planner
     from tensorcomp.planning.profiles import Profile, Rule
     from tensorcomp.selection.request import Pruning
+
+
+# What an object of each kind has, as classes are imported when they are used only.
+_KINDS = {
+    "budget": ("given", "a Budget"),
+    "bounds": ("items", "a mapping of names to Budget"),
+    "prune": ("granularity", "a Pruning"),
+}
 
 
 class CompressKeywords(TypedDict, total=False):
@@ -68,7 +76,7 @@ class CompressOptions:
 
     Raises
     ------
-    ValueError
+    OptionError
         If `effort`, `threads` or `chunk_elements` is out of range.
     PlanError
         If a plan is given beside what it replaces.
@@ -95,11 +103,14 @@ class CompressOptions:
 
     def __post_init__(self) -> None:
         if self.effort is not None and self.effort not in EFFORTS:
-            raise ValueError(f"expected an effort of {', '.join(EFFORTS)}, got {self.effort!r}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"expected threads to be at least 1, got {self.threads}")
+            raise OptionError(f"expected an effort of {', '.join(EFFORTS)}, got {self.effort!r}")
+        for name, (attribute, kind) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not hasattr(value, attribute):
+                raise OptionError(f"expected {name} to be {kind}, got {value!r}")
+        thread_count(self.threads)
         if not 1 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS:
-            raise ValueError(
+            raise OptionError(
                 f"expected chunk_elements from 1 to {MAX_CHUNK_ELEMENTS}, got {self.chunk_elements}"
             )
         if not isinstance(self.codecs, str):  # an iterator can be read once only
@@ -119,7 +130,7 @@ class CompressOptions:
     @property
     def thread_count(self) -> int:
         """Threads to encode on."""
-        return self.threads or available_threads()
+        return thread_count(self.threads)
 
     @property
     def is_lossless(self) -> bool:
@@ -168,9 +179,10 @@ class CompressOptions:
 
 
 def _bound(name: str, budget: Budget) -> Bound:
-    if budget.bound is None:
+    bound: Bound | None = getattr(budget, "bound", None)
+    if bound is None:
         raise PlanError(f"expected rel-L2, SNR or |error| to bound tensor {name!r}, got {budget}")
-    return budget.bound
+    return bound
 
 
 def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:

@@ -57,6 +57,8 @@ class AllocationProblem:
         Whether rates are corrected by the bytes that tensors really took.
     input_bytes : int
         Of all files; from `max_bytes`.
+    profile : str
+        Name of one that offers options, for messages; empty for a user's own.
     """
 
     budget: Budget
@@ -72,6 +74,7 @@ class AllocationProblem:
     protected: Counter[str] = field(default_factory=Counter)
     measured: bool = False
     input_bytes: int = 0
+    profile: str = ""
 
     def add(self, other: AllocationProblem, keys: Mapping[str, str]) -> None:
         """Add the problem of a file; `keys` are the names of its tensors in this one."""
@@ -84,6 +87,7 @@ class AllocationProblem:
         self.weights += other.weights
         self.used |= other.used
         self.protected += other.protected
+        self.profile = other.profile
 
     def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is not a size."""
@@ -157,8 +161,9 @@ class AllocationProblem:
             return ""
         return (
             f"; no budget changes {self._protected_bytes():,} of them, above all tensors of "
-            f"role {role}, kept lossless: let them lose something by a tree of their own, "
-            f"codecs='{role}=$quantizer'"
+            f"role {role}, {nbytes:,} bytes kept lossless: let them lose something by a tree of "
+            f"their own, codecs='{role}=$quantizer'"
+            + (f" and profile='{self.profile}'" if self.profile else "")
         )
 
     def corrected(

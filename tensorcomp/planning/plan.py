@@ -4,10 +4,12 @@
 
     {"tensorcomp_plan": 1, "effort": "balanced", "budget": {"min_snr": 30},
      "tensors": {name: {"role": "attention.q", "shape": [384, 384], "dtype": "F32",
-                        "tree": "uniform(step=0.01, …)", "bound": {"max_rel_l2": 0.0316},
-                        "predicted_bytes": 92000, "predicted_rel_l2": 0.0315, "why": "…"}}}
+                        "tree": "uniform(step=0.01, …)", "tree_crc": 3735928559,
+                        "bound": {"max_rel_l2": 0.0316}, "predicted_bytes": 92000,
+                        "predicted_rel_l2": 0.0315, "why": "…"}}}
 
-The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people.
+The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people. Where
+``tree_crc`` is not the CRC-32 of the tree's text, the tree was edited, and ``why`` is out of date.
 Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
 obeys the plan must prune again. A budget that is a size is kept: should the trees take
 more, the steps of all tensors without a bound grow alike. Of a folder in whose files a name occurs
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,6 +111,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
     for name, item in plan.tensors.items():
         entry = dict(described.get(name, {}))
         entry["tree"] = LOSSLESS if item.tree is None else item.tree.text
+        entry["tree_crc"] = zlib.crc32(entry["tree"].encode())
         if item.bound is not None:
             entry["bound"] = bound_to_json(item.bound)
         if item.tree is not None:
@@ -174,6 +178,8 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
     if not isinstance(limits, dict) or not limits.keys() <= {"max_rel_l2", "max_abs_error"}:
         raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r}")
     bound = Bound(**limits) if limits else None
+    if entry.get("tree_crc") not in (None, zlib.crc32(entry["tree"].encode())):
+        reason = "the plan, edited"
     if entry["tree"] == LOSSLESS:
         return TensorPlan(reason=reason)
     return TensorPlan(parse_tree(entry["tree"]), reason, bound)

@@ -28,7 +28,7 @@ from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
-from tensorcomp.planning.profiles import Profile, Rule
+from tensorcomp.planning.profiles import PROFILES, Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
@@ -116,7 +116,10 @@ class Planner:
         PlanError
             If a tree needs a budget and there is none, or a tensor's importance is not given.
         """
-        problem = AllocationProblem(self.budget, self.effort, overhead)
+        offered = self.profile.name if self.profile.candidates else "transformer"
+        problem = AllocationProblem(
+            self.budget, self.effort, overhead, profile=offered if offered in PROFILES else ""
+        )
         choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
 
         def different() -> Iterator[Tensor]:

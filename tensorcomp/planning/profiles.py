@@ -137,9 +137,9 @@ def parse_rule(text: str) -> Rule:
     PlanError
         If the tree cannot be understood.
     """
-    match = _RULE.fullmatch(text)
-    selector, tree = match.groups() if match else (EVERYTHING, text.strip())
-    if not selector or not tree:
+    match = _RULE.fullmatch(text) if isinstance(text, str) else None
+    selector, tree = match.groups() if match else (EVERYTHING, str(text).strip())
+    if not isinstance(text, str) or not selector or not tree:
         raise PlanError(f"expected a rule SELECTOR=TREE, or a tree for all, got {text!r}")
     check_template(tree)
     return Rule(selector, tree)
@@ -162,7 +162,7 @@ def load_profile(name: str) -> Profile:
         found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
         added = Candidates((EVERYTHING,), added_templates(lossless=False))
         return replace(found, candidates=(*found.candidates, added)) if found.candidates else found
-    if not name.endswith(".toml"):
+    if not str(name).endswith(".toml"):
         raise PlanError(
             f"expected a profile of {', '.join(PROFILES)}, or a file whose name ends in .toml, "
             f"got {name!r}"

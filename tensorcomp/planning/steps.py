@@ -54,6 +54,8 @@ def check_template(template: str) -> None:
     PlanError
         If it is not.
     """
+    if not isinstance(template, str):
+        raise PlanError(f"expected the text of a tree, got {template!r}")
     prototype(expand_quantizer(template, "balanced"))
 
 

@@ -1,6 +1,7 @@
 """A codec of another package is one file: planners, benchmark and gradients find it."""
 
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 
 from tensorcomp import Budget, load_file, save
 from tensorcomp.benchmark.run import bench
-from tensorcomp.codecs import codec_class, format_tree, parse_tree
+from tensorcomp.codecs import codec_class, format_tree
 from tensorcomp.codecs.registry import added_codecs, added_templates
+from tensorcomp.codecs.text import _parsed
+from tensorcomp.errors import FormatError
 from tensorcomp.gradients import ErrorFeedback, parse_compressor
 from tensorcomp.planning.lossless import plan_lossless
 from tensorcomp.planning.profiles import load_profile
 from tensorcomp.testing import codec_checks
+from tensorcomp_cli.main import main
 
 _SOURCE = '''
 import struct
@@ -85,7 +89,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "[tensorcomp.codecs]\n"
         "ramp = added_codecs_package:Ramp\ncoarse = added_codecs_package:Coarse\n"
     )
-    caches = (codec_class, parse_tree, added_codecs, added_templates)
+    caches = (codec_class, _parsed, added_codecs, added_templates)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
@@ -131,3 +135,25 @@ def test_gradients_go_by_it() -> None:
     assert parse_compressor(compressor.text()) == compressor
     for check in codec_checks("coarse(0.01)", arrays={"w": np.ones((9, 8), np.float32)}):
         check()
+
+
+def test_without_the_package_a_file_is_refused_in_one_line(
+    package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = package / "ramp.tc.safetensors"
+    tensors = {"a": np.arange(5000), "b": np.arange(7000), "c": np.arange(9000)}
+    path.write_bytes(save(tensors, codecs="all=ramp"))
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place != str(package)])
+    codec_class.cache_clear()
+    _parsed.cache_clear()
+    out = package / "out"
+    for arguments in (["verify", path], ["decompress", path, "-o", out]):
+        assert main(list(map(str, arguments))) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        (line,) = printed.err.splitlines()
+        assert "no codec is called 'ramp'; install the package that brings it" in line
+    assert not out.exists()
+    assert main(["inspect", str(path)]) == 0
+    with pytest.raises(FormatError, match="no codec is called 'ramp'; install"):
+        load_file(path)

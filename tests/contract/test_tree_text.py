@@ -15,6 +15,8 @@ from tensorcomp.codecs.entropy.zstd import Zstd
 from tensorcomp.codecs.floats.fields import Fields
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.errors import PlanError
+from tensorcomp.planning.profiles import parse_rule
+from tensorcomp.planning.steps import check_template
 
 
 def test_text_becomes_a_tree():
@@ -221,3 +223,10 @@ def test_no_json_raises_anything_but_a_plan_error(value, name):
     except PlanError:
         return
     assert all(not isinstance(v, float) or math.isfinite(v) for v in tree.codec.config().values())
+
+
+@pytest.mark.parametrize("value", [["topk"], 5, {"id": "raw"}, None])
+@pytest.mark.parametrize("parse", [parse_tree, parse_rule, check_template])
+def test_what_is_no_text_is_no_tree(parse, value):
+    with pytest.raises(PlanError, match="got "):
+        parse(value)

@@ -388,13 +388,16 @@ def test_an_impossible_size_says_what_is_kept_lossless(tmp_path):
         "state.0.exp_avg_sq": weights(256, 256, seed=2) ** 2,
     }
     path = write_safetensors(tmp_path / "x.safetensors", tensors)
-    with pytest.raises(
-        InfeasibleBudgetError, match="above all tensors of role moment, kept lossless"
-    ) as caught:
-        tensorcomp.compress(path, budget=Budget(bits_per_weight=4))
-    assert caught.value.least_bytes > caught.value.requested_bytes
-    hint = re.search(r"codecs='([^']*)'", str(caught.value))
-    assert hint is not None
-    tensorcomp.compress(
-        path, profile="transformer", budget=Budget(bits_per_weight=4), codecs=[hint[1]]
-    )
+    for limit in ({"bits_per_weight": 4}, {"target_ratio": 8}, {"target_size": 100_000}):
+        budget = Budget(**limit)
+        with pytest.raises(
+            InfeasibleBudgetError, match=r"role moment, [\d,]+ bytes kept lossless: let"
+        ) as caught:
+            tensorcomp.compress(path, budget=budget, force=True)
+        assert caught.value.least_bytes > caught.value.requested_bytes
+        hint = re.search(r"codecs='([^']*)' and profile='([^']*)'", str(caught.value))
+        assert hint is not None
+        found = tensorcomp.compress(
+            path, profile=hint[2], budget=budget, codecs=[hint[1]], force=True
+        )
+        assert found.path.stat().st_size <= caught.value.requested_bytes

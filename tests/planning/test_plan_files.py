@@ -52,6 +52,14 @@ def described(**changes: Any) -> str:
     )
 
 
+def test_an_edited_tree_loses_the_reason_of_the_one_before():
+    plan = Plan({"a": TensorPlan(TREES[2], "best"), "b": TensorPlan(None, "exact")})
+    value = json.loads(plan_to_json(plan, {}))
+    value["tensors"]["a"]["tree"] = "raw"
+    read = plan_from_json(json.dumps(value), "plan.json").tensors
+    assert (read["a"].reason, read["b"].reason) == ("the plan, edited", "exact")
+
+
 def test_little_is_needed():
     plan = plan_from_json(described(role=..., bound=...), "plan.json")
     assert plan.tensors["first"] == TensorPlan(parse_tree("uniform(0.5)"))
