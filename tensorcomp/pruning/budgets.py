@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from tensorcomp.selection.granularity import Granularity
 from tensorcomp.selection.scores import parse_score
 from tensorcomp.selection.scores.base import Score
 from tensorcomp.selection.select import USUAL_FLOOR, Selection
-from tensorcomp.selection.stored.tensors import choose, unique_weights
+from tensorcomp.selection.stored.tensors import choose, masks_of, unique_weights
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def prune_to_error(
     {'linear.weight': 1}
     """
     found = _Found.among(tensors, where)
-    scores = StreamingScores(found.weights, parse_score(score), statistics)
+    scores = StreamingScores(found.weights, parse_score(score), statistics, masked=found.masked)
     adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
     return found.result(adaptive.within_error(max_rel_l2), scores.score)
 
@@ -111,7 +111,7 @@ def prune_to_size(
         If nothing is selected, the size cannot be reached, or a tensor holds NaN or infinity.
     """
     found = _Found.among(tensors, where)
-    scores = StreamingScores(found.weights, parse_score(score), statistics)
+    scores = StreamingScores(found.weights, parse_score(score), statistics, masked=found.masked)
     adaptive = AdaptiveSelection(scores, granularity, floor, threads=threads)
 
     def file_size(selection: Selection) -> int:
@@ -128,6 +128,7 @@ class _Found:
     weights: Mapping[str, np.ndarray]
     keys: Mapping[str, str]
     reported: Sequence[str]
+    masked: Mapping[str, Callable[[], np.ndarray]] = field(default_factory=dict)
 
     @classmethod
     def among(cls, tensors: Tensors, where: Any) -> _Found:
@@ -136,8 +137,9 @@ class _Found:
             chosen = choose(
                 [MemoryCheckpoint(tensors)], [{name: name for name in tensors}], selectors
             )
-            weights, keys = unique_weights(chosen)
-            return cls(tensors, weights, keys, sorted(keys))
+            masked = masks_of(chosen)
+            weights, keys = unique_weights(chosen, masked)
+            return cls(tensors, weights, keys, sorted(keys), masked)
         from tensorcomp.pruning.targets import prunable_parameters, unwrapped
 
         inner = unwrapped(tensors)

@@ -41,7 +41,7 @@ class ErrorCurve:
             squares = unit.sums(np.square(flat, dtype=np.float64).reshape(whole.shape))
             order = np.argsort(unit_scores(scores, name, unit), kind="stable")
             curve = cls(squares[order], squared=True)
-        elif not scores.previous and scores.score == Magnitude():
+        elif not scores.previous and not scores.masked and scores.score == Magnitude():
             curve = cls(np.sort(whole.reshape(-1)))  # much faster than to sort indices
         else:
             curve = cls(flat[np.argsort(whole.reshape(-1), kind="stable")])

@@ -51,6 +51,9 @@ class StreamingScores(Mapping[str, np.ndarray]):
         What the score needs beside the weights.
     names : sequence of str, optional
         Which of the tensors; all by default.
+    masked : mapping of str to callable, optional
+        Return masks by which tensors are multiplied where they are used, 0 or 1: what is 0 there is
+        scored as zero.
     previous : mapping of str to numpy.ndarray, optional
         Masks of earlier pruning, bool, of the tensors' shapes. Scores of what they drop are −∞,
         which makes these the lowest.
@@ -76,9 +79,11 @@ class StreamingScores(Mapping[str, np.ndarray]):
         previous: Mapping[str, np.ndarray] | None = None,
         *,
         names: Collection[str] | None = None,
+        masked: Mapping[str, Callable[[], np.ndarray]] | None = None,
     ) -> None:
         self.weights = weights
         self.score = score
+        self.masked = masked or {}
         self.previous = previous or {}
         self.names = tuple(sorted(weights if names is None else names))
         self.skipped: dict[str, str] = {}
@@ -116,13 +121,20 @@ class StreamingScores(Mapping[str, np.ndarray]):
     def after(self, previous: Mapping[str, np.ndarray]) -> StreamingScores:
         """Return the scores of what earlier pruning left."""
         return StreamingScores(
-            self.weights, self.score, self.statistics, previous, names=self.names
+            self.weights,
+            self.score,
+            self.statistics,
+            previous,
+            names=self.names,
+            masked=self.masked,
         )
 
     def only(self, *names: str) -> StreamingScores:
         """Return the scores of some tensors."""
         previous = {key: mask for key, mask in self.previous.items() if key in names}
-        part = StreamingScores(self.weights, self.score, self.statistics, previous, names=names)
+        part = StreamingScores(
+            self.weights, self.score, self.statistics, previous, names=names, masked=self.masked
+        )
         part._kept, part.skipped = self._kept, self.skipped
         return part
 
@@ -217,11 +229,17 @@ class StreamingScores(Mapping[str, np.ndarray]):
                 statistic = flat[start : start + weights.size]
             else:  # one for the weights of every output
                 statistic = np.tile(flat, weights.size // max(flat.size, 1))
+        dead = None
+        if name in self.masked:
+            dead = self.masked[name]().reshape(-1)[start : start + weights.size] == 0
+            weights = np.where(dead, weights.dtype.type(0), weights)
         if not self.score.elementwise:
             weights = weights.reshape(self.shapes[name])
         # What overflows is the highest; what is then no number is found when it is selected.
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self.score.score(weights, statistic, name=name, start=start).reshape(-1)
+        if dead is not None:
+            scores = np.where(dead, scores.dtype.type(0), scores)
         earlier = self.previous.get(name)
         if earlier is None:
             return scores

@@ -26,6 +26,7 @@ class SparsityRow:
     sizes: Mapping[str, int] = field(default_factory=dict)
     best: str = ""  # the storage of the fewest bytes
     pattern: tuple[int, int] | None = None  # no m neighbours have more than n values
+    is_weight: bool = True  # of floats that are not all 0 or 1: those are masks
 
     @property
     def elements(self) -> int:
@@ -62,7 +63,8 @@ class SparsityReport:
     rows : tuple of SparsityRow
         Of the tensors that are listed.
     elements, zeros : int
-        Of all float tensors together, listed or not.
+        Of all float tensors but masks together, listed or not; of a weight that torch prunes as it
+        is used, ``weight_orig`` × ``weight_mask``.
     kept : mapping of str to KeptSlices
         Of all float tensors of two axes or more, by name; of tensors with the same name in several
         files of a folder, by ``file:name``.

@@ -20,6 +20,7 @@ from tensorcomp.container.model import open_model
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, PruningError
+from tensorcomp.planning.roles.classify import is_mask, mask_of
 from tensorcomp.progress import Progress
 from tensorcomp.pruning.keep_indices import KeptSlices, kept_slices
 from tensorcomp.selection.checks import require_mask
@@ -42,6 +43,14 @@ class _Entry(NamedTuple):
     def is_weight(self) -> bool:
         """Whether it holds floats, which may be pruned."""
         return is_real(self.dtype)
+
+    def read(self) -> np.ndarray:
+        """Return its array."""
+        try:
+            return self.source.read(self.info.name).view(self.dtype).reshape(self.info.shape)
+        except ValueError as error:
+            axes = f"{len(self.info.shape)} axes"
+            raise CheckpointError(f"tensor {shown(self.info.name)} has {axes}: {error}") from error
 
 
 def sparsity_report(
@@ -87,15 +96,24 @@ def sparsity_report(
         progress.begin(len(entries), sum(entry.info.nbytes for entry in entries))
         workers = stack.enter_context(Workers(threads))
         rows = []
+        at = {(file, e.info.name): e for e in entries for file in (None, e.file)}
+
+        def row_of(entry: _Entry) -> SparsityRow:
+            mask, name = given.get(entry.info.name), mask_of(entry.info.name)
+            stored = at.get((entry.file, name)) or at.get((None, name))
+            if mask is None and stored is not None and stored.info.shape == entry.info.shape:
+                mask = stored.read() != 0
+            return _row(entry, mask, every=every)
+
         for entry, row in workers.in_order(
-            lambda entry: _row(entry, given.get(entry.info.name), every=every),
+            row_of,
             entries,
             size=lambda entry: 2 * entry.info.nbytes,
             memory_budget=_ROOM,
         ):
             progress.advance(row.name, entry.info.nbytes)
             rows.append(row)
-    weights = [row for row, entry in zip(rows, entries, strict=True) if entry.is_weight]
+    weights = [row for row in rows if row.is_weight]
     kept: dict[str, KeptSlices] = {}
     for row in weights:
         if row.kept is not None:
@@ -132,11 +150,8 @@ def _entries(
 def _row(entry: _Entry, mask: np.ndarray | None, *, every: bool) -> SparsityRow:
     """Count the zeros of a tensor; measure its storages if it is listed."""
     source, info = entry.source, entry.info
-    try:
-        array = source.read(info.name).view(entry.dtype).reshape(info.shape)
-    except ValueError as error:
-        axes = f"{len(info.shape)} axes"
-        raise CheckpointError(f"tensor {shown(info.name)} has {axes}: {error}") from error
+    array = entry.read()
+    is_weight = entry.is_weight and not info.name.endswith("_mask") and not is_mask(array)
     if mask is not None:
         array = np.where(mask, array, array.dtype.type(0))
     zeros, negative = _count_zeros(array, signed=entry.is_weight)
@@ -149,9 +164,10 @@ def _row(entry: _Entry, mask: np.ndarray | None, *, every: bool) -> SparsityRow:
         zeros=zeros,
         negative_zeros=negative,
         kept=kept_slices(array) if array.ndim > 1 else None,
+        is_weight=is_weight,
         stored=source.blob_bytes(info.name) if isinstance(source, CompressedFile) else stored,
     )
-    if not (every or (zeros and entry.is_weight and array.ndim > 1)):
+    if not (every or (zeros and is_weight and array.ndim > 1)):
         return row
     found = storage_bytes(array)
     return replace(row, sizes=found.sizes, best=found.best, pattern=found.pattern)

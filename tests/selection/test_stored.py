@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.errors import CheckpointError, PruningError
-from tensorcomp.pruning import NM, Pruning, Statistics
+from tensorcomp.pruning import NM, Pruning, Statistics, prune_to_error
 from tensorcomp.selection.stored.select import pruned_sources
 
 TYPES = [
@@ -421,3 +421,58 @@ def test_tensors_without_a_statistic_are_left_and_the_cause_is_named(tmp_path, w
     changed = {name for name in tensors if not np.array_equal(left[name], tensors[name])}
     assert changed == {QUERY}
     assert (left[QUERY] == 0).mean() == 0.5
+
+
+def masked_layer(density: float = 0.3, dtype=np.float32) -> dict[str, np.ndarray]:
+    mask = np.random.default_rng(9).random((40, 30)) < density
+    return {
+        "fc.weight_orig": weights(40, 30, seed=7, dtype=dtype),
+        "fc.weight_mask": mask.astype(dtype),
+        "fc.bias": weights(40, seed=8),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("score", ["magnitude", "random(3)", "lamp"])
+@pytest.mark.parametrize("sparsity", [0.5, 0.8, 0.95])
+def test_zeros_of_a_mask_are_zeros_of_the_weight(score, sparsity, dtype):
+    tensors = masked_layer(0.4, dtype)
+    left = prune(tensors, Pruning(score, sparsity))
+    assert np.array_equal(left["fc.weight_mask"], tensors["fc.weight_mask"])
+    mask = tensors["fc.weight_mask"] != 0
+    effective = left["fc.weight_orig"].astype(np.float32) * mask
+    lost = round(sparsity * mask.size)
+    assert np.count_nonzero(effective == 0) == max(lost, np.count_nonzero(~mask))
+    if score == "magnitude":
+        before = np.abs(tensors["fc.weight_orig"].astype(np.float32) * mask)
+        assert before[effective == 0].max() <= before[effective != 0].min()
+
+
+def test_scores_of_rows_statistics_and_errors_count_the_mask():
+    tensors = masked_layer()
+    mask = tensors["fc.weight_mask"] != 0
+    stats = Statistics({"snip": {"fc.weight": np.ones((40, 30), np.float32)}})
+    left = prune(tensors, Pruning("snip", 0.75, stats=stats))
+    assert np.count_nonzero(left["fc.weight_orig"] * mask == 0) == 900
+    rows = prune(tensors, Pruning(sparsity=0.5, scope="row"))["fc.weight_orig"] * mask
+    assert ((rows == 0).sum(axis=1) >= 15).all()
+    assert np.count_nonzero(rows) == np.minimum(mask.sum(axis=1), 15).sum()
+    found = prune_to_error(tensors, 0.5)
+    assert not found.masks["fc.weight_orig"][~mask].all()
+    left_out = tensors["fc.weight_orig"] * ~found.masks["fc.weight_orig"]
+    assert np.linalg.norm(left_out) <= 0.5 * np.linalg.norm(tensors["fc.weight_orig"])
+
+
+def test_a_mask_in_another_file_counts():
+    tensors = masked_layer(0.4)
+    parts = [
+        {"fc.weight_orig": tensors["fc.weight_orig"]},
+        {"fc.weight_mask": tensors["fc.weight_mask"]},
+    ]
+    sources = [MemoryCheckpoint(part) for part in parts]
+    first, second = pruned_sources(sources, Pruning(sparsity=0.5), threads=1)
+    assert not second.planned()
+    left = first.read("fc.weight_orig").view(np.float32).reshape(40, 30)
+    mask = tensors["fc.weight_mask"] != 0
+    assert np.count_nonzero(left * mask == 0) == np.count_nonzero(~mask)
+    assert np.count_nonzero(left == 0) == 600

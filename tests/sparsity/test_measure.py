@@ -139,3 +139,29 @@ def test_nothing_to_report(tmp_path):
     assert (report.rows, report.sparsity, report.density, report.best_bytes) == ((), 0, 1, 0)
     with pytest.raises(CheckpointError):
         sparsity_report(tmp_path / "none.safetensors")
+
+
+def test_masks_are_no_weights_and_count_where_they_are_used(tmp_path):
+    rng = np.random.default_rng(0)
+    mask = (rng.random((50, 40)) < 0.3).astype(np.float32)
+    tensors = {
+        "fc.weight_orig": rng.standard_normal((50, 40)).astype(np.float32),
+        "fc.weight_mask": mask,
+        "open.weight_orig": rng.standard_normal((50, 40)).astype(np.float32),
+        "open.weight_mask": np.ones((50, 40), np.float32),
+        "unnamed": (rng.random((50, 40)) < 0.5).astype(np.float16),
+    }
+    save_file(tensors, tmp_path / "w.safetensors")
+    tensorcomp.save_file(tensors, tmp_path / "w.tc.safetensors")
+    zeros = np.count_nonzero(mask == 0)
+    for source in (tensors, tmp_path / "w.safetensors", tmp_path / "w.tc.safetensors"):
+        report = sparsity_report(source)
+        assert (report.elements, report.zeros) == (4000, zeros)
+        assert [(row.name, row.zeros) for row in report.rows] == [("fc.weight_orig", zeros)]
+        assert {row.name: row.zeros for row in sparsity_report(source, every=True).rows} == {
+            "fc.weight_orig": zeros,
+            "fc.weight_mask": zeros,
+            "open.weight_orig": 0,
+            "open.weight_mask": 0,
+            "unnamed": np.count_nonzero(tensors["unnamed"] == 0),
+        }

@@ -73,9 +73,10 @@ if TYPE_CHECKING:
 _GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
 NEVER_PRUNED = ("mask", "codebook")
 _MAX_NAME = 250  # characters looked at: patterns take longer than in proportion
-BUT = "!"
+BUT, ORIGINAL = "!", "_orig"
 _PIECE = 1 << 20  # elements looked at together
 _LOOK, _ROWS = 64, 4  # elements, and rows, that tell most tensors
+_FEWEST = 16  # of 0 and 1 that are no chance
 _UNNAMED = ("position", "embedding", "matrix", "other")  # roles that a sinusoid may have by name
 _ROUNDING = 0.02  # relative; bfloat16 has 8 bits
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
@@ -164,6 +165,8 @@ def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, Ma
         )
 
     for name, info in tensors:
+        if mask_of(name) in shapes:
+            name = name.removesuffix(ORIGINAL)
         place = Place(name, info.shape, shapes, embeddings)
         yield info, place, matching(numbered_alike(name))
 
@@ -249,15 +252,23 @@ def have_role(selectors: Sequence[str], role: str) -> bool:
     return with_role and not without
 
 
+def mask_of(name: str) -> str:
+    """Return the name of the mask of a weight that torch prunes; none of another.
+
+    The weight in use is ``weight_orig`` × ``weight_mask``.
+    """
+    return f"{name.removesuffix(ORIGINAL)}_mask" if name.endswith(ORIGINAL) else ""
+
+
 def is_mask(array: np.ndarray) -> bool:
-    """Return whether floats are all +0 or 1, and not all the same.
+    """Return whether floats are all +0 or 1, not all the same, and not too few to tell.
 
     Examples
     --------
-    >>> is_mask(np.array([[1.0, 0.0]])), is_mask(np.array([[1.0, 0.5]]))
+    >>> is_mask(np.eye(4)), is_mask(np.eye(4) / 2)
     (True, False)
     """
-    if not is_real(array.dtype) or array.size < 2:
+    if not is_real(array.dtype) or array.size < _FEWEST:
         return False
     words = as_words(array).reshape(-1)
     one = as_words(np.ones(1, array.dtype))

@@ -16,7 +16,7 @@ from tensorcomp.selection.scores.measured import OptimalBrainDamage
 from tensorcomp.selection.select import Selection, select
 from tensorcomp.selection.stored.adam import second_moments
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
-from tensorcomp.selection.stored.tensors import Chosen, choose, unique_weights
+from tensorcomp.selection.stored.tensors import Chosen, choose, masks_of, unique_weights
 from tensorcomp.selection.streaming_scores import StreamingScores
 
 
@@ -53,13 +53,14 @@ def pruned_sources(
     chosen = choose(sources, keys, pruning.selectors)
     score = parse_score(pruning.score)
     chosen, score, statistics = _with_statistics(sources, chosen, score, pruning)
-    apart: Collection[str] = ()  # tensors with a sparsity or a statistic of their own
+    masked = masks_of(chosen)
+    apart: Collection[str] = ()  # tensors with a sparsity, a statistic or a mask of their own
     if isinstance(pruning.sparsity, Mapping):
         apart = pruning.sparsity
     elif score.statistic is not None and statistics is not None:
         apart = statistics.arrays.get(score.statistic, ())
-    weights, first = unique_weights(chosen, apart)
-    scores = StreamingScores(weights, score, statistics)
+    weights, first = unique_weights(chosen, {*apart, *masked})
+    scores = StreamingScores(weights, score, statistics, masked=masked)
     own = [
         {item.info.name: first[item.key] for item in chosen if item.source is source}
         for source in sources

@@ -5,8 +5,8 @@ Several files are one model: their tensors are selected together, under names th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from tensorcomp.errors import PruningError
 from tensorcomp.planning.profiles import COMPUTED, EVERYTHING
 from tensorcomp.planning.roles.classify import (
     NEVER_PRUNED,
+    ORIGINAL,
     is_mask,
+    mask_of,
     roles_of,
     selects,
     taken_and_left_out,
@@ -37,6 +39,7 @@ class Chosen:
     source: Checkpoint
     info: TensorInfo
     names: tuple[str, ...]  # in the file, further ones of tied weights among them
+    mask: Callable[[], np.ndarray] | None = None  # by which it is multiplied where it is used
 
     def read(self) -> np.ndarray:
         """Return its weights, of its shape; a view of the file where that allows it."""
@@ -67,16 +70,22 @@ def choose(
     taken, but = taken_and_left_out(where or (), USUAL)
     if where is None:
         taken = list(USUAL)
+    everywhere = {name: mask for source in sources for name, mask in _masks(source).items()}
     used: set[str] = set()
     chosen: list[Chosen] = []
     for source, names in zip(sources, keys, strict=True):
         roles = roles_of(source.tensors)
         tied: dict[str, list[str]] = {}
+        masks = everywhere | _masks(source)
         for alias, name in source.aliases.items():
             tied.setdefault(name, []).append(alias)
         for info in source.tensors:
             own, key = (info.name, *tied.get(info.name, ())), names[info.name]
+            mask = masks.get(mask_of(info.name))
             item, role = Chosen(key, source, info, own), roles[info.name]
+            if mask is not None and mask.info.shape == info.shape:
+                own = (*own, info.name.removesuffix(ORIGINAL))
+                item = replace(item, names=own, mask=mask.read)
             if not _may_be_pruned(info, role):
                 continue
             asked = [s for s in taken if s != EVERYTHING or role not in COMPUTED]
@@ -92,6 +101,19 @@ def choose(
     if not chosen:
         raise PruningError(f"where={listed(where or ())} leaves no tensor to prune")
     return chosen
+
+
+def _masks(source: Checkpoint) -> dict[str, Chosen]:
+    return {
+        info.name: Chosen("", source, info, ())
+        for info in source.tensors
+        if info.name.endswith("_mask")
+    }
+
+
+def masks_of(chosen: Sequence[Chosen]) -> dict[str, Callable[[], np.ndarray]]:
+    """Return what reads the mask of each tensor that has one, by key."""
+    return {item.key: item.mask for item in chosen if item.mask is not None}
 
 
 def _may_be_pruned(info: TensorInfo, role: str) -> bool:
