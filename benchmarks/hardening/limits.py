@@ -242,7 +242,7 @@ def main(
     for one, nbytes, count in cases:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             rows += measure(Path(scratch), one, nbytes, budget, verbs.split(","), int(count))
-    found = Found([sheet(rows)], list(limits_of(rows)), {"limits": rows})
+    found = Found([sheet(rows)], list(limits_of(rows)), {"verbs": rows})
     report(found, ("tensorcomp",), markdown=markdown, json_path=json_path)
 
 
