@@ -83,6 +83,12 @@ class Option(click.Option):
 class Command(click.Command):
     """A verb whose function returns a `Result`, printed in the requested form."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give ``--replace`` a value where it has none, lest it take the next word for that."""
+        stop = args.index("--") if "--" in args else len(args)
+        words = [f"{word}=lossless" if word == "--replace" else word for word in args[:stop]]
+        return super().parse_args(ctx, words + args[stop:])
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by groups."""
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -163,7 +169,8 @@ def _by_options(message: str, ctx: click.Context) -> str:
             name, option = param.argument or "", max(param.opts, key=len)
             given = "_" in name and _is_given(ctx.params.get(param.name or ""))
             value = "(?:=(?:True|…))?" if given else "=(?:True|…)"
-            message = re.sub(rf"(?<![\w.-]){name}='", f"{option} '", message)
+            joint = "=" if name == "replace" else " "  # which takes no next word
+            message = re.sub(rf"(?<![\w.-]){name}='", f"{option}{joint}'", message)
             message = re.sub(rf"(?<![\w.-]){name}{value}(?!\w)", option, message)
             message = message.replace(f"expected {name} to be", f"expected {option} to be")
             if name == "where":

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from .command import Result, command, stdout_width
-from .options import as_json, job_options, options_of, output, source
+from .options import as_json, job_options, options_of, output, replace, source
 
 
 @command()
 @source
 @output()
 @job_options
+@replace
 @as_json
-def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
+def compress(source: Path, out: Path | None, *, force: bool, replace: Any, **asked: Any) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
     INPUT is a safetensors file, a torch file (.pt, .pth, .bin, .ckpt), an .npz archive, or a folder
@@ -27,6 +28,9 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
     all compressed files of a folder, without those that are copied. A profile brings its own
     budget, which another replaces.
 
+    With --replace, each file takes the place of its original, in a folder one after the other: for
+    a disk without room for both. A run that was killed goes on where it was.
+
     With --prune, the weights of lowest score are set to zero first; budgets then hold for the
     others.
 
@@ -38,7 +42,7 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import printable, seconds_text, speed_text
+    from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
     from tensorcomp.reports.inspect_tables import cost_table, lost_rows, pruning_line
@@ -48,15 +52,19 @@ def compress(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Re
 
     options = options_of(asked)
     with progress("compressing") as watch:
-        result = files.compress(source, out, force=force, progress=watch, options=options)
+        result = files.compress(
+            source, out, force=force, replace=replace, progress=watch, options=options
+        )
     summary = result.summary
+    freed = {"freed_bytes": summary.input_bytes - summary.output_bytes} if replace else {}
+    done = f"replaced ({bytes_text(freed['freed_bytes'])} freed) by" if freed else "compressed to"
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
     speed = speed_text(summary.input_bytes, watch.work_seconds)
     return Result(
-        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)},
+        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6), **freed},
         summary=(
-            f"{printable(str(source))} compressed to {printable(str(result.path))}",
+            f"{printable(str(source))} {done} {printable(str(result.path))}",
             f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
             *summary.copied_line(),
             *pruning_line(summary),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .command import Result, command
-from .options import as_json, force, option, output, source, threads
+from .options import as_json, force, option, output, replace, source, threads
 
 
 @command()
@@ -21,13 +21,15 @@ from .options import as_json, force, option, output, source, threads
     type=click.IntRange(min=0),
 )
 @force
+@replace
 @as_json
 def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     """Restore the checkpoint that was compressed.
 
     A .safetensors file comes back byte for byte; a torch file or .npz archive as equal objects.
     Without -o, model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc
-    becomes NAME.
+    becomes NAME. With --replace, each file takes the place of the compressed one, in a folder one
+    after the other.
 
     \b
     Example:
@@ -37,22 +39,21 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     from tensorcomp.api import decompress as restoring
     from tensorcomp.api.inspect import inspect as summarise
     from tensorcomp.container.model import open_model
-    from tensorcomp.container.reader import CompressedFile
 
     from .progress import progress
 
+    before = summarise(source) if options["replace"] else None
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)
-    model, size = open_model(source, compressed=True), 0
-    for shard in model.shards:
-        with CompressedFile(model.file(shard)) as opened:
-            size += opened.manifest.source_bytes
+    summary = before or summarise(source)
+    size = summary.input_bytes
     line = (
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
-    if model.others:
-        line += f"; {counted(len(model.others), 'other file')} copied"
+    others = () if before else open_model(source, compressed=True).others
+    if others:
+        line += f"; {counted(len(others), 'other file')} copied"
     return Result(
-        lambda: {**summarise(source).to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
+        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
     )

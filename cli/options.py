@@ -99,6 +99,13 @@ printing = partial(option, group=OUTPUT)
 source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
 threads = option("--threads N", "Threads to use; all processors by default.")
 force = printing("--force", "Replace an existing output.")
+replace = printing(
+    "--replace [=lossy]",
+    "Delete each input file when what takes its place is verified and on the disk; =lossy "
+    "allows that where something is lost.",
+    type=click.Choice(["lossless", "lossy"]),
+    callback=lambda _ctx, _option, value: value if value == "lossy" else value is not None,
+)
 _json = printing("--json", "Print one JSON object, no text.")
 _amounts = (
     printing("-q, --quiet", "Print no progress, no remarks: errors and tables only."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from tensorcomp.api.replace import LOSES, Replace, Replacement, check_model, require_room
 from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.container.model import (
     Copied,
@@ -22,7 +24,9 @@ from tensorcomp.container.model import (
     refuse_itself,
     refuse_suffix,
 )
-from tensorcomp.io.files import atomic_file, refuse_existing
+from tensorcomp.container.reader import CompressedFile
+from tensorcomp.errors import PlanError
+from tensorcomp.io.files import atomic_file, free_bytes, refuse_existing
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import CheckpointSummary, FileResult, join
@@ -95,6 +99,7 @@ def compress(
     out: str | os.PathLike[str] | None = None,
     *,
     force: bool = False,
+    replace: Replace = False,
     progress: Progress | None = None,
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
@@ -111,6 +116,10 @@ def compress(
         ``model.pt.tc.safetensors`` for ``model.pt``, ``NAME.tc`` for a folder.
     force : bool
         Replace an existing output.
+    replace : bool or "lossy"
+        Delete each original when the file beside it that takes its place is verified and on the
+        disk; a folder is changed file by file, and a killed run continued by the next one.
+        ``"lossy"`` allows that where something was lost.
     progress : Progress, optional
     options : CompressOptions, optional
         Settings of compression; or give its fields as keywords.
@@ -137,10 +146,21 @@ def compress(
     """
     begun = time.perf_counter()
     options = CompressOptions(**keywords) if options is None else options
+    progress = progress or Progress()
+    if replace:
+        model = open_model(path, compressed=False, stand_ins=True)
+        check_model(model, out)
+        written = _replace(model, options, progress, replace, force=force)
+        files = {}
+        for shard, new in written.items():
+            with CompressedFile(new) as opened:
+                files[shard] = FileResult(opened.manifest, opened.blobs, opened.nbytes)
+        target = model.path if model.is_folder else new
+        return CompressResult(target, files, time.perf_counter() - begun, model.copied)
     model = open_model(path, compressed=False)
     target = Path(out) if out is not None else default_output(model.path)
     if model.is_folder:
-        results = _compress_folder(model, target, options, progress or Progress(), force=force)
+        results = _compress_folder(model, target, options, progress, force=force)
     else:
         refuse_suffix(model.path, target, "safetensors")
         refuse_itself(model.path, target)
@@ -168,3 +188,56 @@ def _compress_folder(
         ]
         nbytes = sum(model.file(shard).stat().st_size for shard in model.shards)
         return compress_shards(shards, options, progress, nbytes)
+
+
+def _replace(
+    model: Model, options: CompressOptions, progress: Progress, replace: Replace, *, force: bool
+) -> dict[Path, Path]:
+    """Compress the files of a model, each in its own place; return the new files."""
+    _check_replaceable(options, replace, is_folder=model.is_folder)
+    left: dict[Path, Replacement] = {}
+    written = {}
+    for shard in model.shards:
+        source = target = model.file(shard)
+        if shard not in model.replaced:
+            target = default_output(source)
+            item = Replacement(source, target, replace, options.threads, force)
+            left |= {shard: item} if item.is_left() else {}
+        written[shard] = target
+    if left and options.plan is None and options.prune is None:
+        _require_room(list(left.values()), options)
+    if not model.is_folder:
+        for item in left.values():
+            with item.create() as file, open_original(item.source) as original:
+                compress_source(original, file, options, progress)
+    elif left:
+        keys = dataclasses.replace(model, shards=tuple(left)).keys()
+        shards = [
+            Shard(functools.partial(open_original, item.source), item.create, keys[shard])
+            for shard, item in left.items()
+        ]
+        nbytes = sum(item.size for item in left.values())
+        compress_shards(shards, options, progress, nbytes, whole=len(left) == len(model.shards))
+    return written
+
+
+def _check_replaceable(options: CompressOptions, replace: Replace, *, is_folder: bool) -> None:
+    """Refuse what may lose something unsaid, or spreads over files that go one by one."""
+    budget = options.planner().budget
+    if replace != "lossy" and (options.prune is not None or budget.given()):
+        raise PlanError(LOSES)
+    if is_folder and (options.plan or options.prune or budget.is_size):
+        raise PlanError(
+            "expected no plan, pruning or size for a folder that is replaced file by file, got "
+            "one; bound the error, or give the files one by one"
+        )
+
+
+def _require_room(items: list[Replacement], options: CompressOptions) -> None:
+    """Require room for the largest file; estimate that only where there may be too little."""
+    largest, targets = max(items, key=lambda item: item.size), [item.target for item in items]
+    if free_bytes(largest.target.parent, targets) < largest.size:
+        from tensorcomp.api.plan import plan
+
+        needed = plan(largest.source, options=options).output_bytes
+        require_room(targets, needed, largest.target)

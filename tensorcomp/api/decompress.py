@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers
+from tensorcomp.api.replace import Replace, Replacement, check_model, require_room
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
     FOLDER,
+    Model,
     open_model,
     output_folder,
     refuse_itself,
@@ -35,6 +40,7 @@ def decompress(
     *,
     threads: int | None = None,
     force: bool = False,
+    replace: Replace = False,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -50,6 +56,8 @@ def decompress(
         By default beside the input, under the name it had.
     threads, force, progress
         As for `compress`.
+    replace : bool or "lossy"
+        As for `compress`; ``"lossy"`` allows it for files of lossy compression.
     max_bytes : int, optional
         Limit of the bytes of tensors once decoded; by default 1 GiB and 1,000 times the file.
 
@@ -66,6 +74,10 @@ def decompress(
     """
     source = Path(path)
     progress = progress or Progress()
+    if replace:
+        model = open_model(source, compressed=True)
+        check_model(model, out)
+        return _replace(model, replace, threads, progress, max_bytes, force=force)
     if not source.is_dir():
         with CompressedFile(source) as file:
             file.check_expansion(max_bytes)
@@ -73,7 +85,7 @@ def decompress(
             target = Path(out or source.with_name(restored_name(source.name, kind)))
             refuse_suffix(source, target, kind)
             refuse_itself(source, target)
-            _restore_file(file, target, threads, progress, force=force)
+            _restore_file(file, atomic_file(target, force=force), threads, progress)
         return target
     model = open_model(source, compressed=True)
     target = Path(out) if out is not None else _restored_folder(source.resolve())
@@ -83,8 +95,41 @@ def decompress(
         for shard in model.shards:
             with CompressedFile(model.file(shard)) as file:
                 file.check_expansion(max_bytes)
-                _restore_file(file, partial / restored[shard], threads, progress, force=False)
+                new = atomic_file(partial / restored[shard], force=False)
+                _restore_file(file, new, threads, progress)
     return target
+
+
+def _replace(
+    model: Model,
+    replace: Replace,
+    threads: int | None,
+    progress: Progress,
+    max_bytes: int | None,
+    *,
+    force: bool,
+) -> Path:
+    """Restore the files of a model, each in its own place."""
+    restored, nbytes = restored_shards(model)
+    left, grown, peaks = [], 0, []
+    for shard, name in restored.items():
+        file = model.file(shard)
+        target = file.with_name(name.name)
+        refuse_itself(file, target)
+        item = Replacement(file, target, replace, threads, force, restore=True)
+        if item.is_left():
+            left.append(item)
+            with CompressedFile(file) as opened:
+                opened.check_expansion(max_bytes)
+                peaks.append((grown + opened.manifest.source_bytes, target))
+                grown += opened.manifest.source_bytes - opened.nbytes
+    if left:
+        require_room([item.target for item in left], *max(peaks))
+    progress.begin_folder(nbytes)
+    for item in left:
+        with item.create() as new, CompressedFile(item.source) as opened:
+            _restore_file(opened, contextlib.nullcontext(new), threads, progress)
+    return model.path if model.is_folder else target
 
 
 def _restored_folder(source: Path) -> Path:
@@ -96,10 +141,13 @@ def _restored_folder(source: Path) -> Path:
 
 
 def _restore_file(
-    file: CompressedFile, target: Path, threads: int | None, progress: Progress, *, force: bool
+    file: CompressedFile,
+    new: AbstractContextManager[io.FileIO],
+    threads: int | None,
+    progress: Progress,
 ) -> None:
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
-    with Workers(threads) as workers, atomic_file(target, force=force) as out:
+    with Workers(threads) as workers, new as out:
         partial = Path(out.name)
         with located(path=file.where):
             restore(file.manifest.template, _Decoder(file, workers, progress), partial)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tensorcomp._formatting import printable, shown
@@ -46,7 +47,9 @@ class FolderFiles(NamedTuple):
     links: Mapping[Path, Path]
 
 
-def scan_folder(path: str | os.PathLike[str]) -> FolderFiles:
+def scan_folder(
+    path: str | os.PathLike[str], replaced: Mapping[Path, Path] = MappingProxyType({})
+) -> FolderFiles:
     """Find the checkpoint files of a folder; check shards against indexes.
 
     Weights are all ``.safetensors`` files, all files that a ``*.index.json`` names, and all others
@@ -57,6 +60,9 @@ def scan_folder(path: str | os.PathLike[str]) -> FolderFiles:
     ----------
     path : str or path-like
         The folder.
+    replaced : mapping of Path to Path
+        Checkpoint files that others are there for, relative to the folder: those count in place of
+        these.
 
     Raises
     ------
@@ -66,7 +72,8 @@ def scan_folder(path: str | os.PathLike[str]) -> FolderFiles:
         that is there, or it is the cache of a hub.
     """
     root = Path(path)
-    files, links = walk_folder(root)
+    found, links = walk_folder(root)
+    files = sorted({*found, *replaced}.difference(replaced.values()))
     by_folder: dict[Path, list[str]] = {}
     for file in sorted((*files, *links)):
         by_folder.setdefault(file.parent, []).append(file.name)
@@ -76,7 +83,8 @@ def scan_folder(path: str | os.PathLike[str]) -> FolderFiles:
         known = _known_weights(root / folder, names)
         for name in names:
             file = folder / name
-            if name in known or (file not in links and _is_checkpoint(root, file, unread)):
+            is_known = name in known or file in replaced
+            if is_known or (file not in links and _is_checkpoint(root, file, unread)):
                 weights.add(links.get(file, file))
     if not weights:
         why = next((f"; {shown(file)} {reason}" for file, reason in unread.items()), "")
@@ -151,7 +159,8 @@ def _known_weights(folder: Path, names: list[str]) -> set[str]:
     """Return the weights by name or index, after checking shards against indexes."""
     weights = {name for name in names if name.lower().endswith(SAFETENSORS_SUFFIX)}
     for name in weights:
-        detect_format(folder / name)
+        if (folder / name).exists():  # else another file is there for it
+            detect_format(folder / name)
     indexes = [index for name in names if (index := read_index(folder / name)) is not None]
     for index in indexes:
         check_shards(index, names)

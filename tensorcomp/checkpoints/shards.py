@@ -116,7 +116,8 @@ def check_shards(index: Index, present: Collection[str]) -> None:
     """
     with located(path=index.where):
         _check_names(index, present)
-        if all(name.endswith(".safetensors") for name in index.shards):
+        files = [index.folder / name for name in index.shards]
+        if all(file.suffix == ".safetensors" and file.exists() for file in files):
             _check_tensors(index)
 
 

@@ -64,6 +64,8 @@ class Model:
         Those of `others` that are checkpoints which cannot be read, and why.
     links : mapping of Path to Path
         Further names of shards and of other files.
+    replaced : mapping of Path to Path
+        Shards whose place compressed files have taken, and which.
     """
 
     path: Path
@@ -72,6 +74,7 @@ class Model:
     is_folder: bool = False
     unread: dict[str, str] = field(default_factory=dict)
     links: Mapping[Path, Path] = field(default_factory=dict)
+    replaced: Mapping[Path, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def copied(self) -> Copied | None:
@@ -87,8 +90,8 @@ class Model:
         return (*self.shards, *(link for link, file in self.links.items() if file in self.shards))
 
     def file(self, shard: Path) -> Path:
-        """Return the path of a shard."""
-        return self.path / shard if self.is_folder else self.path
+        """Return the path of a shard, or of what has taken its place."""
+        return self.path / self.replaced.get(shard, shard) if self.is_folder else self.path
 
     def label(self, shard: Path) -> str | None:
         """Return the name of a shard, where it is one of a folder's."""
@@ -118,7 +121,9 @@ class Model:
             return [info.name for info in checkpoint.tensors]
 
 
-def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) -> Model:
+def open_model(
+    path: str | os.PathLike[str], *, compressed: bool | None = None, stand_ins: bool = False
+) -> Model:
     """Return the model at a path: a file, or the shards of a folder.
 
     Parameters
@@ -127,6 +132,8 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     compressed : bool, optional
         Whether a folder's compressed files or its other checkpoints are meant; by default those, if
         there are any.
+    stand_ins : bool
+        Whether compressed files may have taken the place of a folder's other checkpoints.
 
     Raises
     ------
@@ -136,18 +143,23 @@ def open_model(path: str | os.PathLike[str], *, compressed: bool | None = None) 
     path = Path(path)
     if not path.is_dir():
         return Model(path, (Path(path.name),))
-    if compressed is not False:  # else scan_folder alone walks the folder
+    replaced: dict[Path, Path] = {}
+    if compressed is not False or stand_ins:  # else scan_folder alone walks the folder
         files, links = walk_folder(path)
         shards = tuple(file for file in files if file.name.endswith(COMPRESSED))
-        if shards:
+        if stand_ins:
+            restored = restored_shards(Model(path, shards, is_folder=True))[0]
+            replaced = {original: shard for shard, original in restored.items()}
+        elif shards:
             others = tuple(file for file in files if not file.name.endswith(COMPRESSED))
             return Model(path, shards, others, is_folder=True, links=links)
-    found = scan_folder(path)
+    found = scan_folder(path, replaced)
     if compressed:
         raise CheckpointError(
             f"{path}: holds no *{COMPRESSED} file; give a folder that was compressed"
         )
-    return Model(path, found.weights, found.others, True, found.unread, found.links)
+    gone = {shard: other for shard, other in replaced.items() if not (path / shard).exists()}
+    return Model(path, found.weights, found.others, True, found.unread, found.links, gone)
 
 
 class PlainTensor(NamedTuple):

@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
@@ -88,6 +88,48 @@ def _beside(path: Path, ending: str) -> Path:
 
         name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
     return path.with_name(f".{name}.{ending}")
+
+
+def free_bytes(folder: Path, outputs: Iterable[Path] = ()) -> int:
+    """Return the free bytes of a folder's disk, and those that killed runs left of outputs."""
+    import shutil
+
+    left = (
+        partial.stat().st_size
+        for partial in (_beside(path, _PART) for path in outputs)
+        if partial.is_file()
+    )
+    return shutil.disk_usage(folder).free + sum(left)
+
+
+def sync(*paths: Path) -> None:
+    """Have files, and the names in folders, written to the disk where the system can."""
+    for path in paths if os.name != "nt" else ():  # which opens no folders, nor files to sync
+        with writing(path), _descriptor(path) as descriptor:
+            _sync(descriptor, path)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Lock an existing file, so that one run at a time decides what becomes of it."""
+    if os.name == "nt":  # has no such locks, and deletes no open files
+        yield
+        return
+    with reading(path), _descriptor(path) as descriptor:
+        _lock(descriptor, path)
+        if not _is_still(descriptor, path):
+            raise CheckpointError("another run has removed it", path=path)
+        yield
+
+
+@contextlib.contextmanager
+def _descriptor(path: Path) -> Iterator[int]:
+    """Open a file or folder to lock or sync it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

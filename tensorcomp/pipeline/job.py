@@ -66,6 +66,8 @@ def compress_shards(
     options: CompressOptions,
     progress: Progress,
     model_bytes: int | None = None,
+    *,
+    whole: bool = True,
 ) -> list[FileResult]:
     """Compress the shards of a model.
 
@@ -76,6 +78,8 @@ def compress_shards(
     progress : Progress
     model_bytes : int, optional
         Of all shards; reported where the model is a folder.
+    whole : bool
+        Whether these are all the shards: rules may be for others only.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def compress_shards(
         return [write_shard(shard, plan and plan.of(shard.keys)) for shard in pruned]
 
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
-        with shard.open() as source, shard.create() as file, Workers(options.thread_count) as pool:
+        with shard.create() as file, shard.open() as source, Workers(options.thread_count) as pool:
             work = bundled(source, plan, options.chunk_elements)
             result = write_file(work, file, progress, pool, effort)
             return result._replace(unpruned=getattr(source, "unpruned", {}))
@@ -106,7 +110,7 @@ def compress_shards(
             return write_with_plan(plan, keys, write)
         if planner is None or planner.is_lossless:
             return write(None)
-        problem, nbytes = shards_problem(pruned, options, planner)
+        problem, nbytes = shards_problem(pruned, options, planner, whole=whole)
         most = problem.max_bytes(nbytes)
         if most is None:
             return write(problem.allocate(None, [key for names in keys for key in names.values()]))
@@ -164,7 +168,7 @@ def pruned_shards(
 
 
 def shards_problem(
-    shards: Sequence[Shard], options: CompressOptions, planner: Planner
+    shards: Sequence[Shard], options: CompressOptions, planner: Planner, *, whole: bool = True
 ) -> tuple[AllocationProblem, int]:
     """Return the allocation problem of all shards, and their bytes.
 
@@ -180,5 +184,6 @@ def shards_problem(
         with shard.open() as source:
             problem.add(source_problem(source, planner, options), shard.keys)
             nbytes += source.nbytes
-    planner.check_used(problem)
+    if whole:
+        planner.check_used(problem)
     return problem, nbytes
