@@ -139,6 +139,12 @@ def share_of_zeros(array: np.ndarray) -> float:
     return probe(words)[0] + (_negative_zeros(words) if is_float else 0.0)
 
 
+def has_few_values(array: np.ndarray) -> bool:
+    """Return whether a look at elements finds few values, or they are few themselves."""
+    few = array.size < _SMALL
+    return few or probe(array.view(word_dtype(array.dtype)))[1] <= _FEW_DISTINCT
+
+
 def _negative_zeros(words: np.ndarray) -> float:
     """Return the share of −0.0 in a thousand words of a tensor."""
     found = native.survey_count(words.reshape(-1), 1 << (8 * words.itemsize - 1), *_RUNS)

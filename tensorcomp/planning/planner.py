@@ -25,7 +25,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.lossless import sample_rows, share_of_zeros, sparse_sample
+from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
@@ -36,6 +36,8 @@ from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, proto
 from tensorcomp.planning.trials import (
     SAMPLE,
     errors_of,
+    exact_plan,
+    has_structure,
     lossless_rate,
     lossy_sample,
     run_trial,
@@ -248,6 +250,13 @@ class Planner:
         """Return the plan of a tensor whose tree leaves nothing to choose."""
         tree = prototype(template)
         sample = readable(sample_rows(tensor.array, SAMPLE))
+        rule = self._rule(tensor)
+        if not tree.lossless and not (rule is not None and rule.by_name):
+            exact = plan_lossless(tensor.array, self.effort)
+            trial = run_trial(tree, sample) if has_structure(tensor.array, exact) else None
+            kept = trial and exact_plan(tensor.array, self.effort, trial.bits)
+            if kept:
+                return kept
         if not self.budget.is_size and not self.predict:
             errors = errors_of(tree, sample)
             return TensorPlan(tree, reason, bound, rel_l2=0.0 if errors is None else errors.rel_l2)

@@ -17,7 +17,13 @@ from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
-from tensorcomp.planning.lossless import LosslessPlan, plan_lossless, sample_rows, sparse_sample
+from tensorcomp.planning.lossless import (
+    LosslessPlan,
+    has_few_values,
+    plan_lossless,
+    sample_rows,
+    sparse_sample,
+)
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, instantiate, prototype, scale_steps
 
@@ -210,13 +216,27 @@ def plan_within(
     if not trials:
         return TensorPlan(reason=f"no tree keeps {bound}")
     best = min(trials, key=lambda trial: trial.bits)
-    exact = plan_lossless(array, effort)
-    if best.bits > _DEAR * 8 * array.itemsize or not is_dense_float(exact):
-        lossless = _rate(exact, array, effort)
-        if lossless <= _FREE * best.bits:
-            return TensorPlan(reason="lossless takes as few bits", bits=lossless)
+    exact = exact_plan(array, effort, best.bits)
+    if exact is not None:
+        return exact
     rel_l2 = best.errors.rel_l2
     return TensorPlan(best.tree, reason, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
+
+
+def exact_plan(array: np.ndarray, effort: str, bits: float) -> TensorPlan | None:
+    """Return the plan to keep every bit, where that takes no more than a lossy tree."""
+    exact = plan_lossless(array, effort)
+    if bits <= _DEAR * 8 * array.itemsize and not has_structure(array, exact):
+        return None
+    lossless = _rate(exact, array, effort)
+    if lossless > _FREE * bits:
+        return None
+    return TensorPlan(reason="lossless takes as few bits", bits=lossless)
+
+
+def has_structure(array: np.ndarray, exact: LosslessPlan) -> bool:
+    """Return whether exact coding may take few bits: zeros, few values, a grid."""
+    return not is_dense_float(exact) or has_few_values(array)
 
 
 def lossy_sample(array: np.ndarray, templates: Iterable[str]) -> np.ndarray:

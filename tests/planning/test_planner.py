@@ -343,3 +343,30 @@ def test_all_but_what_does_not_exist_is_refused():
     asked = planner(codecs="!lm_haed=affine(4, 128)")
     with pytest.raises(PlanError, match="select a tensor, got '!lm_haed'"):
         asked.check_used(problem_of(asked, tensor("lm_head", weights(64, 64))))
+
+
+def test_no_lossy_tree_where_an_exact_one_takes_no_more():
+    shape = (128, 256)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "signs": np.sign(rng.standard_normal(shape)),
+        "pattern": (rng.random(shape) < 0.2) * -10_000.0,
+        "ternary": rng.integers(-1, 2, shape) * 0.37,
+        "constant": np.full(shape, 0.3),
+        "sparse": np.where(rng.random(shape) < 0.01, rng.standard_normal(shape), 0),
+    }
+    asked: list[dict[str, Any]] = [
+        {"codecs": "all=affine(4, 128)"},
+        {"codecs": "!norm=affine(8, 128)"},
+        {"profile": "memory", "budget": Budget(min_snr=12)},
+    ]
+    for options in asked:
+        made = problem_of(
+            make_planner(**options),
+            *(tensor(name, array.astype(np.float32)) for name, array in arrays.items()),
+        )
+        exact = {name for name, plan in made.fixed.items() if plan.tree is None}
+        assert exact >= arrays.keys() - ({"ternary", "sparse"} if "profile" in options else set())
+    by_name = make_planner(codecs="mlp=affine(4, 128)")
+    signs = tensor("signs", arrays["signs"].astype(np.float32))
+    assert problem_of(by_name, signs).fixed["signs"].tree is not None
