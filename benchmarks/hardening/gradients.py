@@ -254,6 +254,7 @@ def cases(*, quick: bool, only: str) -> Iterator[Case]:
 def main(
     quick: Annotated[bool, typer.Option(help="Three events only.")] = False,
     only: Annotated[str, typer.Option(help="One way only.")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = True,
 ) -> None:
     """Print a table of what was hit, and how the other ranks ended."""
     rows: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -154,6 +154,7 @@ def main(
     steps: Annotated[int, typer.Option(help="Of all segments together.")] = 10_000,
     segment: Annotated[int, typer.Option(help="Steps of a segment.")] = 500,
     seed: Annotated[int, typer.Option()] = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = True,
 ) -> None:
     """Print a table of the segments."""
     rng = np.random.default_rng(seed)

@@ -56,6 +56,8 @@ def everything() -> None:
     what_is_not_finite_changes_no_state()
     resuming_is_going_on()
     residuals_are_unscaled()
+    paused_it_averages_and_counts_nothing()
+    states_go_by_the_models_own_names()
     closed_it_does_nothing()
     hybrid_shards_are_refused()
 
@@ -146,6 +148,29 @@ def resuming_is_going_on() -> None:
         assert torch.equal(fields["residual"], again["states"][name]["residual"])
     with pytest.raises(GradientError, match="the state is that of topk"):
         compress_fsdp(model_of(), "int8").load_state_dict(middle)
+
+
+def paused_it_averages_and_counts_nothing() -> None:
+    model = model_of()
+    compression = compress_fsdp(model, "topk(0.05)")
+    with compression.paused():
+        backward(model, 0)
+    for gradient, wanted in zip(gradients(model), expected_gradients(0), strict=True):
+        assert torch.allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
+    state = compression.state_dict()
+    assert (state["step"], state["states"]) == (0, {})
+
+
+def states_go_by_the_models_own_names() -> None:
+    model = model_of()
+    first, second = compress_fsdp(model, "topk(0.05)"), compress_fsdp(model_of(), "topk(0.05)")
+    backward(model, 0)
+    state = first.state_dict()
+    wrapped = {name.replace("the model", "_orig_mod"): one for name, one in state["states"].items()}
+    second.load_state_dict(
+        {**state, "states": {n.replace("0,", "_orig_mod.0,"): one for n, one in wrapped.items()}}
+    )
+    assert set(second.state_dict()["states"]) == set(state["states"])
 
 
 def residuals_are_unscaled() -> None:
