@@ -2,6 +2,7 @@
 
 import functools
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import xxhash
 
 from tensorcomp.container.records import DIGEST_DIGITS
 
+_IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LIMIT = 1 << 24  # bytes that damaged data may claim to decode to
 
 
@@ -65,12 +67,11 @@ def digest(data: Any) -> str:
 
 @functools.cache
 def _scratch(pid: int) -> Path:
-    shared = Path("/dev/shm")
-    folder = (shared if shared.is_dir() else Path("/tmp")) / f"tensorcomp-damage-{pid}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return Path(tempfile.mkdtemp(prefix=f"tensorcomp-damage-{pid}-", dir=_IN_MEMORY))
 
 
 def scratch() -> Path:
     """Return a folder of this process, in memory where there is such."""
-    return _scratch(os.getpid())
+    folder = _scratch(os.getpid())
+    folder.mkdir(exist_ok=True)
+    return folder
