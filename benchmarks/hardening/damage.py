@@ -102,7 +102,9 @@ class Cases:
         layer = random.choices(sound.layers, [one.weight for one in sound.layers])[0]
         way = random.choices(sound.ways, [one.weight for one in sound.ways])[0]
         TAMPERING.random = None
-        data = layer.damage(sound.data, random)
+        with warnings.catch_warnings():  # of what damage is made by
+            warnings.simplefilter("ignore")
+            data = layer.damage(sound.data, random)
         return Case(sound, layer, way, data, TAMPERING.random)
 
     def run(self, number: int, tally: Tally) -> None:
