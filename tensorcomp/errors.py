@@ -54,6 +54,9 @@ class TensorcompError(Exception):
     ) -> None:
         if len(message) > _MAX_MESSAGE:  # what a hostile file holds
             message = f"{message[:_MAX_MESSAGE]}… ({len(message):,} characters)"
+        if not message.isprintable():  # as are names with newlines
+            message = " ".join(message.splitlines())
+            message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
         super().__init__(message)
         self.message = message
         self.path = None if path is None else str(path)

@@ -162,3 +162,9 @@ def test_a_message_quotes_a_part_of_what_a_hostile_file_holds():
     error = FormatError("the weight is " + "9" * 100_000)
     assert len(str(error)) < 1600
     assert str(error).endswith("… (100,014 characters)")
+
+
+def test_a_message_is_one_printable_line_whatever_it_quotes():
+    error = FormatError("of type a\nb\r\x1b[2J\u202e\udcff, é")
+    assert error.message == r"of type a b \x1b[2J\u202e\udcff, é"
+    str(error).encode()
