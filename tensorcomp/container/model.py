@@ -294,7 +294,7 @@ def output_folder(
         If one of the folders contains the other, two files would get one name, or the output
         cannot be made.
     """
-    inner, outer = model.path.resolve(), target.resolve()
+    inner, outer = (Path(os.path.realpath(path)) for path in (model.path, target))
     if outer.is_relative_to(inner):
         raise CheckpointError("lies in the input folder; give another by out=…", path=target)
     if inner.is_relative_to(outer):

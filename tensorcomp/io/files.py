@@ -257,7 +257,7 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
         or the system refuses.
     """
     refuse_nul(path)
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # which a loop of links does not stop
     _refuse_existing_folder(path, names, force=force)
     partial, replaced = _beside(path, _PART), _beside(path, _OLD)
     with writing(path), _folder_alone(partial, path):

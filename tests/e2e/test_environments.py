@@ -102,3 +102,20 @@ def test_what_surrounds_a_run_may_lack_anything(inputs, shell, status):
     if shell.startswith("umask"):
         mask = int(shell[6:9], 8)
     assert Path("out").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+@pytest.mark.parametrize("source", ["model", "several"])
+def test_a_loop_of_links_is_explained_in_a_line(inputs, capsys, source):
+    (inputs / "several").mkdir()
+    (inputs / "several" / "a.safetensors").write_bytes(Path("model").read_bytes())
+    Path("loop").symlink_to("loop")
+    for arguments in (
+        ["compress", source, "-o", "loop"],
+        ["compress", "loop"],
+        ["inspect", "loop"],
+    ):
+        status, line = main(arguments), capsys.readouterr().err
+        assert status in (0, 2)
+        assert len(line.splitlines()) == (1 if status else 0)
+        assert "unexpected" not in line

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -62,3 +63,16 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, code: int, *calls: str) -> None:
 
     for call in calls:
         monkeypatch.setattr(call, refuse)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+@pytest.mark.parametrize(
+    "create", [atomic_file, lambda path, force: atomic_folder(path, [], force=force)]
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_a_loop_of_links_is_refused_or_replaced(tmp_path, create, force):
+    path = tmp_path / "out"
+    path.symlink_to(path)
+    with contextlib.suppress(CheckpointError), create(path, force=force):
+        pass
+    assert [found.name for found in tmp_path.iterdir()] == ["out"]
