@@ -146,7 +146,11 @@ class Svd(Transform):
         left, right = (np.ascontiguousarray(factor, work_dtype(array.dtype)) for factor in factors)
         parts = {"left": left, "right": right}
         if self.refine:
-            parts["residual"] = wide - _folded(product(left, right), array.shape, self.unfold)
+            with np.errstate(over="ignore", invalid="ignore"):
+                residual = wide - _folded(product(left, right), array.shape, self.unfold)
+            if not np.isfinite(residual).all():
+                raise NotRepresentable("svd: expected weights whose residual is finite, got larger")
+            parts["residual"] = residual
         return parts
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:

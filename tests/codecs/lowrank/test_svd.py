@@ -322,3 +322,16 @@ def test_factors_by_codecs_with_contexts_of_rows_and_columns():
     lossless = join(encode(parse_tree("svd(energy=0.999)"), array))
     assert len(payload) < len(lossless) / 4
     assert rel_l2(array, decoded) < 0.05
+
+
+@pytest.mark.parametrize("tree", ["svd(error=0.7, refine=true)", "svd(2, refine=true)"])
+def test_weights_at_the_end_of_float64_are_refused_or_decoded_finite(tree):
+    node, random = parse_tree(tree), np.random.default_rng(0)
+    for scale in (1.0, 0.9, 0.3):
+        array = np.clip(random.standard_t(5, (64, 8)), -1, 1) * np.finfo(np.float64).max * scale
+        try:
+            payload = join(encode(node, array))
+        except NotRepresentable:
+            continue
+        with np.errstate(all="ignore"):
+            assert np.isfinite(decode(node, payload, spec_of(array))).all()
