@@ -140,7 +140,7 @@ def share_of_zeros(array: np.ndarray) -> float:
 
 
 def has_few_values(array: np.ndarray) -> bool:
-    """Return whether a look at elements finds few values, or they are few themselves."""
+    """Return whether elements have few values, or are few themselves."""
     few = array.size < _SMALL
     return few or probe(array.view(word_dtype(array.dtype)))[1] <= _FEW_DISTINCT
 

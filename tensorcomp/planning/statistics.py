@@ -64,7 +64,7 @@ class Statistics:
     unreached: tuple[str, ...] = ()
 
     def matched(self, statistic: str, names: Mapping[str, Sequence[str]]) -> Statistics:
-        """Return a statistic by the keys of tensors, each of which may have several names.
+        """Return a statistic by the keys of tensors of one or several names.
 
         Raises
         ------

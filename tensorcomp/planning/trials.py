@@ -224,7 +224,7 @@ def plan_within(
 
 
 def exact_plan(array: np.ndarray, effort: str, bits: float) -> TensorPlan | None:
-    """Return the plan to keep every bit, where that takes no more than a lossy tree."""
+    """Return the plan to keep every bit, where that takes no more bits."""
     exact = plan_lossless(array, effort)
     if bits <= _DEAR * 8 * array.itemsize and not has_structure(array, exact):
         return None

@@ -261,7 +261,7 @@ def mask_of(name: str) -> str:
 
 
 def is_mask(array: np.ndarray) -> bool:
-    """Return whether floats are all +0 or 1, not all the same, and not too few to tell.
+    """Return whether at least 16 floats are all +0 or 1, some of each.
 
     Examples
     --------
