@@ -83,6 +83,12 @@ class CheckpointSummary:
         return any(row.rel_l2 for row in self.tensors)
 
     @property
+    def with_lost_rows(self) -> list[TensorSummary]:
+        """The tensors of which a row is all but lost, the worst first."""
+        lost = [row for row in self.tensors if row.row_error]
+        return sorted(lost, key=lambda row: -row.row_error)
+
+    @property
     def pruned(self) -> tuple[TensorSummary, ...]:
         """The tensors that were selected for pruning, equal ones once."""
         return tuple(row for row in self.tensors if row.pruned is not None and row.same_as is None)

@@ -117,8 +117,8 @@ def pruning_line(summary: CheckpointSummary) -> list[str]:
 
 
 def lost_rows(summary: CheckpointSummary) -> list[str]:
-    """Return a line of the tensors of which a row is all but lost; none if there are none."""
-    rows = sorted((row for row in summary.tensors if row.row_error), key=lambda row: -row.row_error)
+    """Return a warning of tensors that lost rows; none if there are none."""
+    rows = summary.with_lost_rows
     if not rows:
         return []
     names = ", ".join(printable(row.name) for row in rows[:_REASONS])
