@@ -84,7 +84,7 @@ class Command(click.Command):
     """A verb whose function returns a `Result`, printed in the requested form."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give ``--replace`` a value where it has none, lest it take the next word for that."""
+        """Give ``--replace`` a value, lest it take the next word for that."""
         stop = args.index("--") if "--" in args else len(args)
         words = [f"{word}=lossless" if word == "--replace" else word for word in args[:stop]]
         return super().parse_args(ctx, words + args[stop:])

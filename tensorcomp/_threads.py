@@ -30,7 +30,7 @@ def available_threads() -> int:
 
 
 def thread_count(threads: int | None) -> int:
-    """Return how many threads to use: all available processors where None is given.
+    """Return the number of threads: of all available processors for None.
 
     Raises `OptionError` below 1.
     """

@@ -1,4 +1,4 @@
-"""Put a compressed or restored file in the place of its source, which is deleted."""
+"""Put a compressed or restored file in the place of its source."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Replacement:
             raise CheckpointError(LINKED, path=self.source)
 
     def is_left(self) -> bool:
-        """Return whether the new file must be written; else a killed run has: go on there."""
+        """Return whether the new file must be written; else a killed run has."""
         if self.restore:
             self._is_exact(self.source)
         if self.force or not self.target.exists():
@@ -137,7 +137,7 @@ class Replacement:
 
 
 def require_room(targets: Sequence[Path], needed: int, target: Path) -> None:
-    """Require free bytes where a file is to be written, leftovers of killed runs among them."""
+    """Require free bytes; leftovers of killed runs count as free."""
     free = free_bytes(target.parent, targets)
     if free < needed:
         raise CheckpointError(

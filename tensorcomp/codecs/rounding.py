@@ -89,7 +89,7 @@ def as_matrix(array: np.ndarray) -> np.ndarray:
 
 
 def scaled_to_unit(array: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a float array times a power of two, and by which exponent that is undone.
+    """Return a float array times a power of two, and the exponent of that.
 
     Doubles so large or small that the fourth power of one leaves the range of float64 are brought
     below 1; other arrays stay as they are.

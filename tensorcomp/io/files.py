@@ -91,7 +91,7 @@ def _beside(path: Path, ending: str) -> Path:
 
 
 def free_bytes(folder: Path, outputs: Iterable[Path] = ()) -> int:
-    """Return the free bytes of a folder's disk, and those that killed runs left of outputs."""
+    """Return the free bytes of a disk, with those of leftovers of killed runs."""
     import shutil
 
     left = (
@@ -103,7 +103,7 @@ def free_bytes(folder: Path, outputs: Iterable[Path] = ()) -> int:
 
 
 def sync(*paths: Path) -> None:
-    """Have files, and the names in folders, written to the disk where the system can."""
+    """Write files, and the names in folders, to the disk where possible."""
     for path in paths if os.name != "nt" else ():  # which opens no folders, nor files to sync
         with writing(path), _descriptor(path) as descriptor:
             _sync(descriptor, path)
@@ -111,7 +111,7 @@ def sync(*paths: Path) -> None:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Lock an existing file, so that one run at a time decides what becomes of it."""
+    """Lock an existing file, so that one run at a time changes it."""
     if os.name == "nt":  # has no such locks, and deletes no open files
         yield
         return

@@ -1,4 +1,4 @@
-"""Allocate memory in large pages, or in a file; on systems other than Linux as usual."""
+"""Allocate memory in large pages or in a file; as usual but on Linux."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class _FileWriter:
             digest=(prepared.digest if lossless else blob.digest.hexdigest())[:DIGEST_DIGITS],
             rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
-            row_error=_lost_row(blob.errors),
+            row_error=0.0 if lossless else _lost_row(blob.errors),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_long_chunk(self._source.planned(name)),
             pruned=None if pruned is None else pruned.record,
