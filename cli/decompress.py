@@ -42,18 +42,31 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
 
     from .progress import progress
 
+    # With --replace nothing of the source is left to look at afterwards.
     before = summarise(source) if options["replace"] else None
+    others = open_model(source, compressed=True).others if before is None else ()
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)
-    summary = before or summarise(source)
-    size = summary.input_bytes
+    size = _source_bytes(source) if before is None else before.input_bytes
     line = (
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
-    others = () if before else open_model(source, compressed=True).others
     if others:
         line += f"; {counted(len(others), 'other file')} copied"
-    return Result(
-        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
-    )
+
+    def figures() -> dict[str, Any]:
+        return {**(before or summarise(source)).to_dict(), "seconds": round(watch.seconds, 6)}
+
+    return Result(figures, summary=(line,))
+
+
+def _source_bytes(path: Path) -> int:
+    from tensorcomp.container.model import open_model
+    from tensorcomp.container.reader import CompressedFile
+
+    model, size = open_model(path, compressed=True), 0
+    for shard in model.shards:
+        with CompressedFile(model.file(shard)) as opened:
+            size += opened.manifest.source_bytes
+    return size

@@ -39,11 +39,12 @@ def parse_tree(text: str) -> Node:
         If the text breaks the grammar, names an unknown codec (`UnknownCodecError`), argument or
         part, or puts a codec where its kind may not stand. The message says where.
     """
-    return _parsed(text) if isinstance(text, str) else _node(parse(text, _TREE), "")
+    return parse_text(text) if isinstance(text, str) else _node(parse(text, _TREE), "")
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> Node:
+def parse_text(text: str) -> Node:
+    """Parse a text as `parse_tree` does, each text once."""
     return _root(_node(parse(text, _TREE), ""))
 
 

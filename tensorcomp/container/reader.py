@@ -14,7 +14,7 @@ from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
-from tensorcomp.codecs.text import parse_tree
+from tensorcomp.codecs.text import parse_text
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import Blob, ChunkCoder
 from tensorcomp.container.bundles import Span
@@ -128,7 +128,7 @@ class CompressedFile(Checkpoint):
 
     def _tree(self, text: str) -> Node:
         try:
-            return parse_tree(text)
+            return parse_text(text)
         except PlanError as error:
             message = error.message
             if isinstance(error, UnknownCodecError):

@@ -62,6 +62,7 @@ class LosslessPlan(NamedTuple):
     fallback: Node | None = None
 
 
+@functools.cache
 def any_tree(dtype: np.dtype, effort: str) -> Node:
     """Return a lossless tree that can represent any array of a dtype."""
     is_float = holds_floats(dtype) and dtype.itemsize <= 8

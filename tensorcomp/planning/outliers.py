@@ -22,6 +22,8 @@ from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.trials import (
+    BEYOND,
+    FAR,
     bound_of_sample,
     can_take,
     guess_step,
@@ -30,8 +32,7 @@ from tensorcomp.planning.trials import (
 )
 
 _USUAL = 0.95  # share of elements whose magnitude is not looked at
-_FAR = 64.0  # times that of the others: an outlier
-_REACHED, _BEYOND = 30_000.0, 32_000.0  # steps that the codes of a quantizer reach, or may not
+_REACHED = 30_000.0  # steps that the codes of every quantizer reach
 _FEW = 1 / 64  # share of outliers at most
 _PIECE = 1 << 20  # elements looked at together
 
@@ -107,15 +108,11 @@ def _apart(
     magnitudes = np.abs(widened(sample, Outliers.id)).reshape(-1)
     if not magnitudes.any():
         return None
-    # The mean is a quick look: where it is larger there are too many outliers.
-    mean = largest * float((magnitudes / largest).mean(dtype=np.float64))
-    if largest <= min(_FAR * mean, _BEYOND * step):
-        return None
     magnitudes = magnitudes[magnitudes > 0]
     rank = int(_USUAL * magnitudes.size)
-    far = _FAR * float(np.partition(magnitudes, rank)[rank])
+    far = FAR * float(np.partition(magnitudes, rank)[rank])
     limit = float(f"{min(far, _REACHED * step):.4g}")
-    if largest <= min(2 * far, _BEYOND * step) or limit == 0:
+    if largest <= min(2 * far, BEYOND * step) or limit == 0:
         return None
     codec, flat = Outliers(limit), array.reshape(-1)
     pieces = (readable(flat[i : i + _PIECE]) for i in range(0, flat.size, _PIECE))

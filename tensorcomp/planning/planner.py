@@ -29,7 +29,7 @@ from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_ze
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
-from tensorcomp.planning.rate_distortion import RDCurve
+from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
@@ -37,9 +37,12 @@ from tensorcomp.planning.trials import (
     SAMPLE,
     errors_of,
     exact_plan,
+    guess_step,
+    has_extremes,
     has_structure,
     lossless_rate,
     lossy_sample,
+    plan_within,
     run_trial,
 )
 
@@ -210,13 +213,16 @@ class Planner:
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)
         if bound is not None:
-            return plan_with_outliers(
-                tensor.array, sample, templates, bound, self.effort, reason, largest
-            )
+            given = (tensor.array, sample, templates, bound, self.effort, reason)
+            if has_extremes(sample, largest, guess_step(sample, bound)):
+                return plan_with_outliers(*given, largest)
+            return plan_within(*given)
         if not self.budget.is_size:
             raise PlanError(f"expected a budget for the free step of {templates[0]!r}, got none")
         lossless = lossless_rate(tensor.array, self.effort)
-        return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
+        if has_extremes(sample, largest):
+            return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
+        return measure_curve(sample, tensor.array.size, templates, lossless, largest)
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""

@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import approximate, byte_count, encode_seen
-from tensorcomp.codecs.rounding import peak
+from tensorcomp.codecs.rounding import peak, widened
 from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -29,6 +29,8 @@ from tensorcomp.planning.steps import has_free_step, instantiate, prototype, sca
 
 SAMPLE = 1 << 15  # elements
 _FREE = 1.01  # times the bits of a lossy tree that a lossless one may take
+FAR = 64.0  # times that of the others: an outlier
+BEYOND = 32_000.0  # steps that the codes of a quantizer may not reach
 _DEAR = 0.5  # of a tensor's own bits: a tree that may cost more is compared with lossless
 
 _CLOSE = 0.9975  # of a bound: 0.004 bit a weight
@@ -74,6 +76,18 @@ def with_extreme(array: np.ndarray, largest: float) -> np.ndarray | None:
     changed = sample_rows(array, 1).copy()
     changed.reshape(-1)[0] = largest
     return readable(changed)
+
+
+def has_extremes(sample: np.ndarray, largest: float, step: float = math.inf) -> bool:
+    """Return whether the largest magnitude is far from others or from a step.
+
+    The mean is a quick look: where it is larger there are too many outliers.
+    """
+    if not largest:
+        return False
+    magnitudes = np.abs(widened(readable(sample), "a quantizer"))
+    mean = largest * float((magnitudes / largest).mean(dtype=np.float64))
+    return largest > min(FAR * mean, BEYOND * step)
 
 
 def can_take(tree: Node, array: np.ndarray) -> bool:
@@ -181,7 +195,7 @@ def first_guess(template: str, array: np.ndarray, bound: Bound) -> Node:
 
 
 def bound_of_sample(array: np.ndarray, sample: np.ndarray, bound: Bound) -> Bound:
-    """Return the bound that is the array's if the error of all of it is like the sample's."""
+    """Return the bound of a sample that stands for that of the whole array."""
     scale = rms(sample)
     if not scale or bound.max_rel_l2 == math.inf:
         return bound

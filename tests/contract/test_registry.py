@@ -10,7 +10,7 @@ import pytest
 
 from tensorcomp.codecs import Node, codec_class, codec_ids, parse_tree
 from tensorcomp.codecs.entropy.raw import Raw
-from tensorcomp.codecs.text import _parsed
+from tensorcomp.codecs.text import parse_text
 from tensorcomp.errors import PlanError
 from tensorcomp.testing import codec_checks
 
@@ -65,10 +65,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         return root
 
     codec_class.cache_clear()
-    _parsed.cache_clear()
+    parse_text.cache_clear()
     yield run
     codec_class.cache_clear()
-    _parsed.cache_clear()
+    parse_text.cache_clear()
 
 
 def test_a_package_adds_a_codec(install):
@@ -143,7 +143,7 @@ Path({str(path)!r}).write_bytes(save({{"x": np.arange(9)}}))
 
     np.testing.assert_array_equal(load_file(path)["x"], np.arange(9))
     codec_class.cache_clear()
-    _parsed.cache_clear()
+    parse_text.cache_clear()
     sys.path.remove(str(root))
     with pytest.raises(FormatError, match="no codec is called 'flip'"):
         load_file(path)
