@@ -12,7 +12,7 @@ from typing import Self
 
 from tensorcomp._formatting import shown
 
-_MAX_MESSAGE = 1500  # characters
+_MAX_MESSAGE = 4000  # characters
 # Exceptions by which conversions of untrusted input show that it is malformed.
 PARSING_ERRORS = (
     ArithmeticError,
