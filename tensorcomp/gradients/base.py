@@ -299,7 +299,8 @@ def _converting(compress: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compress)
     def converting(self: Compressor, gradient: Any, state: State) -> Any:
-        ready = prepared(gradient, state, takes_tensors=self.takes_tensors)
+        takes_tensors = hasattr(gradient, "detach") and self.takes_tensors
+        ready = prepared(gradient, state, takes_tensors=takes_tensors)
         return compress(self, ready, state)
 
     return converting

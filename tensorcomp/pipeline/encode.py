@@ -106,7 +106,9 @@ class TensorEncoder:
         data = np.frombuffer(join(pieces), np.uint8)
         decoded = self.coder.decode(data, spec_of(array), None)
         flat = decoded.reshape(-1).view(np.uint8)
-        errors = measure(array, decoded, columns=array[0].size if array.ndim > 1 else 0)
+        errors = measure(
+            array, decoded, columns=math.prod(array.shape[1:]) if array.ndim > 1 else 0
+        )
         return EncodedChunk(payload, errors, flat, int(data[0]))
 
 

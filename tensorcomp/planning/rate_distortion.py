@@ -95,7 +95,7 @@ def measure_curve(
         (("", None), np.array([lossless_bits]), np.zeros(1))
     ]
     rows = weights // max(math.prod(array.shape[1:]), 1)
-    for template in templates:
+    for template in templates if exponent < _MOST else ():  # sums of such errors overflow
         if not prototype(template).codec.is_promising(array, rows):
             continue
         if not is_free(template):

@@ -59,7 +59,7 @@ class InputNorms:
         found = {}
         for name, total in self.sums.items():
             weight = self._weights[name]
-            if not total.any():
+            if total.numel() and not total.any():
                 continue
             if total.ndim == weight.ndim:  # group, channel of the group, place in the kernel
                 total = total.repeat_interleave(weight.shape[0] // total.shape[0], dim=0)

@@ -211,7 +211,7 @@ def test_plan_json_is_the_plan_file(call, path, tmp_path):
     tensor = value["tensors"][MLP]
     assert set(tensor) == {
         *("role", "shape", "dtype", "predicted_bytes", "tree", "bound"),
-        *("predicted_rel_l2", "why"),
+        *("predicted_rel_l2", "why", "tree_crc"),
     }
     assert tensor["bound"] == {"max_rel_l2": 10**-1.5}
     assert tensor["role"] == "mlp"

@@ -54,9 +54,11 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_run(page, folder, request):
-    before = set(sys.modules)
     console = Console(folder, regenerate=request.config.getoption("--regen-docs", default=False))
     languages = {found[1] for found in _FENCE.finditer(page.read_text("utf-8"))}
+    for found in filter(None, map(titled, languages)):  # other tests' modules have such names too
+        sys.modules.pop(Path(found[2]).stem, None)
+    before = set(sys.modules)
     parsers = [
         SkipParser(),
         PythonCodeBlockParser(doctest_optionflags=FLAGS),

@@ -51,7 +51,7 @@ def square_sum(values: np.ndarray) -> Fraction:
     """Return the sum of squares, right to 1e-15, whatever their magnitude."""
     top = max(math.frexp(float(np.abs(values).max()))[1], -1000)
     scaled = np.ldexp(values, -top)
-    return Fraction(math.fsum(scaled * scaled)) * Fraction(2) ** (2 * top)
+    return Fraction(math.fsum((scaled * scaled).ravel())) * Fraction(2) ** (2 * top)
 
 
 def check(array: np.ndarray, profile: str, budget: Budget, effort: str) -> None:

@@ -44,7 +44,7 @@ def test_weights_count_duplicates_but_not_tied_names(summary):
 
 
 def test_join_adds_up(summary):
-    both = join([summary, summary])
+    both = join([summary, summary], None)
     assert (both.input_bytes, both.output_bytes, len(both.tensors)) == (120_000, 60_000, 30)
     assert both.compressed
     assert both.ratio == summary.ratio
