@@ -12,7 +12,7 @@ from tensorcomp import Budget, load_file, save
 from tensorcomp.benchmark.run import bench
 from tensorcomp.codecs import codec_class, format_tree
 from tensorcomp.codecs.registry import added_codecs, added_templates
-from tensorcomp.codecs.text import _parsed
+from tensorcomp.codecs.text import parse_text
 from tensorcomp.errors import FormatError
 from tensorcomp.gradients import ErrorFeedback, parse_compressor
 from tensorcomp.planning.lossless import plan_lossless
@@ -89,7 +89,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "[tensorcomp.codecs]\n"
         "ramp = added_codecs_package:Ramp\ncoarse = added_codecs_package:Coarse\n"
     )
-    caches = (codec_class, _parsed, added_codecs, added_templates)
+    caches = (codec_class, parse_text, added_codecs, added_templates)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
@@ -145,7 +145,7 @@ def test_without_the_package_a_file_is_refused_in_one_line(
     path.write_bytes(save(tensors, codecs="all=ramp"))
     monkeypatch.setattr("sys.path", [place for place in sys.path if place != str(package)])
     codec_class.cache_clear()
-    _parsed.cache_clear()
+    parse_text.cache_clear()
     out = package / "out"
     for arguments in (["verify", path], ["decompress", path, "-o", out]):
         assert main(list(map(str, arguments))) == 2
