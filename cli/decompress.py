@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .command import Result, command
 from .options import as_json, force, option, output, replace, source, threads
+
+if TYPE_CHECKING:
+    from tensorcomp.container.model import Model
 
 
 @command()
@@ -44,16 +47,16 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
 
     # With --replace nothing of the source is left to look at afterwards.
     before = summarise(source) if options["replace"] else None
-    others = open_model(source, compressed=True).others if before is None else ()
+    model = open_model(source, compressed=True)
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)
-    size = _source_bytes(source) if before is None else before.input_bytes
+    size = _source_bytes(model) if before is None else before.input_bytes
     line = (
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
-    if others:
-        line += f"; {counted(len(others), 'other file')} copied"
+    if before is None and model.others:
+        line += f"; {counted(len(model.others), 'other file')} copied"
 
     def figures() -> dict[str, Any]:
         return {**(before or summarise(source)).to_dict(), "seconds": round(watch.seconds, 6)}
@@ -61,11 +64,10 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     return Result(figures, summary=(line,))
 
 
-def _source_bytes(path: Path) -> int:
-    from tensorcomp.container.model import open_model
+def _source_bytes(model: Model) -> int:
     from tensorcomp.container.reader import CompressedFile
 
-    model, size = open_model(path, compressed=True), 0
+    size = 0
     for shard in model.shards:
         with CompressedFile(model.file(shard)) as opened:
             size += opened.manifest.source_bytes

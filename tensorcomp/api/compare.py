@@ -215,7 +215,7 @@ def _jobs(pairs: Iterable[_Pair], rows: Sequence[TensorComparison]) -> Iterator[
 
 def _measure(job: _Job) -> ErrorSums:
     a, b = (_elements(tensor, job.start, job.stop) for tensor in (job.x, job.y))
-    return measure(a, b, columns=job.x.grid.row_elements if len(job.x.grid.shape) > 1 else 0)
+    return measure(a, b, job.x.grid.columns)
 
 
 def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:

@@ -150,8 +150,7 @@ def _check_decoded(
         if pruned is not None:
             pruned.add(data, original)
         elif original is not None and not tensor.lossless:
-            columns = tensor.grid.row_elements if len(tensor.grid.shape) > 1 else 0
-            errors += measure(original.view(dtype), data.view(dtype), columns)
+            errors += measure(original.view(dtype), data.view(dtype), tensor.grid.columns)
         elif original is not None and not np.array_equal(data, original):
             raise VerificationError("differs from the original", chunk=chunk)
         position += data.nbytes

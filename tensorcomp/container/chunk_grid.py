@@ -50,6 +50,11 @@ class ChunkGrid:
         """Elements of one step along the first axis."""
         return math.prod(self.shape[1:])
 
+    @property
+    def columns(self) -> int:
+        """Elements of a row whose error is measured apart; 0 where there are no rows."""
+        return self.row_elements if len(self.shape) > 1 else 0
+
     def bounds(self, index: int) -> tuple[int, int]:
         """Return where chunk `index` starts and stops along the first axis."""
         start = index * self.chunk

@@ -260,7 +260,7 @@ class Planner:
         if not tree.lossless and not (rule is not None and rule.by_name):
             exact = plan_lossless(tensor.array, self.effort)
             trial = run_trial(tree, sample) if has_structure(tensor.array, exact) else None
-            kept = trial and exact_plan(tensor.array, self.effort, trial.bits)
+            kept = trial and exact_plan(tensor.array, exact, self.effort, trial.bits)
             if kept:
                 return kept
         if not self.budget.is_size and not self.predict:

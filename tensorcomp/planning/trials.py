@@ -230,16 +230,17 @@ def plan_within(
     if not trials:
         return TensorPlan(reason=f"no tree keeps {bound}")
     best = min(trials, key=lambda trial: trial.bits)
-    exact = exact_plan(array, effort, best.bits)
-    if exact is not None:
-        return exact
+    kept = exact_plan(array, plan_lossless(array, effort), effort, best.bits)
+    if kept is not None:
+        return kept
     rel_l2 = best.errors.rel_l2
     return TensorPlan(best.tree, reason, bound, fits_bound=True, bits=best.bits, rel_l2=rel_l2)
 
 
-def exact_plan(array: np.ndarray, effort: str, bits: float) -> TensorPlan | None:
+def exact_plan(
+    array: np.ndarray, exact: LosslessPlan, effort: str, bits: float
+) -> TensorPlan | None:
     """Return the plan to keep every bit, where that takes no more bits."""
-    exact = plan_lossless(array, effort)
     if bits <= _DEAR * 8 * array.itemsize and not has_structure(array, exact):
         return None
     lossless = _rate(exact, array, effort)
