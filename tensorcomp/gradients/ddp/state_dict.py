@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorcomp._parameter_names import clean_name
+from tensorcomp._names import clean_name
 from tensorcomp._torch_arrays import as_tensor, torch_to_numpy
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.errors import GradientError

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tensorcomp._parameter_names import clean_names
+from tensorcomp._names import clean_names
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.ddp.hook import prepared

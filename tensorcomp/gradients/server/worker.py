@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp._parameter_names import clean_name, clean_names
+from tensorcomp._names import clean_name, clean_names
 from tensorcomp.codecs.rounding import is_real
 from tensorcomp.dtypes import dtype_name, numpy_dtype
 from tensorcomp.errors import GradientError

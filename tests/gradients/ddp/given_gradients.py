@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from tensorcomp._parameter_names import clean_name
+from tensorcomp._names import clean_name
 from tensorcomp.gradients import compress_gradients
 from tensorcomp.gradients.ddp.shards import partition
 

@@ -9,7 +9,7 @@ import ranks
 from given_gradients import Case, Given, loaded, saved, steps
 from torch import nn
 
-from tensorcomp._parameter_names import clean_name, clean_names
+from tensorcomp._names import clean_name, clean_names
 from tensorcomp.gradients import WorkerCompression, decompress
 
 WRAPPED = "module._orig_mod."  # as states named parameters before

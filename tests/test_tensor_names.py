@@ -2,8 +2,7 @@
 
 import pytest
 
-from tensorcomp._names import match_names
-from tensorcomp._parameter_names import clean_name
+from tensorcomp._names import clean_name, match_names
 from tensorcomp.errors import CheckpointError
 
 OWN = ["layers.0.weight", "layers.1.weight", "layers.10.weight"]
