@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import mmap
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError, VerificationError
@@ -36,6 +40,7 @@ def end_on_signals() -> None:
 @contextlib.contextmanager
 def signals_stop() -> Iterator[None]:
     """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, for clean-up to run."""
+    _end_on_bus_errors()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,6 +58,36 @@ def signals_stop() -> Iterator[None]:
             signal.signal(number, handler)
     if stopped:  # while a callback ran, of which Python ignores exceptions
         raise stopped[0]
+
+
+@functools.cache  # since the system keeps the address of what it calls
+def _end_on_bus_errors() -> Any:
+    """End with one line where a mapped file is cut short, or its disk fails, while it is read.
+
+    Python's own handlers run after the access that raised the signal, which never ends.
+    """
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    def end(_number: int) -> None:
+        say(f"{_cut_short()}: was cut short, or its disk failed, while it was read; run again")
+        os._exit(BAD_USAGE)
+
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
+    ctypes.CDLL(None).signal(signal.SIGBUS, callback)
+    return callback
+
+
+def _cut_short() -> str:
+    """Return the path of a mapped file that is shorter than its mapping."""
+    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").split("\n"):
+        with contextlib.suppress(OSError, ValueError):  # of mappings without a file
+            addresses, _, offset, _, _, path = line.split(maxsplit=5)
+            begin, end = (int(address, 16) for address in addresses.split("-"))
+            if Path(path).stat().st_size <= int(offset, 16) + end - begin - mmap.PAGESIZE:
+                return path
+    return "an input"
 
 
 def explain(error: BaseException) -> tuple[int, str]:

@@ -165,7 +165,7 @@ def compress(
         refuse_suffix(model.path, target, "safetensors")
         refuse_itself(model.path, target)
         refuse_existing(target, force=force)
-        with open_original(model.path) as source, atomic_file(target, force=force) as file:
+        with atomic_file(target, force=force) as file, open_original(model.path) as source:
             results = [compress_source(source, file, options, progress)]
     files = dict(zip(model.shards, results, strict=True))
     return CompressResult(target, files, time.perf_counter() - begun, model.copied)

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from tensorcomp.errors import CheckpointError, TensorcompError
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
@@ -101,8 +103,24 @@ class Checkpoint(ABC):
 
     def __enter__(self) -> Self:
         """Return self."""
+        self._before = self._state()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
+    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
+        """Close the file; raise `CheckpointError` if it was changed while it was read.
+
+        Digests tell whether what was read of a compressed file is sound.
+        """
         self.close()
+        sound = self.kind == "compressed" if kind is None else not issubclass(kind, TensorcompError)
+        if not sound and self._state() != self._before:
+            raise CheckpointError(
+                "was changed while it was read; run again when nothing writes it", path=self.path
+            ) from (error if isinstance(error, Exception) else None)
+
+    def _state(self) -> tuple[int, ...]:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return ()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

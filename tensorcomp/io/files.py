@@ -105,7 +105,11 @@ def free_bytes(folder: Path, outputs: Iterable[Path] = ()) -> int:
 def sync(*paths: Path) -> None:
     """Write files, and the names in folders, to the disk where possible."""
     for path in paths if os.name != "nt" else ():  # which opens no folders, nor files to sync
-        with writing(path), _descriptor(path) as descriptor:
+        with (
+            writing(path),
+            contextlib.suppress(PermissionError),  # a folder to write in need not be readable
+            _descriptor(path) as descriptor,
+        ):
             _sync(descriptor, path)
 
 
@@ -156,6 +160,7 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
             _sync(file.fileno(), path)
             refuse_existing(path, force=force)
             os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
+            sync(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
                 partial.unlink()
@@ -271,15 +276,31 @@ def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> It
         try:
             yield partial
             _refuse_existing_folder(path, names, force=force)
-            if path.exists():
-                path.rename(replaced)
-            partial.rename(path)
+            sync(partial)
+            # What takes the temporary name is locked too, until it is removed.
+            with held(path) if path.exists() else contextlib.nullcontext():
+                old = partial if path.exists() and _exchanged(partial, path) else replaced
+                if old is replaced:
+                    if path.exists():
+                        path.rename(replaced)
+                    partial.rename(path)
+                sync(path.parent)
+                _remove_folder(old, ignore_errors=True)
         except BaseException:
             _remove_folder(partial, ignore_errors=True)
             if replaced.exists() and not path.exists():
                 replaced.rename(path)
             raise
-        _remove_folder(replaced, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two folders change names at one instant, where the system can."""
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name != "nt" else None
+    if rename is None:
+        return False
+    return bool(rename(-1, os.fsencode(one), -1, os.fsencode(other), 2) == 0)  # RENAME_EXCHANGE
 
 
 def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from tensorcomp.errors import PARSING_ERRORS, GradientError
+from tensorcomp.errors import PARSING_ERRORS, CheckpointError, GradientError
+from tensorcomp.io.files import reading
 
 _ABOUT = "about"
 
@@ -68,17 +71,28 @@ def from_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 def save_distributed(state: Mapping[str, Any], path: str) -> None:
     """Save all ranks' state dicts by ``torch.distributed.checkpoint`` together.
 
+    A save of before is replaced at one instant, when all ranks have written.
+
     Parameters
     ----------
     state : mapping
         From `GradientCompression.state_dict`.
     path : str
         A folder that all ranks see.
+
+    Raises
+    ------
+    CheckpointError
+        If a rank cannot write.
     """
     from torch.distributed.checkpoint.state_dict_saver import save
 
+    from tensorcomp.gradients.ddp.atomic_writer import AtomicWriter
+
     prefix = _prefix(state.get("mode"), state.get("rank", 0))
-    save({prefix + key: value for key, value in to_tensors(state).items()}, checkpoint_id=path)
+    tensors = {prefix + key: value for key, value in to_tensors(state).items()}
+    with _located(path):
+        save(tensors, storage_writer=AtomicWriter(path))
 
 
 def load_distributed(path: str, rank: int) -> dict[str, Any]:
@@ -91,13 +105,16 @@ def load_distributed(path: str, rank: int) -> dict[str, Any]:
 
     Raises
     ------
+    CheckpointError
+        If there is no save, or it is damaged.
     GradientError
         If it holds no state of this rank.
     """
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    known: dict[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
+    with reading(Path(path)):
+        known: dict[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
     for prefix in (_prefix("mean", 0), _prefix("exact", rank)):
         tensors = {
             key: torch.empty(tuple(about.size), dtype=about.properties.dtype)
@@ -105,12 +122,26 @@ def load_distributed(path: str, rank: int) -> dict[str, Any]:
             if key.startswith(prefix) and hasattr(about, "size")
         }
         if tensors:
-            load(tensors, checkpoint_id=path)
+            with _located(path):
+                load(tensors, checkpoint_id=path)
             return from_tensors({key[len(prefix) :]: value for key, value in tensors.items()})
     raise GradientError(
         f"{path} holds no state of rank {rank}; states of another number of ranks are loaded if "
         'they were saved with mode="mean"'
     )
+
+
+@contextlib.contextmanager
+def _located(path: str) -> Iterator[None]:
+    """Turn what torch raises, which is no `Exception`, into a `CheckpointError`."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = next(iter(error.failures.items()))
+        message = f"rank {rank} failed by {type(cause).__name__}: {cause}"
+        raise CheckpointError(message, path=path) from error
 
 
 def _prefix(mode: Any, rank: int) -> str:

@@ -1,0 +1,227 @@
+"""Everything that writes files, and what must hold whenever it was stopped.
+
+A new writer is one more entry of `WRITERS`. `kills` kills each, `disks` lets its disk fail.
+"""
+
+import functools
+import hashlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+import tensorcomp
+from tensorcomp.container.model import COMPRESSED
+from tensorcomp.gradients.ddp.checkpoints import (
+    from_tensors,
+    load_distributed,
+    save_distributed,
+    to_tensors,
+)
+from tensorcomp.io.files import is_temporary
+from tensorcomp.pruning.lottery_ticket.lottery import find_ticket
+
+OLD, NEW = 1, 0  # seeds of the model that was there, and of the one that takes its place
+
+
+class Writer(NamedTuple):
+    """What a job begins with, what it does, and what must hold whenever it was stopped."""
+
+    prepare: Callable[[Path], object]
+    run: Callable[[Path], object]
+    check: Callable[[Path], object]
+
+
+def make_model(folder: Path, seed: int = NEW, shards: int = 3) -> None:
+    """Write a model in shards."""
+    generator = np.random.default_rng(seed)
+    folder.mkdir()
+    for number in range(shards):
+        weights = {f"{number}.w": generator.standard_normal((64, 256), np.float32)}
+        save_file(weights, folder / f"model-{number + 1:05}-of-{shards:05}.safetensors")
+    (folder / "config.json").write_text(f'{{"seed": {seed}}}')
+
+
+def _digests(folder: Path) -> list[str]:
+    return sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir())
+
+
+@functools.cache
+def _wanted(seed: int) -> list[str]:
+    with tempfile.TemporaryDirectory() as name:
+        make_model(Path(name) / "m", seed)
+        return _digests(Path(name) / "m")
+
+
+def _require_whole(folder: Path, *seeds: int) -> None:
+    """Require that every shard of one model is there, in one form or the other, and all whole."""
+    if not folder.is_dir():
+        raise AssertionError(f"{folder} is gone")
+    with tempfile.TemporaryDirectory() as name:
+        files = [path for path in folder.iterdir() if not is_temporary(path)]
+        for path in files:
+            if path.name.endswith(COMPRESSED):
+                restored = Path(name) / path.name.replace(COMPRESSED, ".safetensors")
+                tensorcomp.decompress(path, restored, threads=1)
+        for path in files:
+            other = Path(name) / path.name
+            if path.name.endswith(COMPRESSED):
+                continue
+            if other.exists() and other.read_bytes() != path.read_bytes():
+                raise AssertionError(f"{path} and its compressed form differ")
+            shutil.copy(path, other)
+        if _digests(Path(name)) not in [_wanted(seed) for seed in seeds]:
+            raise AssertionError(f"{folder} is neither old nor new")
+
+
+def _prepare(verb: str) -> Callable[[Path], None]:
+    """Return what makes a model to compress or decompress, and the output of another one."""
+
+    def prepare(folder: Path) -> None:
+        for name, seed in (("m", NEW), ("out", OLD)):
+            make_model(folder / name, seed)
+            if (verb == "compress") == (name == "out"):
+                tensorcomp.compress(folder / name, replace=True, threads=1)
+
+    return prepare
+
+
+def _out(verb: Callable[..., Any]) -> Callable[[Path], object]:
+    return lambda folder: verb(folder / "m", folder / "out", force=True, threads=1)
+
+
+def _check_out(folder: Path) -> None:
+    _require_whole(folder / "m", NEW)
+    _require_whole(folder / "out", OLD, NEW)
+
+
+def _in_place(verb: Callable[..., Any]) -> Callable[[Path], object]:
+    def run(folder: Path) -> None:
+        is_compressed = any(path.name.endswith(COMPRESSED) for path in (folder / "m").iterdir())
+        if verb is tensorcomp.compress or is_compressed:  # else it had ended
+            verb(folder / "m", replace=True, threads=1)
+
+    return run
+
+
+def _compress_file(folder: Path) -> None:
+    tensorcomp.compress(
+        folder / "m/model-00001-of-00001.safetensors",
+        folder / f"x{COMPRESSED}",
+        force=True,
+        threads=1,
+    )
+
+
+def _prepare_file(folder: Path) -> None:
+    for seed in (OLD, NEW):
+        make_model(folder / "m", seed, shards=1)
+        if seed == OLD:
+            _compress_file(folder)
+            (folder / "m").rename(folder / "old")
+
+
+def _check_file(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = tensorcomp.decompress(folder / f"x{COMPRESSED}", Path(name) / "x.safetensors")
+        sources = [*folder.glob("m/*.safetensors"), *folder.glob("old/*.safetensors")]
+        if path.read_bytes() not in [source.read_bytes() for source in sources]:
+            raise AssertionError("the file is neither old nor new")
+
+
+def _find_ticket(folder: Path) -> None:
+    def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *steps: int) -> None:
+        for _ in range(*steps):
+            optimizer.zero_grad()
+            model(torch.randn(4, 64)).square().sum().backward()
+            optimizer.step()
+
+    find_ticket(
+        lambda: torch.nn.Linear(64, 64),
+        lambda model: torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9),
+        train,
+        steps=3,
+        sparsities=(0.3, 0.5),
+        rewind=1,
+        folder=folder / "ticket",
+    )
+
+
+@functools.cache
+def _sound_ticket() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        _find_ticket(Path(name))
+        return {path.name: path.read_bytes() for path in Path(name, "ticket").iterdir()}
+
+
+def _check_ticket(folder: Path) -> None:
+    sound = _sound_ticket()
+    for path in (folder / "ticket").glob("*"):
+        if not is_temporary(path) and path.read_bytes() != sound.get(path.name):
+            raise AssertionError(f"{path.name} is not what an unbroken search writes")
+
+
+def _state(step: int) -> dict[str, Any]:
+    states = {"w": {"residual": torch.full((20000,), float(step)), "step": step}}
+    return {"version": 1, "states": states, "means": {}}
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    found = state["states"]["w"]
+    if found["step"] not in (1, 2) or found["residual"].unique().tolist() != [found["step"]]:
+        raise AssertionError("a state of neither step")
+
+
+def _save_state(step: int) -> Callable[[Path], object]:
+    return lambda folder: tensorcomp.save_file(
+        to_tensors(_state(step)), folder / f"state{COMPRESSED}", threads=1
+    )
+
+
+def _load_state(folder: Path) -> None:
+    path = folder / f"state{COMPRESSED}"
+    _check_state(from_tensors(tensorcomp.load_file(path, framework="pt")))
+
+
+def _save_distributed(step: int) -> Callable[[Path], object]:
+    def save(folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own
+            save_distributed(_state(step), str(folder / "state"))
+
+    return save
+
+
+def _load_distributed(folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _check_state(load_distributed(str(folder / "state"), 0))
+
+
+WRITERS: dict[str, Writer] = {
+    "compress a file": Writer(_prepare_file, _compress_file, _check_file),
+    "compress a folder": Writer(_prepare("compress"), _out(tensorcomp.compress), _check_out),
+    "compress --replace": Writer(
+        lambda folder: make_model(folder / "m"),
+        _in_place(tensorcomp.compress),
+        lambda folder: _require_whole(folder / "m", NEW),
+    ),
+    "decompress a folder": Writer(_prepare("decompress"), _out(tensorcomp.decompress), _check_out),
+    "decompress --replace": Writer(
+        lambda folder: (
+            make_model(folder / "m"),
+            tensorcomp.compress(folder / "m", replace=True, threads=1),
+        ),
+        _in_place(tensorcomp.decompress),
+        lambda folder: _require_whole(folder / "m", NEW),
+    ),
+    "lottery ticket": Writer(lambda folder: None, _find_ticket, _check_ticket),
+    "gradient state": Writer(_save_state(1), _save_state(2), _load_state),
+    "distributed state": Writer(_save_distributed(1), _save_distributed(2), _load_distributed),
+}

@@ -1,0 +1,52 @@
+"""Replace distributed checkpoints at one instant."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+
+from tensorcomp.io.files import sync
+
+
+class AtomicWriter(FileSystemWriter):
+    """Write a distributed checkpoint that replaces another at one instant.
+
+    torch's own writes over the data of the save before, and removes its metadata before it names
+    the new ones. Here data files have new names, the metadata, written last, take the place of the
+    old, and then data files that they do not name are removed.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.fs = _Keeping()
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        """Give each rank's files a name of their own."""
+        plans, save = super().prepare_global_plan(plans), uuid.uuid4().hex[:12]
+        for plan in plans:
+            plan.storage_data.prefix = f"__{save}{plan.storage_data.prefix}"
+        return plans
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        """Name the metadata, and remove what they do not name."""
+        sync(Path(self.path))
+        super().finish(metadata, results)
+        sync(Path(self.path))
+        named = {place.relative_path for place in metadata.storage_data.values()}
+        for file in Path(self.path).glob("__*.distcp"):
+            if file.name not in named:
+                file.unlink()
+
+
+class _Keeping(FileSystem):
+    """Files of which none is removed before another takes its place."""
+
+    def rm_file(self, path: Any) -> None:
+        """Leave the file."""
+
+    def rename(self, path: Any, new_path: Any) -> None:
+        """Rename a file, and replace another."""
+        Path(path).replace(new_path)
