@@ -19,7 +19,6 @@ from tensorcomp.pruning.batches import Batches, OnBatch
 from tensorcomp.pruning.derivatives import (
     Tensors,
     derivatives,
-    non_finite,
     require_loss,
     unit_factor,
     widened,
@@ -67,8 +66,8 @@ def calibrate(
 
     Minibatches count equally, whatever their sizes. Sums are float32, float64 for float64 weights,
     on the weights' devices. A statistic that a tensor cannot have, such as ``input_norm`` for a
-    weight that is used outside `torch.nn.Linear` and ``Conv1d`` to ``Conv3d``, is left out for it,
-    and all are for tensors that no sample reaches, such as experts that are never routed to.
+    weight that is no matrix of a product nor a kernel, is left out for it, and all for
+    tensors that no sample reaches, such as experts that are never routed to.
 
     Parameters
     ----------
@@ -126,7 +125,7 @@ def calibrate(
     model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
-    norms = InputNorms(model, weights if "input_norm" in asked else {})
+    norms = InputNorms(weights if "input_norm" in asked else {})
     with preserve_state(model), torch.inference_mode(mode=False):
         if train_mode is not None:
             model.train(train_mode)
@@ -158,7 +157,7 @@ def calibrate(
             found["synflow"] = {name: torch.from_numpy(array) for name, array in flow.items()}
     if asked == {"input_norm"} and not found["input_norm"]:
         raise PruningError(
-            "input_norm: no tensor is the weight of a linear or conv layer that the model calls"
+            "input_norm: the model multiplies nothing with the weights that may be pruned"
         )
     arrays = {
         statistic: {name: part.cpu().numpy() for name, part in sorted(found[statistic].items())}
@@ -167,7 +166,7 @@ def calibrate(
     }
     unreached = {*first.unreached(), *divided.unreached()}
     if not first.kinds and not divided.kinds:
-        unreached = {name for _, name in norms.layers} - norms.norms().keys()
+        unreached = norms.unreached()
     return Statistics(arrays, passes.count, passes.samples, tuple(sorted(unreached)))
 
 
@@ -213,9 +212,9 @@ class _Measured:
                         loss = self.loss_of(batch, place, temperature)
                     total.add(derivatives(loss, self.weights, place))
                 listens = False
-        if self.norms.layers and (inputs_apart or listens):
+        if self.norms.weights and (inputs_apart or listens):
             self.read(number, batch)
-        if bad := non_finite(self.norms.sums):
+        if bad := self.norms.non_finite():
             raise PruningError(f"the input of {bad[0]!r} is not finite in {place}")
 
     def read(self, number: int, batch: Any) -> None:

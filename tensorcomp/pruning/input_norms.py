@@ -1,126 +1,182 @@
-"""Measure ‖X‖₂ of each input feature of linear and convolutional layers."""
+"""Measure ‖X‖₂ of each input feature that weights are multiplied with."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-_Conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_aten = torch.ops.aten
+# Where operations take their matrix; the inputs stand before it.
+_PRODUCTS: dict[Any, int] = {
+    _aten.mm.default: 1,
+    _aten.bmm.default: 1,
+    _aten.addmm.default: 2,
+    _aten.baddbmm.default: 2,
+}
 
 
-class InputNorms:
-    """Sums of squares of inputs, by hooks on layers while a block runs.
+class _Part(NamedTuple):
+    """The part of a weight that an operation reads: (…, outputs, inputs) in the weight's memory."""
 
-    Inputs count where a `torch.nn.Linear` or ``Conv1d`` to ``Conv3d`` has one of the weights and is
-    itself called; those of all layers that share a weight add up.
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class InputNorms(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sums of squares of what weights are multiplied with while a block runs.
+
+    Inputs count wherever a weight, a part or a transposed view of it, or its copy in another dtype
+    is the matrix of a product or the kernel of a convolution, in whichever layer or function; those
+    of all uses of a weight add up. Transposed convolutions do not count.
 
     Attributes
     ----------
-    layers : list of tuple
-        The layers whose inputs count, each with the name of its weight.
-    sums : dict of str to torch.Tensor
-        The squares so far, of the tensors whose layers were called: float32, float64 for float64
-        weights; of one filter's shape, or of as many as the convolution has groups.
+    weights : mapping of str to torch.Tensor
+    sums : dict of str to dict
+        The squares so far, of each part of the weights that was read: float32, float64 for float64
+        weights; they broadcast with the part.
     """
 
-    def __init__(self, model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
-        self.sums: dict[str, torch.Tensor] = {}
-        self._weights = weights
-        names = {id(weight): name for name, weight in weights.items()}
-        layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *_Conv))]
-        own = [names.get(id(layer._parameters.get("weight"))) for layer in layers]
-        self.layers = [(layer, name) for layer, name in zip(layers, own, strict=True) if name]
+    def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weights = weights
+        self.sums: dict[str, dict[_Part, torch.Tensor]] = {}
+        self._read: set[str] = set()
+        self._copies: dict[int, tuple[str, torch.Tensor]] = {}
+        self._in_storage: dict[int, list[str]] = {}
+        for name, weight in weights.items():
+            self._in_storage.setdefault(_storage(weight), []).append(name)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Count inputs in this block only, not where layers run again."""
-        hooks = [
-            module.register_forward_pre_hook(partial(self._listen, name), with_kwargs=True)
-            for module, name in self.layers
-        ]
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # a layer of attention in one operation
         try:
-            yield
+            with self:
+                yield
         finally:
-            for hook in hooks:
-                hook.remove()
+            torch.backends.mha.set_fastpath_enabled(fast)
+            self._copies.clear()
 
     def norms(self) -> dict[str, torch.Tensor]:
-        """Return ‖X‖₂, of the shape of one output's weights, or of all if grouped.
+        """Return ‖X‖₂ of the weights that samples reach.
 
-        Layers that no sample reaches have none.
+        Of the shape of one output's weights where all outputs read the same, of a column for a
+        matrix of inputs × outputs, else of the weight's shape.
         """
-        found = {}
-        for name, total in self.sums.items():
-            weight = self._weights[name]
-            if total.numel() and not total.any():
-                continue
-            if total.ndim == weight.ndim:  # group, channel of the group, place in the kernel
-                total = total.repeat_interleave(weight.shape[0] // total.shape[0], dim=0)
-            found[name] = total.sqrt()
+        totals = {name: _total(self.weights[name], parts) for name, parts in self.sums.items()}
+        return {
+            name: total.sqrt() for name, total in totals.items() if total.any() or not total.numel()
+        }
+
+    def unreached(self) -> set[str]:
+        """Return the weights that no sample reaches."""
+        return self.weights.keys() - self._read | self.sums.keys() - self.norms().keys()
+
+    def non_finite(self) -> list[str]:
+        """Return the weights that read an infinity or NaN."""
+        finite = {
+            name: all(bool(squares.isfinite().all()) for squares in parts.values())
+            for name, parts in self.sums.items()
+        }
+        return [name for name in finite if not finite[name]]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation, and count what weights are multiplied with in it."""
+        found = func(*args, **(kwargs or {}))
+        tensors = {at: arg for at, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
+        names = {at: name for at, arg in tensors.items() if (name := self._name_of(arg))}
+        self._read.update(names.values())
+        if func is _aten._to_copy.default and 0 in names:
+            if found.shape.numel() == self.weights[names[0]].numel():
+                self._copies[_storage(found)] = names[0], found  # kept, lest its place be reused
+        elif (at := _PRODUCTS.get(func)) in names:
+            self._add(names[at], args[at], *_of_product(args[at - 1], args[at]))
+        elif func is _aten.convolution.default and 1 in names and not args[6]:
+            self._add(names[1], args[1], *_of_convolution(args))
         return found
 
-    def _listen(
-        self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        inputs = args[0] if args else kwargs.get("input")
-        # The layer itself says what is wrong with any other input.
-        if torch.is_tensor(inputs) and inputs.is_floating_point():
-            dtype = torch.float64 if module.weight.dtype == torch.float64 else torch.float32
-            squares = input_squares(module, inputs.detach(), dtype)
-            if name in self.sums:
-                squares = squares.to(self.sums[name].device) + self.sums[name]
-            self.sums[name] = squares
+    def _name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return which of the weights a tensor is, or is a view or a copy of."""
+        key = _storage(tensor)
+        if key in self._copies:
+            return self._copies[key][0]
+        for name in self._in_storage.get(key, ()):
+            if 0 <= self._offset(name, tensor) < max(self.weights[name].numel(), 1):
+                return name
+        return None
+
+    def _offset(self, name: str, tensor: torch.Tensor) -> int:
+        is_copy = _storage(tensor) in self._copies
+        first = 0 if is_copy else self.weights[name].storage_offset()
+        return int(tensor.storage_offset() - first)
+
+    def _add(self, name: str, matrix: torch.Tensor, part: _Part, squares: torch.Tensor) -> None:
+        part = part._replace(offset=self._offset(name, matrix))
+        sums = self.sums.setdefault(name, {})
+        sums[part] = squares.to(sums[part].device) + sums[part] if part in sums else squares
 
 
-def input_squares(module: nn.Module, inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Sum the squares of each input feature over samples and positions.
+def _of_product(inputs: torch.Tensor, matrix: torch.Tensor) -> tuple[_Part, torch.Tensor]:
+    """Return what ``inputs @ matrix`` reads; a matrix that is expanded is read many times."""
+    squares = _squares(inputs, -2)[..., None, :]
+    *batch, count, outputs = matrix.shape
+    *steps, down, right = matrix.stride()
+    if batch and (batch[0] == 1 or not steps[0]):
+        squares, batch, steps = squares.sum(0), [], []
+    return _Part((*batch, outputs, count), (*steps, right, down), 0), squares
 
-    The sums have the dtype given.
 
-    The shape is ``(features,)`` for a linear layer; for convolutions ``(channels, *kernel)``, or
-    ``(groups, channels of a group, *kernel)`` if there are several groups.
-    """
-    if isinstance(module, nn.Linear):
-        rows = inputs.reshape(inputs.shape[:-1].numel(), inputs.shape[-1])
-        norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=0, dtype=dtype)
-        return norms.square()
-    assert isinstance(module, _Conv)
-    kernel = module.kernel_size
-    if inputs.ndim == len(kernel) + 1:
-        inputs = inputs.unsqueeze(0)
-    # Samples first: the rest then costs as much as one of them, and nothing is unfolded.
-    total = torch.linalg.vector_norm(inputs, dim=0, keepdim=True, dtype=dtype).square()
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    total = F.pad(total, _pads(module), mode=mode)[0]
+def _of_convolution(args: Sequence[Any]) -> tuple[_Part, torch.Tensor]:
+    """Return what a convolution reads; nothing is unfolded."""
+    inputs, kernel, _, strides, paddings, dilations, _, _, groups = args
+    # Samples first: the rest then costs as much as one of them.
+    total = _squares(inputs, 0)
+    total = F.pad(total, [side for padding in reversed(paddings) for side in (padding, padding)])
     steps = []
     for size, length, stride, dilation in zip(
-        kernel, total.shape[1:], module.stride, module.dilation, strict=True
+        kernel.shape[2:], total.shape[1:], strides, dilations, strict=True
     ):
         outputs = (length - dilation * (size - 1) - 1) // stride + 1
         starts = [dilation * place for place in range(size)]
         steps.append([slice(at, at + stride * (outputs - 1) + 1, stride) for at in starts])
-    axes = tuple(range(1, len(kernel) + 1))
-    sums = [total[(slice(None), *place)].sum(axes) for place in itertools.product(*steps)]
-    squares = torch.stack(sums, dim=1).reshape(-1, *kernel)
-    if module.groups > 1:
-        squares = squares.reshape(module.groups, -1, *kernel)
-    return squares
+    within = tuple(range(1, total.ndim))
+    sums = [total[(slice(None), *place)].sum(within) for place in itertools.product(*steps)]
+    of_group = kernel.view(groups, -1, *kernel.shape[1:])
+    squares = torch.stack(sums, dim=1).reshape(groups, 1, *kernel.shape[1:])
+    return _Part(of_group.shape, of_group.stride(), 0), squares
 
 
-def _pads(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> list[int]:
-    """Return the padding of each side, the last axis first, as `F.pad` takes it."""
-    if isinstance(module.padding, str):
-        pairs = zip(module.dilation, module.kernel_size, strict=True)
-        totals = [dilation * (size - 1) for dilation, size in pairs]
-        same = module.padding == "same"
-        sides = [(total // 2, total - total // 2) if same else (0, 0) for total in totals]
-    else:
-        sides = [(side, side) for side in module.padding]
-    return [side for pair in reversed(sides) for side in pair]
+def _squares(inputs: torch.Tensor, axis: int) -> torch.Tensor:
+    dtype = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+    norms: torch.Tensor = torch.linalg.vector_norm(inputs, dim=axis, dtype=dtype)
+    return norms.square()
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _total(weight: torch.Tensor, parts: Mapping[_Part, torch.Tensor]) -> torch.Tensor:
+    """Add up all that was read by parts of a weight."""
+    first, *others = parts.items()
+    (size, stride, _), squares = first
+    own = weight.shape, weight.stride()
+    if not others and (size[-weight.ndim :], stride[-weight.ndim :]) == own and len(squares) == 1:
+        return squares.reshape(weight.shape[1:])
+    if not others and (size[::-1], stride[::-1]) == own:
+        return squares.T
+    total = torch.zeros_like(weight, dtype=squares.dtype, requires_grad=False)
+    for part, squares in parts.items():
+        total.as_strided(*part).add_(squares)
+    return total

@@ -11,7 +11,13 @@ from torch import nn
 
 from tensorcomp._formatting import listed
 from tensorcomp.errors import PruningError
-from tensorcomp.planning.roles.classify import NEVER_PRUNED, classify, selects, taken_and_left_out
+from tensorcomp.planning.roles.classify import (
+    NEVER_PRUNED,
+    USUAL,
+    classify,
+    selects,
+    taken_and_left_out,
+)
 
 Where: TypeAlias = "str | Iterable[str] | Callable[[str, nn.Parameter], bool] | None"
 
@@ -35,9 +41,10 @@ def prunable_parameters(model: nn.Module, where: Where = None) -> dict[str, nn.P
     """Find the parameters of a model to prune, sorted by name.
 
     By default they are the weights of `torch.nn.Linear`, ``Bilinear``, convolutions, transposed or
-    not, and the projections of ``MultiheadAttention``, unless they are frozen (``requires_grad`` is
-    false) or tied to an embedding. A tied weight is there once, under the first of its names in
-    ``named_parameters()``.
+    not, the projections of ``MultiheadAttention``, and in modules of other kinds what is a layer's
+    matrix or kernel by its name, as in GPT-2's ``Conv1D``; unless they are frozen
+    (``requires_grad`` is false) or tied to an embedding. A tied weight is there once, under the
+    first of its names in ``named_parameters()``.
 
     Parameters
     ----------
@@ -98,7 +105,7 @@ def _weights_of_layers(model: nn.Module, known: _Known) -> set[int]:
         for key, parameter in module.named_parameters(recurse=False):
             if isinstance(module, _TABLES):
                 tables.add(id(parameter))
-            elif _is_weight(module, key):
+            elif _is_weight(module, key, parameter, known[id(parameter)][0]):
                 weights.add(id(parameter))
     weights -= tables
     trainable = {key for key in weights if known[key][1].requires_grad}
@@ -114,10 +121,14 @@ def _names(known: _Known) -> str:
     return listed([names[0] for names, _ in known.values()])
 
 
-def _is_weight(module: nn.Module, key: str) -> bool:
+def _is_weight(module: nn.Module, key: str, parameter: nn.Parameter, names: Sequence[str]) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         return key.endswith("_weight")
-    return isinstance(module, _LAYERS) and key == "weight"
+    if isinstance(module, _LAYERS):
+        return key == "weight"
+    is_of_torch = type(module).__module__.startswith("torch.")
+    role = "" if is_of_torch else _role(names, parameter)
+    return any(selects(usual, names[0], role) for usual in USUAL)
 
 
 def _require_own_weight(path: str, module: nn.Module) -> None:

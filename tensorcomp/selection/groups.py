@@ -155,7 +155,7 @@ def unit_scores(scores: StreamingScores, name: str, unit: Granularity) -> np.nda
 def select_in_rows(
     scores: StreamingScores, fractions: Mapping[str, float], limits: Mapping[str, Limits]
 ) -> dict[str, Kept]:
-    """Keep all but the lowest elements of each row."""
+    """Keep all but the lowest elements of each output: a row, or a column."""
     kept = {}
     for name in scores.names:
         k = round(fractions[name] * scores.sizes[name])
@@ -165,19 +165,22 @@ def select_in_rows(
 
 
 def _rows_kept(scores: StreamingScores, name: str, k: int) -> Kept:
-    shape = scores.shapes[name]
-    rows = shape[0] if len(shape) > 1 else 1
+    shape, transposed = scores.shapes[name], scores.is_transposed(name)
+    rows = shape[transposed] if len(shape) > 1 else 1
     # Each row loses the same, but for one: together they lose k.
     drop = np.diff(np.arange(rows + 1) * k // max(rows, 1))
 
     def mask() -> np.ndarray:
         columns = scores.sizes[name] // max(rows, 1)
         places = np.empty((rows, columns), np.bool_)
-        for start, run in _whole_rows(scores, name) if places.size else ():
+        runs = (
+            [(0, np.ascontiguousarray(scores[name].T))] if transposed else _whole_rows(scores, name)
+        )
+        for start, run in runs if places.size else ():
             words = as_words(run.reshape(-1, columns))
             first, last = start // columns, start // columns + len(words)
             native.scores_mark_rows(words, drop[first:last], places[first:last])
-        return places
+        return places.T if transposed else places
 
     earlier = scores.previous.get(name)
     if earlier is not None and (mask().reshape(shape) > earlier).any():

@@ -108,7 +108,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
                 )
             for name, shape in self.shapes.items():
                 array = self._statistics[name] = statistics.of(score.statistic, name)
-                if array.shape not in (shape, shape[1:]):
+                if array.shape not in (shape, shape[1:]) and not self.is_transposed(name):
                     raise PruningError(
                         f"tensor {name!r} has the shape {list(shape)}, its statistic "
                         f"{score.statistic!r} {list(array.shape)}: it is of another model"
@@ -183,6 +183,12 @@ class StreamingScores(Mapping[str, np.ndarray]):
         """Return the number of tensors."""
         return len(self.names)
 
+    def is_transposed(self, name: str) -> bool:
+        """Return whether a matrix is inputs × outputs, as its statistic shows."""
+        shape, statistic = self.shapes[name], self._statistics.get(name)
+        column = (*shape[:1], 1)
+        return len(shape) == 2 and shape != column and getattr(statistic, "shape", None) == column
+
     def dropped(self, name: str) -> int:
         """Return how many elements of a tensor were pruned earlier."""
         earlier = self.previous.get(name)
@@ -227,6 +233,10 @@ class StreamingScores(Mapping[str, np.ndarray]):
             flat = statistic.reshape(-1)
             if statistic.shape == self.shapes[name]:
                 statistic = flat[start : start + weights.size]
+            elif self.is_transposed(name):
+                row = self.shapes[name][1]
+                first = start // row
+                statistic = np.repeat(flat[first : first + weights.size // row], row)
             else:  # one for the weights of every output
                 statistic = np.tile(flat, weights.size // max(flat.size, 1))
         dead = None

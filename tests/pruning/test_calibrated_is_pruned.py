@@ -46,6 +46,7 @@ class Net(nn.Module):
         self.attn = nn.ModuleDict({"c_attn": Conv1D(8, 24), "c_proj": Conv1D(24, 8)})
         self.attention = RawAttention(8)
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(8, 16), "fc2": nn.Linear(16, 8)})
+        self.rnn = nn.LSTM(8, 8, batch_first=True)
         self.score = nn.Linear(8, 3)
 
     def forward(self, x):
@@ -53,7 +54,7 @@ class Net(nn.Module):
         x = x + self.attn["c_proj"](self.attn["c_attn"](x))
         x = x + self.attention(x)
         x = x + self.mlp["fc2"](self.mlp["fc1"](x).relu())
-        return self.score(x.mean(1))
+        return self.score(self.rnn(x)[0].mean(1))
 
 
 BATCHES = [(torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(1)), torch.arange(4) % 3)]
@@ -69,7 +70,9 @@ def test_those_that_have_a_statistic_are_pruned_and_the_others_listed(tmp_path, 
     measured = calibrate(model, BATCHES, statistics=[statistic])
     measured.save(stats)
     names = set(measured.arrays[statistic])
-    assert {"mlp.fc1.weight", "mlp.fc2.weight", "score.weight"} <= names
+    own = {name for name in dict(model.named_parameters()) if "bias" not in name}
+    recurrent = {name for name in own if name.startswith("rnn.")}
+    assert names == own - recurrent
     asked = tensorcomp.Pruning(score, 0.5, stats=stats)
     result = tensorcomp.compress(path, prune=asked)
     rows = result.summary.tensors
@@ -77,8 +80,30 @@ def test_those_that_have_a_statistic_are_pruned_and_the_others_listed(tmp_path, 
     changed = {name for name in before if not np.array_equal(before[name].numpy(), after[name])}
     assert changed <= names == {row.name for row in rows if row.pruned is not None}
     left = {row.name for row in rows if row.unpruned}
-    assert left >= {"attn.c_attn.weight", "attention.wq"}
+    assert left >= recurrent
     assert not left & names
     in_memory = prune(model, score, 0.5, statistics=measured)
     assert set(in_memory.masks) == names
     assert in_memory.skipped.keys() <= left
+
+
+def test_weights_of_inputs_by_outputs_are_pruned_like_those_of_a_linear_layer(tmp_path):
+    linear, inputs = nn.Linear(8, 24, bias=False), torch.randn(64, 8) * torch.arange(1.0, 9.0)
+    square, other = nn.Linear(24, 24, bias=False), Conv1D(24, 24)
+    conv1d = Conv1D(8, 24)
+    conv1d.weight.data, other.weight.data = linear.weight.data.T, square.weight.data.T.clone()
+    masks = []
+    for net in (nn.Sequential(linear, square), nn.Sequential(conv1d, other)):
+        measured = calibrate(net, [inputs], statistics=["input_norm"])
+        masks.append(prune(net, "wanda", 0.5, statistics=measured).masks)
+        save_file(
+            {k: v.contiguous() for k, v in net.state_dict().items()}, tmp_path / "w.safetensors"
+        )
+        measured.save(tmp_path / "stats.safetensors", force=True)
+        asked = tensorcomp.Pruning("wanda", 0.5, stats=tmp_path / "stats.safetensors")
+        result = tensorcomp.compress(tmp_path / "w.safetensors", prune=asked, force=True)
+        for name, stored in tensorcomp.load_file(result.path).items():
+            np.testing.assert_array_equal(stored != 0, masks[-1][name])
+    for name, mask in masks[0].items():
+        assert (mask.sum(1) == mask.shape[1] // 2).all()
+        np.testing.assert_array_equal(mask.T, masks[1][name])

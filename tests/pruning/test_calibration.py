@@ -194,16 +194,30 @@ def test_a_tied_weight_is_measured_once_with_all_of_its_uses():
     )
 
 
-def test_what_a_tensor_cannot_have_is_left_out():
+def test_projections_of_attention_have_all_statistics():
     found = calibrate(attending(torch.float32), token_batches())
     assert set(found.arrays) == set(CALIBRATED)
     everything = ["attention.in_proj_weight", "attention.out_proj.weight"]
     everything += ["head.weight", "query.weight"]
     for statistic in CALIBRATED:
-        measured = list(found.arrays[statistic])
-        assert measured == (everything[2:] if statistic == "input_norm" else everything)
-    with pytest.raises(PruningError, match=r"of tensor 'attention\.in_proj_weight', got none"):
-        found.of("input_norm", "attention.in_proj_weight")
+        assert list(found.arrays[statistic]) == everything
+
+
+def test_what_a_tensor_cannot_have_is_left_out():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.pair = nn.Linear(2, 2), nn.Bilinear(2, 2, 3)
+
+        def forward(self, x):
+            return self.pair(self.first(x), x)
+
+    found = calibrate(Pair(), [(torch.ones(1, 2), torch.tensor([0]))])
+    for statistic in CALIBRATED:
+        expected = ["first.weight"] + ["pair.weight"] * (statistic != "input_norm")
+        assert list(found.arrays[statistic]) == expected
+    with pytest.raises(PruningError, match=r"of tensor 'pair\.weight', got none"):
+        found.of("input_norm", "pair.weight")
 
 
 def test_a_model_that_is_held_stays_so():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from tensorcomp.pruning.input_norms import InputNorms, input_squares
+from tensorcomp.pruning.input_norms import InputNorms
 
 torch.set_num_threads(1)
 
@@ -20,14 +20,13 @@ def filled(shape, seed=0):
 
 
 def measured(layer, *inputs):
-    """Return the norms of a layer's inputs, and that no hook is left."""
-    norms = InputNorms(layer, {"w": layer.weight})
+    """Return the norms of a layer's inputs."""
+    norms = InputNorms({"w": layer.weight})
     with torch.no_grad():
         for each in inputs:
             with norms.listening():
                 layer(each)
             layer(each)  # not counted
-    assert not layer._forward_pre_hooks
     return norms.norms().get("w")
 
 
@@ -109,7 +108,7 @@ def test_a_single_image_and_a_keyword():
     inputs = filled((2, 5, 5))
     expected = measured(layer, inputs[None])
     np.testing.assert_allclose(measured(layer, inputs), expected)
-    norms = InputNorms(layer, {"w": layer.weight})
+    norms = InputNorms({"w": layer.weight})
     with norms.listening():
         layer(input=inputs)
     np.testing.assert_allclose(norms.norms()["w"], expected)
@@ -119,9 +118,9 @@ def test_a_single_image_and_a_keyword():
 def test_half_precision_is_added_up_in_float32(dtype):
     layer = nn.Linear(1, 1, dtype=dtype)
     inputs = torch.full((70000, 1), 3.0, dtype=dtype)  # 630,000 is out of float16's range
-    squares = input_squares(layer, inputs, torch.float32)
-    assert squares.dtype == torch.float32
-    np.testing.assert_allclose(squares, [630000], rtol=1e-5)
+    found = measured(layer, inputs)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found, [630000**0.5], rtol=1e-5)
 
 
 def test_layers_that_share_a_weight_of_different_groups_add_up():
@@ -129,7 +128,7 @@ def test_layers_that_share_a_weight_of_different_groups_add_up():
     second.weight = first.weight
     net = nn.Sequential(first, second)
     first.weight.data = torch.tensor([[[1.0], [0.0]], [[0.0], [1.0]]] * 2)
-    norms = InputNorms(net, {"w": first.weight})
+    norms = InputNorms({"w": first.weight})
     with norms.listening():
         net(torch.tensor([[[3.0], [4.0]]]))
     # The second reads (3, 4) in both of its groups.
@@ -138,7 +137,7 @@ def test_layers_that_share_a_weight_of_different_groups_add_up():
 
 def test_what_is_computed_again_for_the_gradient_does_not_count():
     layer = nn.Linear(2, 2)
-    norms = InputNorms(layer, {"w": layer.weight})
+    norms = InputNorms({"w": layer.weight})
     with norms.listening():
         out = torch.utils.checkpoint.checkpoint(layer, torch.ones(1, 2), use_reentrant=False)
     out.sum().backward()
@@ -164,3 +163,100 @@ def test_what_a_layer_cannot_read_is_said_by_the_layer(inputs):
     with pytest.raises(type(own.value)) as found:
         measured(layer, inputs)
     assert str(found.value) == str(own.value)
+
+
+def of_function(function, *weights):
+    """Return the norms of what a function multiplies weights with."""
+    norms = InputNorms({str(number): weight for number, weight in enumerate(weights)})
+    with norms.listening(), torch.no_grad():
+        function()
+    return norms.norms()
+
+
+X, Y = filled((3, 4, 5)), filled((3, 4, 5), seed=1)
+NORMS = X.square().sum((0, 1)).sqrt()
+PRODUCTS = {
+    "matmul": lambda w: X @ w,
+    "of a transposed view": lambda w: F.linear(X, w.t()),
+    "addmm, as in GPT-2's Conv1D": lambda w: torch.addmm(w.new_zeros(w.shape[1]), X[0], w),
+    "einsum": lambda w: torch.einsum("bti,ij->btj", X, w),
+    "a batch of one matrix": lambda w: torch.bmm(X, w.expand(3, *w.shape)),
+}
+
+
+@pytest.mark.parametrize("outputs", [1, 5, 7])  # square ones too
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_matrices_of_inputs_by_outputs_have_a_column(product, outputs):
+    weight = filled((5, outputs))
+    expected = X[0].square().sum(0).sqrt() if "addmm" in product else NORMS
+    found = of_function(lambda: PRODUCTS[product](weight), weight)["0"]
+    assert found.shape == (5, 1)
+    np.testing.assert_allclose(found[:, 0], expected)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("sources", [(X, X, X), (X, Y, Y), (X, Y, X + Y)])
+def test_projections_of_attention(sources, training, gradients):
+    layer = nn.MultiheadAttention(5, 1, bias=False, batch_first=True, dtype=torch.float64)
+    norms = InputNorms(dict(layer.named_parameters()))
+    with norms.listening(), torch.set_grad_enabled(gradients):
+        out = layer.train(training)(*sources)[0].detach()
+    found = norms.norms()
+    expected = torch.stack([each.square().sum((0, 1)).sqrt() for each in sources])
+    np.testing.assert_allclose(
+        found["in_proj_weight"].expand(15, 5), expected.repeat_interleave(5, 0)
+    )
+    inner = out @ torch.linalg.inv(layer.out_proj.weight.detach()).T
+    np.testing.assert_allclose(found["out_proj.weight"], inner.square().sum((0, 1)).sqrt())
+
+
+def test_a_layer_of_attention_in_one_operation_is_measured_by_its_parts():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    weights = {name: w for name, w in layer.named_parameters() if w.ndim == 2}
+    assert len(weights) == 4
+    norms = InputNorms(weights)
+    with norms.listening(), torch.no_grad():
+        layer(torch.ones(2, 3, 8))
+    assert norms.norms().keys() == weights.keys()
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_parts_of_a_weight_have_inputs_of_their_own():
+    experts = filled((2, 3, 5))  # experts × outputs × inputs
+    found = of_function(lambda: [F.linear(X, experts[0]), F.linear(2 * X, experts[1])], experts)
+    np.testing.assert_allclose(
+        found["0"], NORMS * torch.tensor([1, 2])[:, None, None].expand(2, 3, 5)
+    )
+    found = of_function(lambda: torch.bmm(X[:2], experts.mT), experts)["0"]
+    np.testing.assert_allclose(found, X[:2].square().sum(1).sqrt()[:, None].expand(2, 3, 5))
+    wide = filled((3, 10))
+    found = of_function(lambda: F.linear(X, wide[:, :5]) + F.linear(3 * X, wide[:, 5:]), wide)["0"]
+    np.testing.assert_allclose(found, torch.cat([NORMS, 3 * NORMS]).expand(3, 10))
+
+
+def test_weights_in_one_storage_and_in_other_orders_of_memory():
+    flat = filled((45,))
+    first, second = flat[:15].view(3, 5), flat[15:45].view(5, 6).t()
+    found = of_function(lambda: [F.linear(X, first), F.linear(2 * X, second)], first, second)
+    np.testing.assert_allclose(found["0"], NORMS)
+    np.testing.assert_allclose(found["1"], 2 * NORMS)
+    kernel = filled((2, 3, 2, 2)).to(memory_format=torch.channels_last)
+    images = filled((1, 3, 2, 2))
+    found = of_function(lambda: F.conv2d(images, kernel), kernel)["0"]
+    np.testing.assert_allclose(found, images[0].abs())
+
+
+def test_copies_in_another_dtype():
+    layer, inputs = nn.Linear(5, 3), X.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = measured(layer, inputs)
+    np.testing.assert_allclose(found, NORMS, rtol=1e-2)
+    found = of_function(lambda: inputs.half() @ layer.weight.half()[:2].t(), layer.weight)["0"]
+    np.testing.assert_allclose(found[:2], NORMS.expand(2, 5), rtol=1e-2)
+    assert not found[2].any()
+
+
+def test_kernels_of_transposed_convolutions_have_none():
+    layer = nn.ConvTranspose1d(4, 2, 3, dtype=torch.float64)
+    assert measured(layer, filled((1, 4, 5))) is None

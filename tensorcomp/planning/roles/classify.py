@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 _GROUPS = {"linear": ("attention", "mlp", "recurrent", "head", "matrix")}
 NEVER_PRUNED = ("mask", "codebook")
+USUAL = ("linear", "conv")  # selectors of what is pruned by default
 _MAX_NAME = 250  # characters looked at: patterns take longer than in proportion
 BUT, ORIGINAL = "!", "_orig"
 _PIECE = 1 << 20  # elements looked at together

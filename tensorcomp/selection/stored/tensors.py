@@ -19,6 +19,7 @@ from tensorcomp.planning.profiles import COMPUTED, EVERYTHING
 from tensorcomp.planning.roles.classify import (
     NEVER_PRUNED,
     ORIGINAL,
+    USUAL,
     is_mask,
     mask_of,
     roles_of,
@@ -27,7 +28,6 @@ from tensorcomp.planning.roles.classify import (
 )
 from tensorcomp.selection.streaming_scores import LazyArrays
 
-USUAL = ("linear", "conv")
 _LOOK_BYTES = 256  # at both ends of a tensor, where most differ from each other
 
 
