@@ -38,11 +38,13 @@ _PRUNING_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
 
 class _PathType(click.Path):
-    """A path, but not an empty one, which `Path` takes for the current folder."""
+    """A path, but no empty one, which `Path` takes for the current folder, and no stream."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("the path is empty", param, ctx)
+        if value == "-":
+            self.fail("a checkpoint is a file, not a stream; ./- is a file's path", param, ctx)
         return super().convert(value, param, ctx)
 
 

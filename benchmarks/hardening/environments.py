@@ -212,6 +212,7 @@ def main(
     sheet = Sheet("Verbs in hostile environments", ("environment", "runs", "faults"), tuple(rows))
     found = Found([sheet], [Limit("runs with a fault", failed, 0)])
     report(found, ["tensorcomp", "click"], markdown=markdown, json_path=json_path)
+    sys.exit(not markdown and not all(limit.met for limit in found.limits))
 
 
 if __name__ == "__main__":

@@ -244,6 +244,7 @@ def main(
             rows += measure(Path(scratch), one, nbytes, budget, verbs.split(","), int(count))
     found = Found([sheet(rows)], list(limits_of(rows)), {"verbs": rows})
     report(found, ("tensorcomp",), markdown=markdown, json_path=json_path)
+    sys.exit(not markdown and not all(limit.met for limit in found.limits))
 
 
 if __name__ == "__main__":

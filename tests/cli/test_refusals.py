@@ -25,6 +25,8 @@ VERBS = ("compress", "decompress", "inspect", "verify")
         (["compress", "a", "--effort", "extreme"], "extreme"),
         (["compress", "a", "--unknown"], "--unknown"),
         (["compress", "a", "-o"], "-o"),
+        (["compress", "a", "-o", "-"], "not a stream"),
+        (["verify", "-"], "not a stream"),
         (["verify", "a", "--force"], "--force"),
         (["--unknown"], "--unknown"),
     ],
