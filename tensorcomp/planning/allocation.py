@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,8 @@ from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.profiles import Rule
 from tensorcomp.planning.rate_distortion import RDCurve
 
-# Weights of a tensor, and bits per weight and weighted error of its options.
-Curve: TypeAlias = tuple[int, np.ndarray, np.ndarray]
-
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
-_HALVINGS, _WIDE = 80, 10  # after the first ones, few options can still win
-_ROUNDING = 1e-12  # far above that of a cost, relative
+_HALVINGS = 80
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
 _CAUTION = 1.03  # times a size predicted by samples, to be possible indeed
 _MUCH = 0.1  # of the smallest file: bytes of lossless tensors that are reported
@@ -181,13 +177,23 @@ class AllocationProblem:
         overhead : int
             Bytes of the file beside blobs.
         """
+        planned = {name: plan.tensors[name].bits or 0.0 for name in self.options}
+        taken: dict[int, np.ndarray] = {}  # bits, planned bits and weights by curve
+        for name, item in self.options.items():
+            if name not in refused:
+                found = np.array([8 * sizes[name], item.weights * planned[name], item.weights])
+                taken[id(item.bits)] = taken.get(id(item.bits), 0) + found
+        curves: dict[int, np.ndarray] = {}
         moved = {}
         for name, item in self.options.items():
-            planned = plan.tensors[name].bits or 0.0
             if name in refused:  # nor could a finer step, nor perhaps one a bit coarser
-                bits = np.where((item.bits < planned - 1) | (item.mse == 0), item.bits, math.inf)
+                kept = (item.bits < planned[name] - 1) | (item.mse == 0)
+                bits = np.where(kept, item.bits, math.inf)
+            elif (key := id(item.bits)) in curves:
+                bits = curves[key]
             else:
-                bits = np.maximum(item.bits + 8 * sizes[name] / item.weights - planned, 0.0)
+                real, expected, weights = taken[key]
+                bits = curves[key] = np.maximum(item.bits + (real - expected) / weights, 0.0)
             moved[name] = replace(item, bits=bits)
         fixed = sum(sizes.values()) - sum(sizes[name] for name in moved)
         return replace(self, options=moved, overhead=overhead, fixed_bytes=fixed, measured=True)
@@ -209,61 +215,72 @@ def allocate(
     most_bits : float
         For all tensors together; more only where even the cheapest options take more.
     """
-    curves = [
-        (item.weights, item.bits, weight * item.mse)
-        for item, weight in zip(options, importance, strict=True)
-    ]
-    kept: list[np.ndarray] = []
+    alike: dict[tuple[int, int], list[int]] = {}  # tensors that share a curve
+    for number, item in enumerate(options):
+        alike.setdefault((id(item.bits), id(item.mse)), []).append(number)
+    curves = []
+    for numbers in alike.values():
+        first = options[numbers[0]]
+        near, slopes = _hull(first.bits, first.mse)
+        weights = np.array([float(options[number].weights) for number in numbers])
+        costs = np.array([importance[number] * options[number].gain ** 2 for number in numbers])
+        curves.append(_Curve(numbers, near, slopes, first.bits[near], weights, costs))
     low, high = _FLATTEST, _STEEPEST  # a steep slope spends few bits
-    for number in range(_HALVINGS):
-        if number == _WIDE:
-            kept = [np.flatnonzero(_may_win(*curve[1:], 2.0**low, 2.0**high)) for curve in curves]
-            curves = [
-                (weights, bits[near], errors[near])
-                for (weights, bits, errors), near in zip(curves, kept, strict=True)
-            ]
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if _total(curves, _choose(curves, middle)) > most_bits:
+        if sum(curve.total(middle) for curve in curves) > most_bits:
             low = middle
         else:
             high = middle
-    chosen, dearer = _choose(curves, high), _choose(curves, low)
-    left = most_bits - _total(curves, chosen)
-    chosen, dearer = (
-        [int(near[option]) for near, option in zip(kept, found, strict=True)]
-        for found in (chosen, dearer)
-    )
+    chosen, dearer = [0] * len(options), [0] * len(options)
+    for curve in curves:
+        for found, slope in ((chosen, high), (dearer, low)):
+            for number, place in zip(curve.numbers, curve.choose(slope), strict=True):
+                found[number] = int(curve.near[place])
+    left = most_bits - sum(curve.total(high) for curve in curves)
     return _spend(options, chosen, dearer, left)
 
 
-def _choose(curves: Sequence[Curve], slope: float) -> list[int]:
-    """Return the first of the best options of each tensor."""
-    factor = 2.0**slope
-    return [int((errors + factor * bits).argmin()) for _, bits, errors in curves]
+class _Curve(NamedTuple):
+    """The convex hull of some tensors' common options, cheapest first.
 
-
-def _total(curves: Sequence[Curve], chosen: Sequence[int]) -> float:
-    """Return the bits of all tensors together."""
-    return sum(
-        weights * float(bits[option])
-        for (weights, bits, _), option in zip(curves, chosen, strict=True)
-    )
-
-
-def _may_win(bits: np.ndarray, errors: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return which options may cost least at a slope between two.
-
-    An option that costs more than the best one at the low slope, and has more bits, costs more at
-    all higher slopes; one that costs more than the best at the high slope, and has a larger error,
-    at all lower ones. Both by more than rounding can hide.
+    `slopes` are those between the options `near`, whose rates are `bits`; `costs` those of a unit
+    of squared error.
     """
-    more = 1 + _ROUNDING
-    at_low, at_high = errors + low * bits, errors + high * bits
-    first, last = int(at_low.argmin()), int(at_high.argmin())
-    beaten: np.ndarray = (bits >= more * bits[first]) & (at_low >= more * at_low[first])
-    beaten |= (errors >= more * errors[last]) & (at_high >= more * at_high[last])
-    beaten[[first, last]] = False
-    return ~beaten
+
+    numbers: Sequence[int]
+    near: np.ndarray
+    slopes: np.ndarray
+    bits: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+
+    def choose(self, slope: float) -> np.ndarray:
+        """Return each tensor's best place on the hull, where slopes are to be steeper."""
+        with np.errstate(divide="ignore", over="ignore"):
+            found: np.ndarray = np.searchsorted(-self.slopes, -(2.0**slope) / self.costs)
+        return found
+
+    def total(self, slope: float) -> float:
+        """Return the bits of all tensors together."""
+        return float((self.weights * self.bits[self.choose(slope)]).sum())
+
+
+def _hull(bits: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the options that some slope chooses, cheapest first, and their slopes.
+
+    An option above the line through two others is never chosen.
+    """
+    kept = np.lexsort((errors, bits))
+    kept = kept[: max(int(np.count_nonzero(bits < math.inf)), 1)]
+    least = np.minimum.accumulate(errors[kept])
+    kept = kept[np.append(True, errors[kept][1:] < least[:-1])]
+    while True:
+        slopes = -np.diff(errors[kept]) / np.diff(bits[kept])
+        above = np.flatnonzero(slopes[1:] >= slopes[:-1])
+        if not above.size:
+            return kept, slopes
+        kept = np.delete(kept, above + 1)
 
 
 def _spend(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,13 +24,20 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import is_float, is_real, peak
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
+from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
-from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
+from tensorcomp.planning.rate_distortion import (
+    DENSE,
+    OCTAVES,
+    RDCurve,
+    mean_curve,
+    measure_curve,
+)
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
@@ -43,12 +51,20 @@ from tensorcomp.planning.trials import (
     lossless_rate,
     lossy_sample,
     plan_within,
+    rate_of,
     run_trial,
 )
 
 _ROOM = 1 << 26  # bytes of copies a thread
 _MIN_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
 _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
+_SINGLE = 4  # bytes of floats whose squares float64 holds
+_OWN, _SHARED = 4, 8  # small tensors measured as others are, and those whose mean is shared then
+_CHECKSUM = 64  # bits that a blob of one chunk takes beside its payload
+_KINDS = 16  # of distributions, by mean magnitude over root mean square, an octave
+
+# Of small tensors that are alike, by what must be equal; the last one is the others' mean.
+SmallCurves: TypeAlias = "dict[tuple[object, ...], list[RDCurve]]"
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,7 @@ class Planner:
             self.budget, self.effort, overhead, profile=offered if offered in PROFILES else ""
         )
         choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
+        curves: SmallCurves = {}
 
         def different() -> Iterator[Tensor]:
             for tensor in tensors:
@@ -140,7 +157,7 @@ class Planner:
                     yield tensor
 
         for tensor, found in workers.in_order(
-            lambda tensor: self._look_at(tensor, *choices[tensor.info.name][:2]),
+            lambda tensor: self._look_at(tensor, *choices[tensor.info.name][:2], curves),
             different(),
             small=lambda tensor: tensor.array.size < _SMALL,
             prefetch=8,
@@ -190,7 +207,7 @@ class Planner:
         return self.importance[name]
 
     def _look_at(
-        self, tensor: Tensor, templates: tuple[str, ...], reason: str
+        self, tensor: Tensor, templates: tuple[str, ...], reason: str, curves: SmallCurves
     ) -> TensorPlan | RDCurve:
         """Return a tensor's plan, or its choices under a size."""
         rule = self._rule(tensor)
@@ -219,10 +236,45 @@ class Planner:
             return plan_within(*given)
         if not self.budget.is_size:
             raise PlanError(f"expected a budget for the free step of {templates[0]!r}, got none")
-        lossless = lossless_rate(tensor.array, self.effort)
         if has_extremes(sample, largest):
+            lossless = lossless_rate(tensor.array, self.effort)
             return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
+        if tensor.array.size < _SMALL and tensor.array.itemsize <= _SINGLE:
+            return self._small_curve(tensor, sample, templates, largest, curves)
+        lossless = lossless_rate(tensor.array, self.effort)
         return measure_curve(sample, tensor.array.size, templates, lossless, largest)
+
+    def _small_curve(
+        self,
+        tensor: Tensor,
+        sample: np.ndarray,
+        templates: tuple[str, ...],
+        largest: float,
+        curves: SmallCurves,
+    ) -> RDCurve:
+        """Return the curve of a small tensor: that of others, if enough are alike.
+
+        Such tensors are looked at one after the other, so which are the first does not depend on
+        threads.
+        """
+        array = tensor.array
+        offered = tuple(t for t in templates if prototype(t).codec.is_promising(sample, len(array)))
+        exact = plan_lossless(array, self.effort)
+        sums = measure(np.zeros_like(sample), sample)
+        scale = math.sqrt(sums.y_squared / sums.count)
+        peakiness = round(_KINDS * math.log2(sums.abs_error / sums.count / scale)) if scale else 0
+        key = offered, array.dtype, array.shape, exact, peakiness
+        alike = curves.setdefault(key, [])
+        if len(alike) > _OWN + _SHARED:
+            return alike[-1].of_scale(scale)
+        octaves = OCTAVES if len(alike) < _OWN else DENSE
+        bits = rate_of(exact, array, self.effort)
+        found = measure_curve(sample, array.size, offered, bits, largest, octaves)
+        if scale:
+            alike.append(found)
+        if len(alike) == _OWN + _SHARED:
+            alike.append(mean_curve(alike[_OWN:], _CHECKSUM / array.size))
+        return found
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""

@@ -8,8 +8,8 @@ quantizer with an entropy coder (Gish & Pierce 1968, "Asymptotically efficient q
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.planning.steps import instantiate, is_free, prototype
 from tensorcomp.planning.trials import Trial, can_take, rms, run_trial, with_extreme
 
-_OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
+OCTAVES = (-7.0, -5.0, -3.0, -1.5, -0.5, 0.5, 1.5)  # of the step over the tensor's scale
+DENSE = (-7.0, -5.0, -4.0, -3.0, -2.25, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 _FINER = (-9.0, -11.0)  # what they cost follows from the two before
 _MOST = 1000.0  # octaves, of which float64 holds 1,024
 _FINE = 256  # points an octave, once interpolated
@@ -42,6 +43,8 @@ class RDCurve:
         One a family of options: its template, and None or the log2 of its first step.
     first : tuple of int
         Where each family's options begin.
+    gain : float
+        The tensor's scale over that of the curve's steps and errors.
     """
 
     weights: int
@@ -50,6 +53,7 @@ class RDCurve:
     mse: np.ndarray
     trees: tuple[tuple[str, float | None], ...]
     first: tuple[int, ...]
+    gain: float = 1.0
 
     def tree(self, option: int) -> Node | None:
         """Return the tree of an option; None for the lossless one."""
@@ -60,11 +64,37 @@ class RDCurve:
         if octave is None:
             return prototype(template)
         octave += (option - self.first[family]) / _FINE
-        return instantiate(template, 2 ** min(octave, _MOST))
+        return instantiate(template, 2 ** min(octave, _MOST) * self.gain)
 
     def rel_l2(self, option: int) -> float:
         """Return the predicted relative error of an option."""
-        return math.sqrt(self.mse[option]) / self.scale if self.scale else 0.0
+        return self.gain * math.sqrt(self.mse[option]) / self.scale if self.scale else 0.0
+
+    def of_scale(self, scale: float) -> RDCurve:
+        """Return the curve of a tensor that is alike, but for its scale."""
+        return replace(self, scale=scale, gain=self.gain * scale / self.scale)
+
+
+def mean_curve(curves: Sequence[RDCurve], added_bits: float) -> RDCurve:
+    """Return the mean of curves of tensors that are alike, at a scale of 1.
+
+    Those whose options are not the first one's are left out.
+
+    Parameters
+    ----------
+    curves : sequence of RDCurve
+    added_bits : float
+        What a blob takes beside payloads, per weight.
+    """
+    first = curves[0]
+    found = [c for c in curves if (c.first, c.bits.size) == (first.first, first.bits.size)]
+    trees = tuple(
+        (text, None if octave is None else octave - math.log2(first.scale))
+        for text, octave in first.trees
+    )
+    bits = np.mean([c.bits for c in found], axis=0) + added_bits
+    mse = np.mean([c.mse / c.scale**2 for c in found], axis=0)
+    return replace(first, scale=1.0, bits=bits, mse=mse, trees=trees)
 
 
 def measure_curve(
@@ -73,6 +103,7 @@ def measure_curve(
     templates: Iterable[str],
     lossless_bits: float,
     largest: float = 0.0,
+    octaves: Sequence[float] = OCTAVES,
 ) -> RDCurve:
     """Try templates on a sample of a tensor.
 
@@ -87,6 +118,8 @@ def measure_curve(
         Per weight; always an option.
     largest : float
         Magnitude of the whole tensor's largest element, which every step must be able to take.
+    octaves : sequence of float
+        Of the steps that are tried, over the sample's scale; rising.
     """
     array, exponent = scaled_to_unit(readable(sample))
     scale = rms(array)
@@ -104,7 +137,7 @@ def measure_curve(
                 point = np.array([trial.bits]), np.array([_mse(trial)])
                 families.append(((template, None), *point))
         elif scale > 0:
-            found = _sweep(template, array, extreme, scale, lossless_bits)
+            found = _sweep(template, array, extreme, scale, lossless_bits, octaves)
             if found is not None:
                 families.append(((template, found[0] + exponent), *found[1:]))
     trees, bits, mse = zip(*families, strict=True)
@@ -115,11 +148,16 @@ def measure_curve(
 
 
 def _sweep(
-    template: str, array: np.ndarray, extreme: np.ndarray | None, scale: float, most_bits: float
+    template: str,
+    array: np.ndarray,
+    extreme: np.ndarray | None,
+    scale: float,
+    most_bits: float,
+    tried: Sequence[float],
 ) -> tuple[float, np.ndarray, np.ndarray] | None:
     """Return the first octave, and bits and mse of fine steps from there on."""
     octaves, bits, errors = [], [], []
-    for octave in reversed(_OCTAVES):
+    for octave in reversed(tried):
         trial = run_trial(instantiate(template, scale * 2**octave), array)
         mse = 0.0 if trial is None else _mse(trial)
         if trial is None or not 0 < mse < math.inf:
@@ -129,7 +167,7 @@ def _sweep(
         errors.append(math.log2(mse))
         if trial.bits > most_bits:
             break
-    if len(octaves) == len(_OCTAVES) and bits[-1] <= most_bits:
+    if len(octaves) == len(tried) and bits[-1] <= most_bits:
         for octave in _FINER:
             octaves.append(octave + math.log2(scale))
             bits.append(2 * bits[-1] - bits[-2])

@@ -243,7 +243,7 @@ def exact_plan(
     """Return the plan to keep every bit, where that takes no more bits."""
     if bits <= _DEAR * 8 * array.itemsize and not has_structure(array, exact):
         return None
-    lossless = _rate(exact, array, effort)
+    lossless = rate_of(exact, array, effort)
     if lossless > _FREE * bits:
         return None
     return TensorPlan(reason="lossless takes as few bits", bits=lossless)
@@ -268,10 +268,11 @@ def is_dense_float(exact: LosslessPlan) -> bool:
 
 def lossless_rate(array: np.ndarray, effort: str) -> float:
     """Return the bits per weight of a sample that is coded losslessly."""
-    return _rate(plan_lossless(array, effort), array, effort)
+    return rate_of(plan_lossless(array, effort), array, effort)
 
 
-def _rate(exact: LosslessPlan, array: np.ndarray, effort: str) -> float:
+def rate_of(exact: LosslessPlan, array: np.ndarray, effort: str) -> float:
+    """Return the bits per weight of a sample under a lossless plan."""
     is_sparse = exact.tree.codec.for_zeros
     sample = sparse_sample(array, effort) if is_sparse else sample_rows(array, SAMPLE)
     trial = run_trial(exact.tree, sample)
