@@ -62,7 +62,7 @@ def source_problem(
             yield Tensor(info, record.role, array, likely if same else None, copied)
 
     with Workers(options.thread_count) as workers:
-        problem = planner.plan(tensors(), workers, header_bytes(manifest))
+        problem = planner.plan(tensors(), workers)
     plan = problem.cheapest([info.name for info in source.tensors])
     work = bundled(source, plan, options.chunk_elements)
     return replace(problem, overhead=header_bytes(likely_manifest(work, known_records(work))))

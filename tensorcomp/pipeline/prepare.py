@@ -7,7 +7,6 @@ copies in memory, and not views of a mapped file, only as far as there is room f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import starmap
 from typing import NamedTuple, TypeAlias
 
@@ -23,6 +22,7 @@ from tensorcomp.container.writer import Payload
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.pipeline.bundle import BundledSource, runs
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, planned_encoder
+from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
@@ -34,7 +34,7 @@ _RUNS_AHEAD = 16
 ROOM = 1 << 26  # bytes of copies a thread
 
 # Equal tensors must share it, so that comparing their bytes is worth it.
-Key: TypeAlias = tuple[str, int, TensorPlan | None, PruningRecord | None, str]
+Key: TypeAlias = tuple[str, int, str, Bound | None, PruningRecord | None, str]
 
 
 class Prepared(NamedTuple):
@@ -173,6 +173,5 @@ def are_equal(source: Checkpoint, first: str, name: str, data: np.ndarray) -> bo
 def _key(
     info: TensorInfo, plan: TensorPlan | None, digest: str, pruned: PrunedTensor | None
 ) -> Key:
-    lossy = plan is not None and plan.tree is not None
-    chosen = replace(plan, reason="") if lossy else None  # type: ignore[type-var]
-    return info.dtype, info.nbytes, chosen, None if pruned is None else pruned.record, digest
+    chosen = (plan.tree.text, plan.bound) if plan and plan.tree else ("", None)
+    return info.dtype, info.nbytes, *chosen, None if pruned is None else pruned.record, digest

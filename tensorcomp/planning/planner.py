@@ -122,15 +122,13 @@ class Planner:
         """Whether every tensor is left to the lossless planner."""
         return not self.profile.candidates and not self.rules
 
-    def plan(self, tensors: Iterable[Tensor], workers: Workers, overhead: int) -> AllocationProblem:
+    def plan(self, tensors: Iterable[Tensor], workers: Workers) -> AllocationProblem:
         """Plan every tensor, and measure what a size is still to be spread over.
 
         Parameters
         ----------
         tensors : iterable of Tensor
         workers : Workers
-        overhead : int
-            Bytes of the file beside blobs.
 
         Raises
         ------
@@ -139,7 +137,7 @@ class Planner:
         """
         offered = self.profile.name if self.profile.candidates else "transformer"
         problem = AllocationProblem(
-            self.budget, self.effort, overhead, profile=offered if offered in PROFILES else ""
+            self.budget, self.effort, profile=offered if offered in PROFILES else ""
         )
         choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
         curves: SmallCurves = {}

@@ -87,11 +87,14 @@ def _with_holes(template: str) -> Node:
 
 def _filled(node: Node, step: float) -> Node:
     """Return the tree with a step in each hole; parts without any are shared."""
-    if not any(_HOLE in vars(codec).values() for codec in node.walk()):
-        return node
-    config = {name: step if value == _HOLE else value for name, value in vars(node.codec).items()}
     children = tuple((name, _filled(child, step)) for name, child in node.children)
-    return Node(type(node.codec)(**config), children)
+    config, codec = vars(node.codec), node.codec
+    if _HOLE in config.values():
+        filled = {name: step if value == _HOLE else value for name, value in config.items()}
+        codec = type(codec)(**filled)
+    elif all(new is old for (_, new), (_, old) in zip(children, node.children, strict=True)):
+        return node
+    return Node(codec, children)
 
 
 def rounded(step: float) -> float:

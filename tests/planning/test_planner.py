@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def tensor(name: str, array: np.ndarray, role: str = "mlp", same_as: str | None 
 
 def problem_of(planner: Planner, *tensors: Tensor) -> AllocationProblem:
     with Workers(1) as workers:
-        return planner.plan(iter(tensors), workers, overhead=1000)
+        return replace(planner.plan(iter(tensors), workers), overhead=1000)
 
 
 def make_planner(**asked: Any) -> Planner:

@@ -201,7 +201,7 @@ def test_lossy_plans_keep_zeros(effort, size, profile):
     planner = CompressOptions(profile=profile, budget=budget, effort=effort).planner()
     info = TensorInfo("w", dtype_name(array.dtype), array.shape, array.nbytes)
     with Workers(1) as workers:
-        problem = planner.plan([Tensor(info, "mlp", array)], workers, 0)
+        problem = planner.plan([Tensor(info, "mlp", array)], workers)
     plan = problem.allocate(problem.max_bytes(array.nbytes), ["w"]).tensors["w"]
     assert plan.tree is not None
     assert keeps_zeros(plan.tree), format_tree(plan.tree)

@@ -114,8 +114,8 @@ class Svd(Transform):
         few = matrix[:: max(1, matrix.shape[0] // _SKETCH)][:_SKETCH]
         if min(few.shape) < _MIN_SIDE:
             return False
-        gram = np.einsum("ik,jk->ij", few, few)
-        total, squares = float(np.trace(gram)), float(np.sum(gram * gram))
+        gram = few @ few.T
+        total, squares = float(gram.trace()), float(np.vdot(gram, gram))
         return squares > 0 and total * total / squares <= _DECAYED * min(few.shape)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

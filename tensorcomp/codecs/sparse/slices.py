@@ -42,10 +42,10 @@ class PrunedSlices(StructuredPruning):
 
     def is_promising(self, sample: np.ndarray, rows: int) -> bool:
         """Return whether some rows (columns of the matrix) are next to nothing."""
-        energy = np.mean(as_matrix(sample) ** 2, axis=1 - self.axis)
-        return bool(
-            energy.size >= _MIN_SLICES and np.mean(energy < _TINY * energy.mean()) >= _SHARE
-        )
+        matrix = as_matrix(sample)
+        energy = np.einsum("ij,ij->j" if self.axis else "ij,ij->i", matrix, matrix)
+        few = np.count_nonzero(energy < _TINY * (energy.sum() / max(energy.size, 1)))
+        return bool(energy.size >= _MIN_SLICES and few >= _SHARE * energy.size)
 
     def per_chunk(self, array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> list[Codec]:
         """Return for each chunk the codec that keeps the tensor's kept slices."""

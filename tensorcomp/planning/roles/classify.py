@@ -246,7 +246,8 @@ def taken_and_left_out(
     return (taken or list(usual if but else ())), but
 
 
-def have_role(selectors: Sequence[str], role: str) -> bool:
+@functools.lru_cache(maxsize=1024)
+def have_role(selectors: tuple[str, ...], role: str) -> bool:
     """Return whether selectors of roles take a role."""
     taken, but = taken_and_left_out(selectors)
     with_role, without = (any(matches_role(one, role) for one in some) for some in (taken, but))
