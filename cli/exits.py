@@ -85,7 +85,8 @@ def _cut_short() -> str:
         with contextlib.suppress(OSError, ValueError):  # of mappings without a file
             addresses, _, offset, _, _, path = line.split(maxsplit=5)
             begin, end = (int(address, 16) for address in addresses.split("-"))
-            if Path(path).stat().st_size <= int(offset, 16) + end - begin - mmap.PAGESIZE:
+            is_shorter = Path(path).stat().st_size <= int(offset, 16) + end - begin - mmap.PAGESIZE
+            if is_shorter and ".so" not in path:  # libraries' data is longer than their files
                 return path
     return "an input"
 

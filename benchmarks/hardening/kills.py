@@ -19,8 +19,8 @@ import torch
 import typer
 
 from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.hardening.jobs import WRITERS, Writer
 from benchmarks.hardening.tracing import CHANGES, Call, calls, inject, run
-from benchmarks.hardening.writers import WRITERS, Writer
 
 AT_RANDOM = 12  # kills of each writer
 
@@ -59,7 +59,7 @@ def _wrong(writer: Writer, folder: Path, when: str) -> list[str]:
     return []
 
 
-def _sound(writer: Writer) -> tuple[list[Call], float]:
+def sound(writer: Writer) -> tuple[list[Call], float]:
     """Return the calls of a sound run, and the time that one takes untraced."""
     with tempfile.TemporaryDirectory() as traced, tempfile.TemporaryDirectory() as timed:
         for folder in (traced, timed):
@@ -94,7 +94,7 @@ def main(
     for name, writer in WRITERS.items():
         if only not in name:
             continue
-        known, seconds = _sound(writer)
+        known, seconds = sound(writer)
         chosen = generator.sample(known, max(round(scale * len(known)), 1))
         instants = [generator.uniform(1e-3, seconds) for _ in range(round(scale * AT_RANDOM))]
         tries: list[tuple[Any, ...]] = [(call,) for call in chosen]

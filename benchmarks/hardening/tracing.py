@@ -5,14 +5,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tensorcomp_cli.exits import explain
+from tensorcomp_cli.exits import explain, say, signals_stop
 
 CHANGES = (
     *("openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "fallocate", "fsync"),
@@ -26,7 +28,7 @@ _OPENED_TO_WRITE = re.compile(r"O_(WRONLY|RDWR|CREAT)")
 
 
 class Ended(NamedTuple):
-    """How a run ended: its status, negative of a signal, what the program says, and its time."""
+    """How a run ended: its status, negative of a signal, what it printed on stderr, its time."""
 
     status: int
     line: str
@@ -68,12 +70,15 @@ def run(
     if not child:
         signal.alarm(LIMIT)
         os.kill(os.getpid(), signal.SIGSTOP)
+        sys.stderr = os.fdopen(os.dup2(saying, 2), "w", errors="surrogateescape")
+        warnings.simplefilter("ignore")
         status, line = 0, ""
         try:
-            work()
+            with signals_stop():
+                work()
         except BaseException as error:
             status, line = explain(error)
-        os.write(saying, line.encode(errors="surrogateescape"))
+        say(line)
         os._exit(status)
     os.close(saying)
     os.waitpid(child, os.WUNTRACED)
@@ -90,7 +95,7 @@ def run(
     if tracer is not None:
         tracer.wait()
     with os.fdopen(said, errors="surrogateescape") as file:
-        return Ended(status, file.read(), seconds)
+        return Ended(status, file.read().strip(), seconds)
 
 
 def _attached(child: int, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

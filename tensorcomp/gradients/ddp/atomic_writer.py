@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from pathlib import Path
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
-from tensorcomp.io.files import sync
+from tensorcomp.io.files import held, sync
 
 
 class AtomicWriter(FileSystemWriter):
@@ -19,12 +20,13 @@ class AtomicWriter(FileSystemWriter):
     old, and then data files that they do not name are removed.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, alone: contextlib.ExitStack) -> None:
         super().__init__(path)
-        self.fs = _Keeping()
+        self.fs, self._alone = _Keeping(), alone
 
     def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
-        """Give each rank's files a name of their own."""
+        """Lock the folder until the stack ends; give files names of their own."""
+        self._alone.enter_context(held(Path(self.path)))
         plans, save = super().prepare_global_plan(plans), uuid.uuid4().hex[:12]
         for plan in plans:
             plan.storage_data.prefix = f"__{save}{plan.storage_data.prefix}"

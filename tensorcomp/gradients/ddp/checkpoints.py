@@ -91,8 +91,8 @@ def save_distributed(state: Mapping[str, Any], path: str) -> None:
 
     prefix = _prefix(state.get("mode"), state.get("rank", 0))
     tensors = {prefix + key: value for key, value in to_tensors(state).items()}
-    with _located(path):
-        save(tensors, storage_writer=AtomicWriter(path))
+    with _located(path), contextlib.ExitStack() as alone:
+        save(tensors, storage_writer=AtomicWriter(path, alone))
 
 
 def load_distributed(path: str, rank: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Everything that writes files, and what must hold whenever it was stopped.
+"""Everything that writes or reads files, and what must hold whenever it was stopped.
 
-A new writer is one more entry of `WRITERS`. `kills` kills each, `disks` lets its disk fail.
+A new writer is one more entry of `WRITERS`, a new reader one of `READERS`. `kills` kills each
+writer, `disks` lets the disk fail under all.
 """
 
 import functools
@@ -10,14 +11,16 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from safetensors.numpy import save_file
 
 import tensorcomp
+from tensorcomp.benchmark.run import bench
 from tensorcomp.container.model import COMPRESSED
+from tensorcomp.errors import VerificationError
 from tensorcomp.gradients.ddp.checkpoints import (
     from_tensors,
     load_distributed,
@@ -27,15 +30,17 @@ from tensorcomp.gradients.ddp.checkpoints import (
 from tensorcomp.io.files import is_temporary
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket
 
+SHARD = "model-00001-of-00001.safetensors"
+Work: TypeAlias = Callable[[Path], object]
 OLD, NEW = 1, 0  # seeds of the model that was there, and of the one that takes its place
 
 
 class Writer(NamedTuple):
     """What a job begins with, what it does, and what must hold whenever it was stopped."""
 
-    prepare: Callable[[Path], object]
-    run: Callable[[Path], object]
-    check: Callable[[Path], object]
+    prepare: Work
+    run: Work
+    check: Work
 
 
 def make_model(folder: Path, seed: int = NEW, shards: int = 3) -> None:
@@ -92,7 +97,7 @@ def _prepare(verb: str) -> Callable[[Path], None]:
     return prepare
 
 
-def _out(verb: Callable[..., Any]) -> Callable[[Path], object]:
+def _out(verb: Callable[..., Any]) -> Work:
     return lambda folder: verb(folder / "m", folder / "out", force=True, threads=1)
 
 
@@ -101,7 +106,7 @@ def _check_out(folder: Path) -> None:
     _require_whole(folder / "out", OLD, NEW)
 
 
-def _in_place(verb: Callable[..., Any]) -> Callable[[Path], object]:
+def _in_place(verb: Callable[..., Any]) -> Work:
     def run(folder: Path) -> None:
         is_compressed = any(path.name.endswith(COMPRESSED) for path in (folder / "m").iterdir())
         if verb is tensorcomp.compress or is_compressed:  # else it had ended
@@ -112,7 +117,7 @@ def _in_place(verb: Callable[..., Any]) -> Callable[[Path], object]:
 
 def _compress_file(folder: Path) -> None:
     tensorcomp.compress(
-        folder / "m/model-00001-of-00001.safetensors",
+        folder / "m" / SHARD,
         folder / f"x{COMPRESSED}",
         force=True,
         threads=1,
@@ -178,7 +183,7 @@ def _check_state(state: dict[str, Any]) -> None:
         raise AssertionError("a state of neither step")
 
 
-def _save_state(step: int) -> Callable[[Path], object]:
+def _save_state(step: int) -> Work:
     return lambda folder: tensorcomp.save_file(
         to_tensors(_state(step)), folder / f"state{COMPRESSED}", threads=1
     )
@@ -189,7 +194,7 @@ def _load_state(folder: Path) -> None:
     _check_state(from_tensors(tensorcomp.load_file(path, framework="pt")))
 
 
-def _save_distributed(step: int) -> Callable[[Path], object]:
+def _save_distributed(step: int) -> Work:
     def save(folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
@@ -224,4 +229,51 @@ WRITERS: dict[str, Writer] = {
     "lottery ticket": Writer(lambda folder: None, _find_ticket, _check_ticket),
     "gradient state": Writer(_save_state(1), _save_state(2), _load_state),
     "distributed state": Writer(_save_distributed(1), _save_distributed(2), _load_distributed),
+}
+
+
+def _make_inputs(folder: Path) -> None:
+    make_model(folder / "m", shards=1)
+    tensorcomp.compress(folder / "m" / SHARD, folder / f"x{COMPRESSED}", threads=1)
+    weights = {"w": np.random.default_rng(0).standard_normal((128, 256), np.float32)}
+    np.savez(folder / "x.npz", **weights)
+    torch.save({"w": torch.from_numpy(weights["w"])}, folder / "x.pt")
+
+
+def _verify(against: str | None) -> Work:
+    def verify(folder: Path) -> None:
+        original = None if against is None else folder / against
+        for check in tensorcomp.verify(folder / f"x{COMPRESSED}", original, threads=1):
+            if check.error is not None:
+                raise VerificationError(f"{check.file}: {check.error}")
+
+    return verify
+
+
+def _compress(name: str) -> Work:
+    return lambda folder: tensorcomp.compress(
+        folder / name, folder / f"new{COMPRESSED}", force=True, threads=1
+    )
+
+
+READERS: dict[str, Work] = {
+    "inspect": lambda folder: tensorcomp.inspect(folder / "m"),
+    "inspect, compressed": lambda folder: tensorcomp.inspect(folder / f"x{COMPRESSED}"),
+    "verify": _verify(None),
+    "verify --against": _verify(f"m/{SHARD}"),
+    "compare": lambda folder: tensorcomp.compare(folder / "m" / SHARD, folder / f"x{COMPRESSED}"),
+    "load": lambda folder: tensorcomp.load_file(folder / f"x{COMPRESSED}"),
+    "plan": lambda folder: tensorcomp.plan(
+        folder / "m", budget=tensorcomp.Budget(min_snr=30), threads=1
+    ),
+    "bench": lambda folder: bench(folder / "m", most=1000),
+    "compress npz": _compress("x.npz"),
+    "compress torch": _compress("x.pt"),
+    "decompress": lambda folder: tensorcomp.decompress(
+        folder / f"x{COMPRESSED}", folder / "back.safetensors", force=True, threads=1
+    ),
+}
+ALL: dict[str, Writer] = {
+    **WRITERS,
+    **{name: Writer(_make_inputs, read, read) for name, read in READERS.items()},
 }
