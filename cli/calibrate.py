@@ -103,14 +103,10 @@ def _measured(
     model: str, data: str, loss: str | None, checkpoint: Path | None, **options: Any
 ) -> tuple[Statistics, dict[str, int]]:
     """Return the statistics, and the numbers of weights of what was measured."""
-    from tensorcomp.errors import PruningError
+    from tensorcomp.errors import PruningError, needing
 
-    try:
+    with needing("torch", PruningError, "calibrate needs torch"):
         import torch
-    except ImportError as error:
-        raise PruningError(
-            "calibrate needs torch; run `pip install 'tensorcomp[torch]'`"
-        ) from error
     from tensorcomp.pruning.calibration import calibrate as measure
     from tensorcomp.pruning.load_weights import load_weights
     from tensorcomp.pruning.targets import prunable_parameters

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Self
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import escaped, shown
 
 _MAX_MESSAGE = 4000  # characters
 # Exceptions by which conversions of untrusted input show that it is malformed.
@@ -54,11 +54,8 @@ class TensorcompError(Exception):
     ) -> None:
         if len(message) > _MAX_MESSAGE:  # what a hostile file holds
             message = f"{message[:_MAX_MESSAGE]}… ({len(message):,} characters)"
-        if not message.isprintable():  # as are names with newlines
-            message = " ".join(message.splitlines())
-            message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-        super().__init__(message)
-        self.message = message
+        self.message = escaped(" ".join(message.splitlines()))  # names may hold newlines
+        super().__init__(self.message)
         self.path = None if path is None else str(path)
         self.tensor = tensor
         self.chunk = chunk
@@ -96,6 +93,15 @@ def located(*, path: str | os.PathLike[str], tensor: str | None = None) -> Itera
     except TensorcompError as error:
         error.at(path=path, tensor=tensor)
         raise
+
+
+@contextlib.contextmanager
+def needing(extra: str, error: type[TensorcompError], what: str) -> Iterator[None]:
+    """Raise an error that says what to install where an import fails."""
+    try:
+        yield
+    except ImportError as missing:
+        raise error(f"{what}; run `pip install 'tensorcomp[{extra}]'`") from missing
 
 
 class CodecError(TensorcompError):

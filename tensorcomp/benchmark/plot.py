@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorcomp._formatting import escaped, snr_text
 from tensorcomp.benchmark.figures import Benchmark, StrategyRow, millions
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, needing
 from tensorcomp.metrics.gaussian_limit import FORMULA
 
 if TYPE_CHECKING:
@@ -46,12 +46,8 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         endings = ", ".join(f".{ending}" for ending in PLOT_FORMATS)
         raise CheckpointError(f"{path}: expected a name that ends in one of {endings}")
-    try:
+    with needing("plot", CheckpointError, f"{path}: plots are drawn by matplotlib"):
         import matplotlib as _  # noqa: F401
-    except ImportError as error:
-        raise CheckpointError(
-            f"{path}: plots are drawn by matplotlib; run `pip install 'tensorcomp[plot]'`"
-        ) from error
 
 
 def draw_benchmark(found: Benchmark, file: IO[bytes], kind: str) -> None:

@@ -160,11 +160,6 @@ class _Found:
     def result(self, selection: Selection, score: Score) -> PruningResult:
         """Return the masks: one per tied weight, one per tensor of a mapping."""
         result = PruningResult.of(selection, str(score))
-        return replace(
-            result,
-            masks={
-                name: result.masks[self.keys[name]]
-                for name in self.reported
-                if self.keys[name] in result.masks
-            },
-        )
+        found = {name: result.masks.get(self.keys[name]) for name in self.reported}
+        masks = {name: mask for name, mask in found.items() if mask is not None}
+        return replace(result, masks=masks)

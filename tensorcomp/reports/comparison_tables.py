@@ -22,19 +22,12 @@ def _number(value: float) -> str:
     return three_digits(value) if 1000 <= value < 1e9 else f"{value:.3g}"
 
 
+_FIGURES = ("l1", "l2", "rel_l2", "worst_row_rel_l2", "max_abs_error", "snr_db", "cosine")
+_ATTRIBUTES = {"worst_row_rel_l2": "worst_row", "max_abs_error": "max_abs"}  # of other names
+
+
 def _figures(errors: ErrorSums | None) -> dict[str, float | None]:
-    if errors is None:
-        keys = ("l1", "l2", "rel_l2", "worst_row_rel_l2", "max_abs_error", "snr_db", "cosine")
-        return dict.fromkeys(keys)
-    return {
-        "l1": errors.l1,
-        "l2": errors.l2,
-        "rel_l2": errors.rel_l2,
-        "worst_row_rel_l2": errors.worst_row,
-        "max_abs_error": errors.max_abs,
-        "snr_db": errors.snr_db,
-        "cosine": errors.cosine,
-    }
+    return {key: getattr(errors, _ATTRIBUTES.get(key, key), None) for key in _FIGURES}
 
 
 def _snr(errors: ErrorSums | None) -> str | None:

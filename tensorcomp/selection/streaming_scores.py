@@ -120,23 +120,20 @@ class StreamingScores(Mapping[str, np.ndarray]):
 
     def after(self, previous: Mapping[str, np.ndarray]) -> StreamingScores:
         """Return the scores of what earlier pruning left."""
-        return StreamingScores(
-            self.weights,
-            self.score,
-            self.statistics,
-            previous,
-            names=self.names,
-            masked=self.masked,
-        )
+        return self._part(self.names, previous)
 
     def only(self, *names: str) -> StreamingScores:
         """Return the scores of some tensors."""
         previous = {key: mask for key, mask in self.previous.items() if key in names}
-        part = StreamingScores(
-            self.weights, self.score, self.statistics, previous, names=names, masked=self.masked
-        )
+        part = self._part(names, previous)
         part._kept, part.skipped = self._kept, self.skipped
         return part
+
+    def _part(self, names: Collection[str], previous: Mapping[str, np.ndarray]) -> StreamingScores:
+        weights, score, statistics = self.weights, self.score, self.statistics
+        return StreamingScores(
+            weights, score, statistics, previous, names=names, masked=self.masked
+        )
 
     def suited(self, unit: Granularity) -> StreamingScores:
         """Return the scores of tensors that can be cut into units; skip others.

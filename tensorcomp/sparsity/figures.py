@@ -11,8 +11,25 @@ if TYPE_CHECKING:
     from tensorcomp.pruning.keep_indices import KeptSlices
 
 
+class _Zeros:
+    """Parts of elements that are zero and that are not."""
+
+    elements: int
+    zeros: int
+
+    @property
+    def sparsity(self) -> float:
+        """The exact part of the elements that is zero; 0 without elements."""
+        return self.zeros / self.elements if self.elements else 0.0
+
+    @property
+    def density(self) -> float:
+        """The part of the elements that is not zero; 1 without elements."""
+        return (self.elements - self.zeros) / self.elements if self.elements else 1.0
+
+
 @dataclass(frozen=True)
-class SparsityRow:
+class SparsityRow(_Zeros):
     """The zeros of one tensor, and its bytes in its file and under each storage."""
 
     name: str
@@ -29,19 +46,9 @@ class SparsityRow:
     is_weight: bool = True  # of floats that are not all 0 or 1: those are masks
 
     @property
-    def elements(self) -> int:
+    def elements(self) -> int:  # type: ignore[override]
         """Number of elements."""
         return math.prod(self.shape)
-
-    @property
-    def sparsity(self) -> float:
-        """The exact part of the elements that is zero; 0 without elements."""
-        return self.zeros / self.elements if self.elements else 0.0
-
-    @property
-    def density(self) -> float:
-        """The part of the elements that is not zero; 1 without elements."""
-        return (self.elements - self.zeros) / self.elements if self.elements else 1.0
 
     @property
     def dead_rows(self) -> int | None:
@@ -55,7 +62,7 @@ class SparsityRow:
 
 
 @dataclass(frozen=True)
-class SparsityReport:
+class SparsityReport(_Zeros):
     """The zeros of a checkpoint.
 
     Parameters
@@ -74,16 +81,6 @@ class SparsityReport:
     elements: int
     zeros: int
     kept: Mapping[str, KeptSlices] = field(default_factory=dict, repr=False)
-
-    @property
-    def sparsity(self) -> float:
-        """The exact part of all float weights that is zero; 0 without weights."""
-        return self.zeros / self.elements if self.elements else 0.0
-
-    @property
-    def density(self) -> float:
-        """The part of all float weights that is not zero; 1 without weights."""
-        return (self.elements - self.zeros) / self.elements if self.elements else 1.0
 
     @property
     def negative_zeros(self) -> int:

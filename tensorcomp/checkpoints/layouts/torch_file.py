@@ -22,7 +22,7 @@ from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
 from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
 from tensorcomp.checkpoints.packing import pack_template
 from tensorcomp.dtypes import torch_dtype_name
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, located, needing
 from tensorcomp.io.files import file_size, reading
 
 if TYPE_CHECKING:
@@ -142,12 +142,8 @@ def _explained(error: Exception) -> str:
 
 def require_torch(path: Path) -> None:
     """Require that torch is installed."""
-    try:
+    with located(path=path), needing("torch", CheckpointError, "a torch file needs torch"):
         import torch  # noqa: F401
-    except ImportError as error:
-        raise CheckpointError(
-            "a torch file needs torch; run `pip install 'tensorcomp[torch]'`", path=path
-        ) from error
 
 
 def _tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:

@@ -12,7 +12,7 @@ from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.codecs.quantize import codebooks
 from tensorcomp.codecs.quantize.groups import Groups
 from tensorcomp.codecs.strategy import Strategy
-from tensorcomp.errors import NotRepresentable, PlanError
+from tensorcomp.errors import NotRepresentable, PlanError, needing
 from tensorcomp.kernels import native
 
 _SAMPLE = 1 << 16  # vectors to learn from, or as many for each of the codebook's
@@ -93,12 +93,8 @@ class Pq(codebooks.CodebookQuantizer):
                 return distinct.reshape(-1)
         sample = vectors[:: max(1, len(vectors) // max(_SAMPLE, _SAMPLE_EACH * self.k))]
         exponent = _exponent(sample)
-        try:
+        with needing("cluster", PlanError, "pq learns by scikit-learn"):
             from sklearn.cluster import MiniBatchKMeans
-        except ImportError as error:
-            raise PlanError(
-                "pq learns by scikit-learn; run `pip install 'tensorcomp[cluster]'`"
-            ) from error
         learner = MiniBatchKMeans(
             min(self.k, len(sample)),
             random_state=0,

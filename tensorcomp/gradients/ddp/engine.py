@@ -57,8 +57,9 @@ class Engine:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.failure: str | None = None
+        self._roll_call = comm.roll_call
         self._failures = FailureBroadcast(
-            comm, lambda: self.waiting, lambda text: self.fail(text, heard=True)
+            comm.roll_call, lambda: self.waiting, lambda text: self.fail(text, heard=True)
         )
 
     @property
@@ -94,13 +95,13 @@ class Engine:
                 self.failure = message
             pending, self._pending = self._pending, set()
         if not heard:
-            self._failures.post(message)
+            self._roll_call.post(message)
         for job in pending:
             job.future.set_exception(GradientError(self.failure))  # type: ignore[arg-type]
 
     def heard(self) -> str | None:
         """Return what failed on another rank, or None; wait a little for it."""
-        return self._failures.message(_PATIENCE)
+        return self._roll_call.failure(_PATIENCE)
 
     def close(self) -> None:
         """Do what is pending, and end the threads."""
@@ -120,7 +121,7 @@ class Engine:
                 self._run(job)
             except LostRanksError as error:
                 # which is what another rank's failure looks like from here
-                self.fail(self._failures.message() or str(error))
+                self.fail(self._roll_call.failure() or str(error))
             except GradientError as error:
                 self.fail(str(error))
             except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any
 from tensorcomp.errors import GradientError
 
 _FAILURE = "tensorcomp/failure"  # what failed first, and on which rank
+_HEARD = "tensorcomp/heard"  # how many ranks have read it
 _CALL = "tensorcomp/roll call"
 _HERE = "tensorcomp/here/"  # and the rank
 _PATIENCE = 1.5  # seconds that ranks get to answer
@@ -44,7 +45,7 @@ class RollCall:
         self.store = store
         self._rank = rank
         self._world = world
-        self._answered = False
+        self._answered = self._posted = self._heard = False
         self.silent: list[int] = []
 
     def answer(self) -> None:
@@ -77,17 +78,21 @@ class RollCall:
         names = f"rank{'s' * (len(self.silent) > 1)} {', '.join(map(str, self.silent))}"
         return f"no answer from {names}: killed, stopped, or cut off from the network ({text})"
 
-    def post(self, text: str) -> bool:
-        """Say why this rank failed; return False if another one did before."""
+    def post(self, text: str) -> None:
+        """Say why this rank failed, unless another one did before."""
         with contextlib.suppress(Exception):  # the store's host may be the rank that died
             if self.failure() is None:
                 self.store.set(_FAILURE, json.dumps([self._rank, text]))
-                return True
-        return False
+                self._posted = True
+
+    def is_heard(self) -> bool:
+        """Return whether all ranks that answer have read what this one posted."""
+        others = self._world - 1 - len(self.silent)
+        return not self._posted or self.store.add(_HEARD, 0) >= others
 
     def failure(self, wait: float = 0.0) -> str | None:
         """Return what failed on another rank, waiting some seconds for it."""
-        deadline = time.monotonic() + wait
+        deadline, found = time.monotonic() + wait, None
         with contextlib.suppress(Exception):  # the store is gone with its host, which was last
             while not self.store.check([_FAILURE]):
                 if time.monotonic() >= deadline:
@@ -95,5 +100,8 @@ class RollCall:
                 time.sleep(_POLL)
             rank, text = json.loads(self.store.get(_FAILURE))
             if rank != self._rank:
-                return f"rank {rank} failed: {text}"
-        return None
+                found = f"rank {rank} failed: {text}"
+                if not self._heard:
+                    self._heard = True
+                    self.store.add(_HEARD, 1)
+        return found

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tensorcomp.errors import GradientError
+from tensorcomp.errors import GradientError, needing
 from tensorcomp.gradients.monitoring.metrics import StepMetrics
 
 _FIGURES = ("payload_bytes", "density", "cosine", "residual_ratio", "achieved")
@@ -67,11 +67,6 @@ class TensorBoardLog:
 
 
 def _writer(folder: Path | str) -> Any:
-    try:
+    with needing("torch,tensorboard", GradientError, "this log is written by TensorBoard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise GradientError(
-            f"metrics cannot be written for TensorBoard ({error}); install it: "
-            "pip install 'tensorcomp[torch,tensorboard]'"
-        ) from error
     return SummaryWriter(str(folder))

@@ -15,17 +15,9 @@ from tensorcomp.selection.scores.measured import (
 from tensorcomp.selection.scores.weights_alone import Lamp, Magnitude, Random
 from tensorcomp.selection.text import parse_named
 
+_MEASURED = (Gradient, Taylor, Snip, Grasp, SynFlow, Wanda)
 SCORES: dict[str, type[Score]] = {
-    "magnitude": Magnitude,
-    "random": Random,
-    "gradient": Gradient,
-    "taylor": Taylor,
-    "snip": Snip,
-    "grasp": Grasp,
-    "synflow": SynFlow,
-    "wanda": Wanda,
-    "lamp": Lamp,
-    "obd": OptimalBrainDamage,
+    kind.id: kind for kind in (Magnitude, Random, *_MEASURED, Lamp, OptimalBrainDamage)
 }
 
 
