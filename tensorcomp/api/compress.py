@@ -147,8 +147,8 @@ def compress(
     begun = time.perf_counter()
     options = CompressOptions(**keywords) if options is None else options
     progress = progress or Progress()
+    model = open_model(path, compressed=False, stand_ins=bool(replace))
     if replace:
-        model = open_model(path, compressed=False, stand_ins=True)
         check_model(model, out)
         written = _replace(model, options, progress, replace, force=force)
         files = {}
@@ -156,19 +156,22 @@ def compress(
             with CompressedFile(new) as opened:
                 files[shard] = FileResult(opened.manifest, opened.blobs, opened.nbytes)
         target = model.path if model.is_folder else new
-        return CompressResult(target, files, time.perf_counter() - begun, model.copied)
-    model = open_model(path, compressed=False)
-    target = Path(out) if out is not None else default_output(model.path)
-    if model.is_folder:
-        results = _compress_folder(model, target, options, progress, force=force)
     else:
-        refuse_suffix(model.path, target, "safetensors")
-        refuse_itself(model.path, target)
-        refuse_existing(target, force=force)
-        with atomic_file(target, force=force) as file, open_original(model.path) as source:
-            results = [compress_source(source, file, options, progress)]
-    files = dict(zip(model.shards, results, strict=True))
+        target = Path(out) if out is not None else default_output(model.path)
+        compress_all = _compress_folder if model.is_folder else _compress_file
+        results = compress_all(model, target, options, progress, force=force)
+        files = dict(zip(model.shards, results, strict=True))
     return CompressResult(target, files, time.perf_counter() - begun, model.copied)
+
+
+def _compress_file(
+    model: Model, target: Path, options: CompressOptions, progress: Progress, *, force: bool
+) -> list[FileResult]:
+    refuse_suffix(model.path, target, "safetensors")
+    refuse_itself(model.path, target)
+    refuse_existing(target, force=force)
+    with atomic_file(target, force=force) as file, open_original(model.path) as source:
+        return [compress_source(source, file, options, progress)]
 
 
 def _compress_folder(

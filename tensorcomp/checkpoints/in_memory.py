@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
+from tensorcomp.codecs.bit_views import readable
 from tensorcomp.dtypes import dtype_name
 
 
@@ -37,25 +38,19 @@ class MemoryCheckpoint(Checkpoint):
         ]
         # The library's order: widest types first, so that all are aligned, then by name.
         infos.sort(key=lambda info: (-arrays[info.name].itemsize, info.name))
-        self._bytes = {name: _as_bytes(array) for name, array in arrays.items()}
+        self._arrays = {name: readable(array) for name, array in arrays.items()}
         self.tensors = tuple(infos)
         self.metadata = None if metadata is None else dict(metadata)
         self.nbytes = len(build_header(infos, metadata)) + sum(info.nbytes for info in infos)
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes, flat uint8; a view where it is contiguous."""
-        return self._bytes[name]
+        return self._arrays[name].reshape(-1).view(np.uint8)
 
     def template(self) -> SourceTemplate:
         """Return what a safetensors file of these tensors needs besides them."""
         structure = {} if self.metadata is None else {"metadata": self.metadata}
         return SourceTemplate(self.kind, structure)
-
-
-def _as_bytes(array: np.ndarray) -> np.ndarray:
-    if array.dtype.byteorder == ">":
-        array = array.astype(array.dtype.newbyteorder("<"))
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _as_numpy(name: str, tensor: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ Files, slices, comparisons, benchmarks and gradients all go through the loops of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -115,25 +116,18 @@ def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, .
     return roots if any(root != tree for root in roots) else ()
 
 
+@dataclass(eq=False, slots=True)
 class TensorBlob:
     """Blob opened for decoding, in memory or of a file.
 
     That of a file has a record, and `where` is the file's name.
     """
 
-    def __init__(
-        self,
-        grid: ChunkGrid,
-        blob: Blob,
-        coder: ChunkCoder,
-        record: TensorRecord | None = None,
-        where: str = "",
-    ) -> None:
-        self.grid = grid
-        self.record = record
-        self._blob = blob
-        self._coder = coder
-        self._where = where
+    grid: ChunkGrid
+    blob: Blob
+    coder: ChunkCoder
+    record: TensorRecord | None = None
+    where: str = ""
 
     @classmethod
     def open(
@@ -167,7 +161,7 @@ class TensorBlob:
     @property
     def lossless(self) -> bool:
         """Whether the trees keep every bit."""
-        return all(tree.lossless for tree in self._coder.trees)
+        return all(tree.lossless for tree in self.coder.trees)
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return chunk `index`, decoded into `out` if given.
@@ -180,14 +174,14 @@ class TensorBlob:
             If it is, and no file holds it.
         """
         try:
-            payload = self._blob.payload(index)
+            payload = self.blob.payload(index)
             if out is None:
-                return self._coder.decode(payload, self.grid.spec(index), None)
-            self._coder.decode_into(payload, out)
+                return self.coder.decode(payload, self.grid.spec(index), None)
+            self.coder.decode_into(payload, out)
         except TensorcompError as error:
             if self.record is None:
                 raise CodecError(error.message, tensor=error.tensor, chunk=index) from error
-            raise_located(error, self._where, self.record.name, index)
+            raise_located(error, self.where, self.record.name, index)
         return out
 
     def check_digest(self, found: str) -> None:
@@ -197,13 +191,11 @@ class TensorBlob:
         """
         assert self.record is not None
         if found[:DIGEST_DIGITS] != self.record.digest:
-            raise VerificationError(
-                "decodes to other bytes than were compressed",
-                path=self._where,
-                tensor=self.record.name,
-            )
+            message, tensor = "decodes to other bytes than were compressed", self.record.name
+            raise VerificationError(message, path=self.where, tensor=tensor)
 
 
+@dataclass(eq=False, slots=True)
 class BundleMember:
     """Tensor in a bundle, decoded like a `TensorBlob` of one chunk.
 
@@ -211,23 +203,15 @@ class BundleMember:
     checked whenever that is decoded.
     """
 
-    def __init__(
-        self,
-        record: TensorRecord,
-        grid: ChunkGrid,
-        take: Callable[[], np.ndarray],
-        *,
-        lossless: bool,
-    ) -> None:
-        self.record = record
-        self.grid = grid
-        self.lossless = lossless
-        self._take = take
+    record: TensorRecord
+    grid: ChunkGrid
+    take: Callable[[], np.ndarray]
+    lossless: bool
 
     def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
         """Return the tensor, its only chunk, decoded into `out` if given."""
         assert index == 0
-        decoded = self._take().view(self.grid.dtype).reshape(self.grid.shape)
+        decoded = self.take().view(self.grid.dtype).reshape(self.grid.shape)
         if out is None:
             return decoded.copy()
         out[...] = decoded

@@ -52,9 +52,10 @@ class TorchFile(Checkpoint):
         self.nbytes = file_size(path)
         loaded, inflated = _load(path)
         limit = self.nbytes * (MAX_DEFLATE_RATIO if inflated else 1)
-        encoder = TreeEncoder(str(path), limit)
-        tree = encoder.encode(loaded)
-        layout = lay_out(encoder.leaves, str(path))
+        encoder = TreeEncoder(limit)
+        with located(path=path):
+            tree = encoder.encode(loaded)
+            layout = lay_out(encoder.leaves)
         self._stored = layout.stored
         self._structure = {"tree": tree, "leaves": layout.leaves, "pools": layout.pools}
         self.tensors = tuple(_tensor_info(name, tensor) for name, tensor in layout.stored.items())

@@ -59,7 +59,7 @@ class _View:
         return self.begin, tuple(self.tensor.shape), self.tensor.stride()
 
 
-def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
+def lay_out(leaves: Sequence[Leaf]) -> Layout:
     """Decide which tensors to store, and how to rebuild all from them.
 
     Leaves are plain strided tensors on the CPU. Raises `CheckpointError` if views of one storage
@@ -75,10 +75,8 @@ def lay_out(leaves: Sequence[Leaf], where: str) -> Layout:
         groups.setdefault(key, []).append(view)
     for views in groups.values():
         if len({view.tensor.dtype for view in views}) > 1:
-            names = [shown(view.name) for view in views[:2]]
-            raise CheckpointError(
-                f"{' and '.join(names)} are one storage seen as two dtypes; save copies", path=where
-            )
+            names = " and ".join(shown(view.name) for view in views[:2])
+            raise CheckpointError(f"{names} are one storage seen as two dtypes; save copies")
         first = views[0]
         windows = {view.window for view in views}
         if len(windows) == 1 and not _may_overlap(first.tensor):

@@ -46,13 +46,10 @@ class TreeEncoder:
 
     Parameters
     ----------
-    where : str
-        The file's name, for error messages.
     max_bytes : int
         The longest byte string that the file can hold; a pickle can ask for one of any length.
     """
 
-    where: str
     max_bytes: int
     leaves: list[Leaf] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)
@@ -69,11 +66,9 @@ class TreeEncoder:
         if key in self._numbers:
             return {"ref": self._numbers[key]}
         if key in self._open:
-            raise CheckpointError(
-                f"{_at(path)} holds itself; save a state dict, which has no cycles", path=self.where
-            )
+            raise CheckpointError(f"{_at(path)} holds itself; save a state dict without cycles")
         if len(path) > MAX_DEPTH:
-            raise self._too_deep()
+            raise _too_deep()
         self._open.add(key)
         node = self._encode_new(value, path)
         self._open.discard(key)
@@ -97,8 +92,7 @@ class TreeEncoder:
         if kind is bytes or kind is bytearray:
             if len(value) > self.max_bytes:
                 raise CheckpointError(
-                    f"{_at(path)} claims {len(value):,} bytes, more than its file can hold",
-                    path=self.where,
+                    f"{_at(path)} claims {len(value):,} bytes, more than its file can hold"
                 )
             return {kind.__name__: base64.b64encode(value).decode()}
         if kind is list:
@@ -106,7 +100,7 @@ class TreeEncoder:
         if kind is tuple:
             return {"tuple": self._encode_items(value, path)}
         if kind is set:
-            return {"set": self._encode_items(self._sorted(value), path)}
+            return {"set": self._encode_items(_in_order(value), path)}
         if kind is dict or kind is Counter:
             return {kind.__name__.lower(): self._encode_pairs(value, path)}
         if kind is OrderedDict:
@@ -126,8 +120,7 @@ class TreeEncoder:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise CheckpointError(
             f"{_at(path)} is a {kind}, which cannot be stored; "
-            "turn it into tensors, numbers, texts, lists and dicts first",
-            path=self.where,
+            "turn it into tensors, numbers, texts, lists and dicts first"
         )
 
     def _encode_tensor(self, tensor: torch.Tensor, path: tuple[str, ...]) -> Any:
@@ -135,7 +128,7 @@ class TreeEncoder:
 
         reason = _refusal(tensor)
         if reason is not None:
-            raise CheckpointError(f"{_at(path)} is {reason}", path=self.where)
+            raise CheckpointError(f"{_at(path)} is {reason}")
         node: dict[str, Any] = {"tensor": len(self.leaves)}
         self.leaves.append(Leaf(".".join(path) if path else "tensor", tensor))
         if type(tensor) is torch.nn.Parameter:
@@ -163,17 +156,17 @@ class TreeEncoder:
             node["attributes"] = self._encode_pairs(attributes, path)
         return node
 
-    def _sorted(self, items: set[Any]) -> list[Any]:
-        # The iteration order of a set of texts changes from run to run.
-        try:
-            return sorted(items, key=repr)
-        except RecursionError:
-            raise self._too_deep() from None
 
-    def _too_deep(self) -> CheckpointError:
-        return CheckpointError(
-            f"nests more than {MAX_DEPTH} levels deep; save a flat state dict", path=self.where
-        )
+def _in_order(items: set[Any]) -> list[Any]:
+    # The iteration order of a set of texts changes from run to run.
+    try:
+        return sorted(items, key=repr)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> CheckpointError:
+    return CheckpointError(f"nests more than {MAX_DEPTH} levels deep; save a flat state dict")
 
 
 def _at(path: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.sparse.masks import kept_values, restore, sound_mask, spread
+from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore, sound_mask, spread
 from tensorcomp.errors import CodecError, NotRepresentable
 
 
@@ -53,10 +53,7 @@ class NonzeroSlices(Transform):
         shape = list(spec.shape) if len(spec.shape) > 1 else [0, 0]
         slices = shape[self.axis] if 0 not in shape else 0
         shape[self.axis] = -1
-        return {
-            "mask": ArraySpec((slices,), np.dtype(np.bool_)),
-            "values": ArraySpec(tuple(shape), spec.dtype),
-        }
+        return masked_parts(spec, (slices,), shape)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask and kept slices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -42,11 +42,13 @@ class Pruning(Transform):
         restore(self, parts["mask"], parts["values"], out)
 
 
-def masked_parts(spec: ArraySpec) -> dict[str, ArraySpec]:
-    """Return the specs of a mask of all elements and of the kept values."""
+def masked_parts(
+    spec: ArraySpec, mask: tuple[int, ...] | None = None, values: Sequence[int] = (-1,)
+) -> dict[str, ArraySpec]:
+    """Return the specs of a mask, by default of all elements, and of the kept values."""
     return {
-        "mask": ArraySpec(spec.shape, np.dtype(np.bool_)),
-        "values": ArraySpec((-1,), spec.dtype),
+        "mask": ArraySpec(spec.shape if mask is None else mask, np.dtype(np.bool_)),
+        "values": ArraySpec(tuple(values), spec.dtype),
     }
 
 

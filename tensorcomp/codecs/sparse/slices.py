@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Codec
 from tensorcomp.codecs.rounding import as_matrix
-from tensorcomp.codecs.sparse.masks import kept_values, spread
+from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, spread
 from tensorcomp.codecs.sparse.structured import StructuredPruning, to_hexadecimal
 
 _MIN_SLICES = 8  # among which some may be next to nothing
@@ -65,10 +65,7 @@ class PrunedSlices(StructuredPruning):
         shape = list(spec.shape) if len(spec.shape) > self.axis else [0] * (self.axis + 1)
         count = shape[self.axis]
         shape[self.axis] = self._kept(count) if self.axis else -1
-        return {
-            "mask": ArraySpec((count,), np.dtype(np.bool_)),
-            "values": ArraySpec(tuple(shape), spec.dtype),
-        }
+        return masked_parts(spec, (count,), shape)
 
     def _kept(self, count: int) -> int:
         return int(self.keep, 16).bit_count() if self.keep else count - round(self.sparsity * count)

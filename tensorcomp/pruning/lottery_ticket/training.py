@@ -51,16 +51,9 @@ class Training:
         """Make the model of the seed, and its optimizer."""
         seed_generators(self.seed)
         model = self.make_model()
-        if not isinstance(model, nn.Module):
-            raise PruningError(
-                f"expected make_model to return a torch module, got a {type(model).__name__}"
-            )
+        _require("make_model", "module", model, nn.Module)
         optimizer = self.make_optimizer(model)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            found = type(optimizer).__name__
-            raise PruningError(
-                f"expected make_optimizer to return a torch optimizer, got a {found}"
-            )
+        _require("make_optimizer", "optimizer", optimizer, torch.optim.Optimizer)
         return model, optimizer
 
     def start(self) -> RewindPoint:
@@ -79,6 +72,12 @@ class Training:
             with contextlib.nullcontext() if masks is None else hold(model, optimizer, masks):
                 self.train(model, optimizer, self.rewind if start else 0, self.steps)
                 return state_of(model)
+
+
+def _require(make: str, noun: str, made: object, kind: type) -> None:
+    if not isinstance(made, kind):
+        got = type(made).__name__
+        raise PruningError(f"expected {make} to return a torch {noun}, got a {got}")
 
 
 def state_of(model: nn.Module) -> Weights:
