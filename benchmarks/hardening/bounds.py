@@ -79,7 +79,7 @@ _RECORDED = 1e-5  # errors are recorded in six digits
 
 @dataclass
 class Judged:
-    """What was tried and found."""
+    """Outcomes by budget, pairs of factors covered, refusals and findings."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # budget, outcome
     pairs: set[tuple[str, ...]] = field(default_factory=set)
@@ -261,12 +261,12 @@ def _faults(
     # Squares beyond the range of float64 leave an upper bound (see `ErrorSums`).
     largest = max(map(abs, numbers[np.isfinite(numbers)].tolist()), default=0)
     loose = not 1e-130 < largest < 1e130
-    for what, measured, told in zip(
+    for what, measured, recorded in zip(
         ("rel-L2", "largest error"), found, (record.rel_l2, record.max_abs_error), strict=True
     ):
-        wrong = not abs(measured - told) <= _RECORDED * max(measured, told)
-        if wrong and measured != told and not (loose and told > measured):
-            yield f"records a wrong {what}: {told} for {measured}"
+        wrong = not abs(measured - recorded) <= _RECORDED * max(measured, recorded)
+        if wrong and measured != recorded and not (loose and recorded > measured):
+            yield f"records a wrong {what}: {recorded} for {measured}"
     bound = None if budget is None else budget.bound
     for limit, measured in zip(("max_rel_l2", "max_abs_error"), found, strict=True):
         most = math.inf if bound is None else getattr(bound, limit)
@@ -346,7 +346,7 @@ def _found(judged: Judged, one: Batch, number: int, name: str, what: str) -> Non
 
 def run(triples: int, seed: int, seconds: float = 1e9, first: int = 0) -> Judged:
     """Judge batches until so many triples were tried."""
-    judged, told, ends = Judged(), time.monotonic(), time.monotonic() + seconds
+    judged, reported, ends = Judged(), time.monotonic(), time.monotonic() + seconds
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number in itertools.count(first):
@@ -354,8 +354,8 @@ def run(triples: int, seed: int, seconds: float = 1e9, first: int = 0) -> Judged
             done = sum(judged.counts.values())
             if done >= triples or time.monotonic() > ends:
                 break
-            if time.monotonic() - told > 30:
-                told = time.monotonic()
+            if time.monotonic() - reported > 30:
+                reported = time.monotonic()
                 note(f"{done:,} triples, {len(judged.findings)} kinds of findings")
     shutil.rmtree(scratch(), ignore_errors=True)
     return judged
@@ -380,18 +380,13 @@ def main(
         note(f"{len(cases):6} × {key}\n         " + "\n         ".join(cases[:3]))
     for refusal, count in judged.refusals.most_common(12):
         note(f"{count:6} refused: {refusal}")
-    sheet = Sheet(
-        f"{done:,} triples of tensor, codec and budget", ("budget", *outcomes), tuple(rows)
+    title = f"{done:,} triples of tensor, codec and budget"
+    found = Found(
+        [Sheet(title, ("budget", *outcomes), tuple(rows))],
+        [Limit("kinds of findings", len(judged.findings), 0)],
     )
-    limits = [Limit("kinds of findings", len(judged.findings), 0)]
     about = {"seed": str(seed), "pairs of factors covered": f"{len(judged.pairs):,} of {pairs:,}"}
-    report(
-        Found([sheet], limits),
-        ("tensorcomp", "numpy"),
-        about,
-        markdown=markdown,
-        json_path=json_path,
-    )
+    report(found, ("tensorcomp", "numpy"), about, markdown=markdown, json_path=json_path)
     sys.exit(bool(judged.findings) and not markdown)
 
 

@@ -7,7 +7,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,7 +19,7 @@ import tensorcomp
 import tensorcomp.codecs
 from benchmarks.hardening import ROOT
 from benchmarks.hardening.mutations import OWN_TREES, damaged_bytes, damaged_json
-from benchmarks.hardening.sound import LIMIT, Layer, Sound, Way, digest, scratch
+from benchmarks.hardening.sound import LIMIT, Layer, Sound, Way, digest, scratch, written
 from tensorcomp.codecs.entropy.side_info import unpack_side_info
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
@@ -34,13 +33,8 @@ from tensorcomp.testing import nasty_arrays
 
 _MOST_BYTES = 1 << 16  # of a file: damage does not get worse with size
 _ARRAYS = ("weights float32", "rows of three", "geometric uint16", "one rare symbol of many")
-_ARRAYS += (
-    "half zeros",
-    "fp32 that holds fp16 in some rows",
-    "two-sided",
-    "rare marks",
-    "positions",
-)
+_ARRAYS += ("half zeros", "fp32 that holds fp16 in some rows")
+_ARRAYS += ("two-sided", "rare marks", "positions")
 _KEPT = 3 << 10  # bytes of each of those
 
 
@@ -49,9 +43,8 @@ def compressed_files(every: int = 1) -> Iterator[Sound]:
     for path in sorted((ROOT / "tests" / "golden").glob("v*/*.tc.safetensors"))[::every]:
         data = path.read_bytes()
         if len(data) <= _MOST_BYTES:
-            yield compressed(
-                f"{path.parent.name}/{path.name.removesuffix('.tc.safetensors')}", data
-            )
+            name = path.name.removesuffix(".tc.safetensors")
+            yield compressed(f"{path.parent.name}/{name}", data)
     missing = own_codecs().keys() - {c.id for text in OWN_TREES for c in parse_tree(text).walk()}
     nasty = {
         name: array[: max(1, _KEPT * len(array) // array.nbytes)]
@@ -59,9 +52,8 @@ def compressed_files(every: int = 1) -> Iterator[Sound]:
         if name in _ARRAYS
     }
     floats = {name: array for name, array in nasty.items() if array.dtype.kind == "f"}
-    for text in (*OWN_TREES, *sorted(missing))[
-        ::every
-    ]:  # a codec without a tree for tests stands alone
+    trees = (*OWN_TREES, *sorted(missing))  # a codec without a tree for tests stands alone
+    for text in trees[::every]:
         case = Case(text, lambda: nasty, "raw", chunk_elements=400)
         try:
             yield compressed(text, file_of(case))
@@ -186,12 +178,6 @@ def _tampered(data: bytes, random: Random) -> bytes:
     return data
 
 
-def _path(name: str, data: bytes) -> Path:
-    path = scratch() / name
-    path.write_bytes(data)
-    return path
-
-
 def _tensors(data: bytes) -> Any:
     """Decode every tensor; each must have the digest that the manifest's JSON states."""
     found, decoded = {}, {}
@@ -225,14 +211,13 @@ def _loaded(data: bytes) -> Any:
 
 def _restored(data: bytes) -> Any:
     out = scratch() / "restored"
-    tensorcomp.decompress(
-        _path("x.tc.safetensors", data), out, threads=1, force=True, max_bytes=LIMIT
-    )
+    path = written("x.tc.safetensors", data)
+    tensorcomp.decompress(path, out, threads=1, force=True, max_bytes=LIMIT)
     return digest(out.read_bytes())
 
 
 def _verified(data: bytes) -> Any:
-    for check in tensorcomp.verify(_path("x.tc.safetensors", data), threads=1):
+    for check in tensorcomp.verify(written("x.tc.safetensors", data), threads=1):
         if check.error:
             raise VerificationError(check.error)
     return _tensors(data)
@@ -240,7 +225,7 @@ def _verified(data: bytes) -> Any:
 
 def _sliced(data: bytes) -> Any:
     found = {}
-    with tensorcomp.safe_open(_path("x.tc.safetensors", data)) as file:
+    with tensorcomp.safe_open(written("x.tc.safetensors", data)) as file:
         file.metadata()
         for name in file.keys():  # noqa: SIM118 - not a dictionary
             part = file.get_slice(name)

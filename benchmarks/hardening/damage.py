@@ -48,7 +48,7 @@ _SHARES = {"compressed file": 10.0, "safetensors checkpoint": 1.5, "torch checkp
 
 @dataclass
 class Tally:
-    """What came of cases: counts by kind and outcome, and what was found."""
+    """Results of cases: counts by kind and outcome, and findings."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     findings: dict[str, list[str]] = field(default_factory=dict)
@@ -267,12 +267,12 @@ class _Worker:
 
 def run(cases: Cases, files: int, workers: int = 1, seconds: float = 1e9) -> Tally:
     """Try the first cases of a seed on processes; stop after some seconds."""
-    tally, ends, told = Tally(), time.monotonic() + seconds, time.monotonic()
+    tally, ends, reported = Tally(), time.monotonic() + seconds, time.monotonic()
     running = [_Worker(cases, range(n, files, workers)) for n in range(min(workers, files))]
     while running and time.monotonic() < ends:
         running = [worker for worker in running if worker.poll(tally)]
-        if time.monotonic() - told > 30:
-            told = time.monotonic()
+        if time.monotonic() - reported > 30:
+            reported = time.monotonic()
             note(f"{sum(tally.counts.values()):,} files, {len(tally.findings)} findings")
     for worker in running:
         worker.process.kill()
@@ -290,7 +290,7 @@ def main(
     markdown: Markdown = False,
     json_path: JsonPath = None,
 ) -> None:
-    """Damage files, and report what was found."""
+    """Damage files, and report findings."""
     cases = Cases(seed, kinds)
     if case is not None:
         one = cases.case(case)
@@ -305,16 +305,13 @@ def main(
     done = sum(tally.counts.values())
     outcomes = ("refused", "as sound", "refused by digests", "read", "found")
     rows = [(kind, *(f"{tally.counts[kind, one]:,}" for one in outcomes)) for kind in cases.kinds]
-    found = Found(
-        [Sheet(f"{done:,} damaged files, by what came of them", ("kind", *outcomes), tuple(rows))],
-        [
-            Limit("findings", len(tally.findings), 0),
-            Limit(
-                "processor time of a damaged file over that of the sound one", tally.slowest, SLOWER
-            ),
-            Limit("MiB of memory that reading took", tally.memory / (1 << 20), MEMORY >> 20),
-        ],
-    )
+    sheet = Sheet(f"{done:,} damaged files by outcome", ("kind", *outcomes), tuple(rows))
+    limits = [
+        Limit("findings", len(tally.findings), 0),
+        Limit("processor time over that of the sound file", tally.slowest, SLOWER),
+        Limit("MiB of memory that reading took", tally.memory / (1 << 20), MEMORY >> 20),
+    ]
+    found = Found([sheet], limits)
     for key, numbers in sorted(tally.findings.items()):
         note(f"{len(numbers):6} × {key}\n         cases {', '.join(sorted(numbers, key=len)[:4])}")
     about = {

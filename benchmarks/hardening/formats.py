@@ -22,7 +22,7 @@ import tensorcomp
 from benchmarks.hardening import ROOT
 from benchmarks.hardening.compressed_files import compressed_files
 from benchmarks.hardening.mutations import OWN_TREES, damaged_bytes, damaged_json, damaged_value
-from benchmarks.hardening.sound import LIMIT, Layer, Sound, Way, digest, scratch
+from benchmarks.hardening.sound import LIMIT, Layer, Sound, Way, digest, scratch, written
 from tensorcomp._zstd_frames import compress, decompress
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.open import _OPENERS, detect_format, open_checkpoint, restore
@@ -84,7 +84,7 @@ def _checkpoints() -> Iterator[Sound]:
         files[name] = buffer.getvalue()
     kinds = set()
     for name, data in files.items():
-        kind = detect_format(_written(name, data))
+        kind = detect_format(written(name, data))
         kinds.add(kind)
         layers = [OPEN_BYTES]
         if data[:2] == b"PK":
@@ -109,12 +109,6 @@ def safetensors_file(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -
     return bytes(save(tensors, metadata))
 
 
-def _written(name: str, data: bytes) -> Path:
-    path = scratch() / name
-    path.write_bytes(data)
-    return path
-
-
 def _contents(path: Path) -> Any:
     with open_checkpoint(path) as checkpoint:
         tensors = {info: digest(checkpoint.read(info.name)) for info in checkpoint.tensors}
@@ -123,7 +117,7 @@ def _contents(path: Path) -> Any:
 
 def _restored(name: str, data: bytes) -> None:
     """Read all of it, write it back, and require the same; of safetensors, in every byte."""
-    path, out = _written(name, data), scratch() / f"out-{name}"
+    path, out = written(name, data), scratch() / f"out-{name}"
     found = _contents(path)
     with open_checkpoint(path) as checkpoint:
         restore(checkpoint.template(), checkpoint, out)
@@ -137,7 +131,7 @@ def _restored(name: str, data: bytes) -> None:
 
 
 def _compressed(name: str, data: bytes) -> None:
-    path, packed = _written(name, data), scratch() / "packed.tc.safetensors"
+    path, packed = written(name, data), scratch() / "packed.tc.safetensors"
     tensorcomp.compress(path, packed, threads=1, force=True)
     failed = [one.error for one in tensorcomp.verify(packed, path, threads=1) if one.error]
     assert not failed, failed[0]
@@ -179,30 +173,22 @@ def _texts() -> Iterator[Sound]:
     trees = {f"{number}.weight": text for number, text in enumerate(OWN_TREES[::4])}
     entries = {name: {"tree": text, "bound": {"max_rel_l2": 0.1}} for name, text in trees.items()}
     plan = {"tensorcomp_plan": 1, "effort": "fast", "budget": {"min_snr": 20}, "tensors": entries}
-    yield Sound(
-        "plan", "many trees", json.dumps(plan).encode(), (JSON, OPEN_BYTES), (Way("read", _plan),)
-    )
+    yield _text_sound("plan", "many trees", plan, Way("read", _plan))
     small = {name: {"tree": "lossless", "bound": {}} for name in _TENSORS} | {
         "a.weight": {"tree": "uniform(0.01)", "bound": {"max_rel_l2": 0.1}}
     }
-    obeyed = json.dumps({**plan, "tensors": small}).encode()
-    ways = (Way("read", _plan), Way("obeyed", _obeyed))
-    yield Sound("plan", "obeyed", obeyed, (JSON, OPEN_BYTES), ways)
+    obeyed = {**plan, "tensors": small}
+    yield _text_sound("plan", "obeyed", obeyed, Way("read", _plan), Way("obeyed", _obeyed))
+    ways = (Way("read", _profile),)
     for path in sorted((ROOT / "tensorcomp/planning/profiles").glob("*.toml")):
-        yield Sound(
-            "profile", path.name, path.read_bytes(), (OPEN_BYTES,), (Way("read", _profile),)
-        )
-    index = {
-        "metadata": {"total_size": 8},
-        "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"},
-    }
-    yield Sound(
-        "index",
-        "two shards",
-        json.dumps(index).encode(),
-        (JSON, OPEN_BYTES),
-        (Way("read", _index),),
-    )
+        yield Sound("profile", path.name, path.read_bytes(), (OPEN_BYTES,), ways)
+    weight_map = {"a": "m-1.safetensors", "b": "m-2.safetensors"}
+    index = {"metadata": {"total_size": 8}, "weight_map": weight_map}
+    yield _text_sound("index", "two shards", index, Way("read", _index))
+
+
+def _text_sound(kind: str, name: str, value: Any, *ways: Way) -> Sound:
+    return Sound(kind, name, json.dumps(value).encode(), (JSON, OPEN_BYTES), ways)
 
 
 def _text(data: bytes) -> str:
@@ -215,14 +201,14 @@ def _plan(data: bytes) -> None:
 
 
 def _obeyed(data: bytes) -> None:
-    options = CompressOptions(plan=_written("plan.json", data), threads=1)
+    options = CompressOptions(plan=written("plan.json", data), threads=1)
     file = io.BytesIO()
     compress_source(MemoryCheckpoint(_TENSORS), file, options)
     tensorcomp.load(file.getvalue(), threads=1)
 
 
 def _profile(data: bytes) -> None:
-    load_profile(str(_written("x.toml", data)))
+    load_profile(str(written("x.toml", data)))
 
 
 def _index(data: bytes) -> None:
@@ -240,10 +226,10 @@ def _tables() -> Iterator[Sound]:
     about = {"tensorcomp.statistics": '{"version": 1, "batches": 3, "samples": 9}'}
     table = safetensors_file({"fisher/a": _VALUES**2, "input_norm/a": abs(_VALUES[0])}, about)
     layers = (OPEN_BYTES, Layer("header", _damaged_header, 3, guarded=False))
-    ways = (Way("read", lambda data: Statistics.load(_written("x.safetensors", data)) and None),)
+    ways = (Way("read", lambda data: Statistics.load(written("x.safetensors", data)) and None),)
     yield Sound("statistics", "fisher", table, layers, ways)
     costs = safetensors_file({"a": _VALUES**2 + 1e-9, "b": _VALUES[:1, 0] ** 2}, {})
-    ways = (Way("read", lambda data: load_importance(_written("x.safetensors", data)) and None),)
+    ways = (Way("read", lambda data: load_importance(written("x.safetensors", data)) and None),)
     yield Sound("importance", "two", costs, layers, ways)
     path = scratch() / "masks.tc.safetensors"
     PruningResult({"a": _VALUES > 0.3, "b": _VALUES[0] > 0}, "magnitude", "nm(2, 4)").save(path)
@@ -253,15 +239,14 @@ def _tables() -> Iterator[Sound]:
 
 
 def _masks(data: bytes) -> Any:
-    found = PruningResult.load(_written("masks.tc.safetensors", data))
+    found = PruningResult.load(written("masks.tc.safetensors", data))
     return {name: digest(mask) for name, mask in found.masks.items()}
 
 
 def _damaged_masks(data: bytes, random: Random) -> bytes:
     about = damaged_json('{"score": "magnitude", "granularity": "nm(2, 4)"}', random)
-    return tensorcomp.save(
-        {"a": _VALUES > 0, "b": _VALUES[0]}, {"tensorcomp.pruning": _text(about)}, threads=1
-    )
+    metadata = {"tensorcomp.masks": _text(about)}
+    return tensorcomp.save({"a": _VALUES > 0, "b": _VALUES[0]}, metadata, threads=1)
 
 
 # --- tickets ----------------------------------------------------------------------------------
@@ -361,10 +346,8 @@ def _messages() -> Iterator[Sound]:
         with contextlib.suppress(TensorcompError):  # a tree that needs matrices
             worker = WorkerCompression(text)
             data = worker.compress({"w": _VALUES, "b": _VALUES[0], "none": _VALUES[:0]})
-            layers = (
-                Layer("bytes", BYTES.damage, 2),
-                Layer("header, sealed", _damaged_message, 4, guarded=False),
-            )
+            header = Layer("header, sealed", _damaged_message, 4, guarded=False)
+            layers = (Layer("bytes", BYTES.damage, 2), header)
             yield Sound("gradient message", text, data, layers, (Way("read", _message),))
 
 

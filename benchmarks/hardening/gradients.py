@@ -58,11 +58,8 @@ def ways() -> dict[str, str]:
         if text is None:
             raise LookupError(f"no sample is reduced by {way!r}; add one to SAMPLES")
         found[way] = f"warmup({text}, steps=3)"
-    return found | {
-        "fsdp": "int8",
-        "passed": "dense",
-        "autotune": "adaptive(int8, every=1, hysteresis=0)",
-    }
+    adaptive = "adaptive(int8, every=1, hysteresis=0)"
+    return found | {"fsdp": "int8", "passed": "dense", "autotune": adaptive}
 
 
 @dataclass(frozen=True)
@@ -218,9 +215,8 @@ def outcome(case: Case) -> tuple[float, list[str]]:
         for rank in (r for r in range(WORLD) if r != VICTIM):
             at = Path(folder, f"error {rank}")
             if not at.exists():
-                wrong.append(
-                    f"rank {rank}: {failures[rank].kind if rank in failures else 'went on'}"
-                )
+                kind = failures[rank].kind if rank in failures else "went on"
+                wrong.append(f"rank {rank}: {kind}")
                 continue
             when, kind, message = json.loads(at.read_text())
             last = max(last, when - hit)
@@ -270,8 +266,8 @@ def main(
     print("| exchange | fault | cases | events | slowest end of another rank |")
     print("| --- | --- | ---: | --- | ---: |")
     for (way, fault), times in rows.items():
-        told = ", ".join(events[way, fault])
-        print(f"| {way} | {fault} | {len(times)} | {told} | {max(times):.1f} s |")
+        named = ", ".join(events[way, fault])
+        print(f"| {way} | {fault} | {len(times)} | {named} | {max(times):.1f} s |")
     print(f"\n{sum(map(len, rows.values()))} cases, {len(faults)} faults.")
     print("\n".join(faults))
     raise SystemExit(bool(faults))

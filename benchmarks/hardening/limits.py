@@ -153,12 +153,7 @@ def run(arguments: Sequence[str]) -> tuple[tuple[int, int, int], float, float]:
 
 
 def measure(
-    folder: Path,
-    shape: str,
-    size: float,
-    budget: str,
-    verbs: Sequence[str],
-    threads: int,
+    folder: Path, shape: str, size: float, budget: str, verbs: Sequence[str], threads: int
 ) -> Iterator[LimitRow]:
     """Run verbs on a checkpoint, each in turn."""
     model = write_model(folder, shape, size)
@@ -183,17 +178,8 @@ def measure(
         for left in (Path(again), Path(pruned)):
             shutil.rmtree(left, ignore_errors=True)
             left.unlink(missing_ok=True)
-        row = LimitRow(
-            shape,
-            nbytes,
-            budget or "lossless",
-            verb,
-            threads,
-            highest[0] / 1e6,
-            *highest[1:],
-            cpu,
-            seconds,
-        )
+        taken = (highest[0] / 1e6, *highest[1:], cpu, seconds)
+        row = LimitRow(shape, nbytes, budget or "lossless", verb, threads, *taken)
         note(
             f"{shape} {nbytes / 1e9:.2f} GB {row.budget} {verb}: {row.peak:.0f} MB, "
             f"{row.descriptors} descriptors, {row.running} of {threads} threads, "

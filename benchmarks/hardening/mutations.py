@@ -18,32 +18,9 @@ NUMBERS: tuple[Any, ...] = (
     *(0.5, -0.0, 1e308, 5e-324, math.inf, -math.inf, math.nan, True, False, None),
 )
 TEXTS = (
-    *(
-        "",
-        "\0",
-        "a\nb",
-        "\u202ex",
-        "\udcff",
-        "../../x",
-        "/x",
-        "x" * 5000,
-        "lossless",
-        "__metadata__",
-    ),
-    *(
-        "F32",
-        "BF16",
-        "F4",
-        "BOOL",
-        "C64",
-        "F99",
-        "I64",
-        "U8",
-        "0" * 16,
-        "AAAA",
-        "__metadata__",
-        "(" * 3000,
-    ),
+    *("", "\0", "a\nb", "\u202ex", "\udcff", "../../x", "/x", "x" * 5000),
+    *("lossless", "__metadata__", "F32", "BF16", "F4", "BOOL", "C64", "F99", "I64", "U8"),
+    *("0" * 16, "AAAA", "__metadata__", "(" * 3000),
     *("topk(0.5)", "qsgd(4)", "magnitude", "nm(2, 4)", "all", "transformer", *OWN_TREES),
 )
 _DEEP = "@deep@"
@@ -93,15 +70,13 @@ def damaged_value(value: Any, random: Random) -> Any:
     holders: list[tuple[Any, Any]] = []
     node = value
     while isinstance(node, (dict, list)) and node and (not holders or random.random() < 0.85):
-        key = random.choice(list(node)) if isinstance(node, dict) else random.randrange(len(node))
+        key = _place(node, random)
         holders.append((node, key))
         node = node[key]
     if not holders:
         return _other(value, random)
     holder, key = holders[-1]
-    other = (
-        random.choice(list(holder)) if isinstance(holder, dict) else random.randrange(len(holder))
-    )
+    other = _place(holder, random)
     what = random.random()
     if what < 0.6:
         holder[key] = _other(holder[key], random)
@@ -118,17 +93,18 @@ def damaged_value(value: Any, random: Random) -> Any:
     return value
 
 
+def _place(holder: Any, random: Random) -> Any:
+    return random.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+
+
 def _other(value: Any, random: Random) -> Any:
     what = random.random()
     if hasattr(value, "dtype") and what < 0.8:
         return _other_array(value, random)
     if isinstance(value, str) and value and what < 0.4:
         place = random.randrange(len(value))
-        return (
-            value[:place]
-            + random.choice(("", "0", "9", "(", ")", ",", "-", "x"))
-            + value[place + 1 :]
-        )
+        other = random.choice(("", "0", "9", "(", ")", ",", "-", "x"))
+        return value[:place] + other + value[place + 1 :]
     if isinstance(value, (int, float)) and what < 0.4:
         with contextlib.suppress(OverflowError):
             return random.choice((value + 1, value - 1, -value, value * 2, value / 2, str(value)))

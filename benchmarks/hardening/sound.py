@@ -57,12 +57,9 @@ class Sound:
 
 def digest(data: Any) -> str:
     """Return the digest of bytes or an array, as manifests state it."""
-    plain = (
-        np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        if isinstance(data, np.ndarray)
-        else data
-    )
-    return xxhash.xxh3_128_hexdigest(plain)[:DIGEST_DIGITS]
+    if isinstance(data, np.ndarray):
+        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return xxhash.xxh3_128_hexdigest(data)[:DIGEST_DIGITS]
 
 
 @functools.cache
@@ -75,3 +72,10 @@ def scratch() -> Path:
     folder = _scratch(os.getpid())
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def written(name: str, data: bytes) -> Path:
+    """Return a file in that folder, written anew."""
+    path = scratch() / name
+    path.write_bytes(data)
+    return path

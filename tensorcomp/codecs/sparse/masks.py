@@ -45,7 +45,7 @@ class Pruning(Transform):
 def masked_parts(
     spec: ArraySpec, mask: tuple[int, ...] | None = None, values: Sequence[int] = (-1,)
 ) -> dict[str, ArraySpec]:
-    """Return the specs of a mask, by default of all elements, and of the kept values."""
+    """Return the specs of a mask and of the values that it keeps."""
     return {
         "mask": ArraySpec(spec.shape if mask is None else mask, np.dtype(np.bool_)),
         "values": ArraySpec(tuple(values), spec.dtype),
