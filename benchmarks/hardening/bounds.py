@@ -209,7 +209,7 @@ def judge(one: Batch, number: int, judged: Judged) -> None:
                 faults = [f"the judge: {_raised(error)}"]
             for fault in faults:
                 _found(judged, one, number, name, fault)
-            outcome = "found" if faults else "exact" if lossless else "within its bound"
+            outcome = "finding" if faults else "exact" if lossless else "within its bound"
             judged.counts[one.kind, outcome] += 1
     for fault in _verified(one, data):
         _found(judged, one, number, fault.split("'")[1] if "'" in fault else "", "verify: " + fault)
@@ -371,7 +371,7 @@ def main(
 ) -> None:
     """Compress sampled tensors, and report what breaks a bound."""
     judged = run(triples if batch is None else 1, seed, seconds, batch or 0)
-    outcomes = ("exact", "within its bound", "refused", "found")
+    outcomes = ("exact", "within its bound", "refused", "finding")
     rows = [(kind, *(f"{judged.counts[kind, one]:,}" for one in outcomes)) for kind in BUDGETS]
     done = sum(judged.counts.values())
     sizes = [len(factor) for factor in (TREES, BUDGETS, DTYPES, SHAPES, FILLINGS)]

@@ -116,14 +116,14 @@ class Cases:
         except TensorcompError as error:  # of what is expected of the sound file
             raise AssertionError(f"{case.sound.name} is refused undamaged: {error}") from error
         except Exception as error:
-            outcome = "found"
+            outcome = "finding"
             self._found(tally, number, case, _place(error))
         taken = time.process_time() - start
-        if taken > FLOOR and outcome != "found":
+        if taken > FLOOR and outcome != "finding":
             ratio = self._slower(case)
             tally.slowest = max(tally.slowest, ratio)
             if ratio > SLOWER:
-                outcome = "found"
+                outcome = "finding"
                 self._found(tally, number, case, f"slow: {SLOWER} times the sound file")
         tally.counts[case.sound.kind, outcome] += 1
 
@@ -303,7 +303,7 @@ def main(
     tally = run(cases, files, workers, seconds)
     shutil.rmtree(scratch(), ignore_errors=True)
     done = sum(tally.counts.values())
-    outcomes = ("refused", "as sound", "refused by digests", "read", "found")
+    outcomes = ("refused", "as sound", "refused by digests", "read", "finding")
     rows = [(kind, *(f"{tally.counts[kind, one]:,}" for one in outcomes)) for kind in cases.kinds]
     sheet = Sheet(f"{done:,} damaged files by outcome", ("kind", *outcomes), tuple(rows))
     limits = [
