@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorcomp._zstd_frames import compress
 from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
+from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.entropy import contexts
 from tensorcomp.codecs.entropy.raw_low_bits import join_low, low_bytes, split_low
@@ -37,7 +37,7 @@ TRELLIS_STATES = (4, 8, 16, 32)  # of the codes that name the quantizers of `tre
 
 
 @dataclass(frozen=True)
-class Ans(Serializer):
+class Ans(contexts.ContextCoder):
     """Code integers at their entropy by tANS, in four interleaved streams.
 
     The tables have 2**states states.
@@ -81,19 +81,9 @@ class Ans(Serializer):
     """
 
     id: ClassVar[str] = "ans"
-    for_any_array: ClassVar[bool] = True
-    contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
     states: int = argument(11, least=9, most=12)
     trellis: int = argument(0, choices=(0, *TRELLIS_STATES))
     bypass: bool = False
-
-    def shares(self, spec: ArraySpec) -> bool:
-        """Return whether rows are so long that chunks share the columns' levels."""
-        return self.contexts > 1 and spec.dtype.itemsize <= 2 and contexts.shares_columns(spec)
-
-    def fit(self, array: np.ndarray) -> bytes:
-        """Learn the columns' levels."""
-        return contexts.learn_columns(array) if self.shares(spec_of(array)) else b""
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec
+from tensorcomp.codecs.arguments import argument
+from tensorcomp.codecs.base import ArraySpec, Serializer, spec_of
 from tensorcomp.codecs.bit_views import MIN_ROW, as_rows, as_words
 from tensorcomp.codecs.entropy.side_info import pack_side_info, unpack_side_info
 from tensorcomp.errors import CodecError
@@ -72,6 +74,22 @@ def learn_columns(array: np.ndarray) -> bytes:
     row_levels, column_levels = np.empty(rows, np.uint8), np.empty(columns, np.uint8)
     width = native.contexts_find(matrix, is_signed(array), 0, 1, row_levels, column_levels, None)
     return pack_side_info([_U64.pack(width), column_levels.tobytes()])
+
+
+@dataclass(frozen=True)
+class ContextCoder(Serializer):
+    """Base of entropy coders whose chunks share the levels of long rows' columns."""
+
+    for_any_array: ClassVar[bool] = True
+    contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
+
+    def shares(self, spec: ArraySpec) -> bool:
+        """Return whether chunks of this shape share the levels of their columns."""
+        return self.contexts > 1 and spec.dtype.itemsize <= 2 and shares_columns(spec)
+
+    def fit(self, array: np.ndarray) -> bytes:
+        """Return the levels of the columns."""
+        return learn_columns(array) if self.shares(spec_of(array)) else b""
 
 
 def learn_model(array: np.ndarray, contexts: int, shared: bytes) -> ContextModel | None:

@@ -8,15 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from tensorcomp.codecs.arguments import argument
-from tensorcomp.codecs.base import ArraySpec, Pieces, Serializer, spec_of
+from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.entropy.contexts import (
     ONE_CONTEXT,
     SUMS,
+    ContextCoder,
     KernelModel,
-    learn_columns,
     learn_model,
-    shares_columns,
     unpack_model,
 )
 from tensorcomp.codecs.entropy.side_info import (
@@ -39,7 +37,7 @@ _LEVEL_BITS = 3  # what the level of a row costs, about
 
 
 @dataclass(frozen=True)
-class Huffman(Serializer):
+class Huffman(ContextCoder):
     """Code integers by canonical Huffman codes in eight streams.
 
     Codes have at most 11 to 14 bits.
@@ -66,16 +64,6 @@ class Huffman(Serializer):
     """
 
     id: ClassVar[str] = "huffman"
-    for_any_array: ClassVar[bool] = True
-    contexts: int = argument(1, choices=(1, 2, 4, 8, 16, 32))
-
-    def shares(self, spec: ArraySpec) -> bool:
-        """Return whether rows are so long that chunks share the columns' levels."""
-        return self.contexts > 1 and spec.dtype.itemsize <= 2 and shares_columns(spec)
-
-    def fit(self, array: np.ndarray) -> bytes:
-        """Learn the columns' levels."""
-        return learn_columns(array) if self.shares(spec_of(array)) else b""
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> Pieces:
         """Return the coded bytes."""

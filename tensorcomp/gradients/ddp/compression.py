@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -30,6 +30,17 @@ from tensorcomp.gradients.wrappers.packet_loss import PacketLoss
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of `compress_gradients` besides model, compressor and group."""
+
+    scaler: torch.amp.GradScaler | None
+    phases: PhaseTracker
+    observe: int
+    check_ranks: int
+    packet_loss: PacketLoss | None
+
+
 class GradientCompression(Pausable):
     """Compress one model's gradients, as `compress_gradients` returns it.
 
@@ -39,8 +50,7 @@ class GradientCompression(Pausable):
     compressor : Compressor
     comm : Communicator
         Of a group that nobody else uses.
-    scaler, phases, observe, check_ranks, packet_loss
-        As for `compress_gradients`.
+    given : Settings
 
     Attributes
     ----------
@@ -55,28 +65,23 @@ class GradientCompression(Pausable):
         ddp_model: DistributedDataParallel,
         compressor: Compressor,
         comm: Communicator,
-        *,
-        scaler: torch.amp.GradScaler | None,
-        phases: PhaseTracker,
-        observe: int,
-        check_ranks: int,
-        packet_loss: PacketLoss | None,
+        given: Settings,
     ) -> None:
         self._group = ddp_model.process_group
         self._comm = comm
-        self._scaler = scaler
-        self._phases = phases
+        self._scaler = given.scaler
+        self._phases = given.phases
         find_unused = ddp_model.find_unused_parameters
         parameters = parameters_of(ddp_model, comm.rank)
         self._specs = list(parameters.values())
         self._reducer = Reducer(
-            compressor, parameters, comm, find_unused=find_unused, packet_loss=packet_loss
+            compressor, parameters, comm, find_unused=find_unused, packet_loss=given.packet_loss
         )
-        recorder = Recorder(comm, observe, self._specs)
+        recorder = Recorder(comm, given.observe, self._specs)
         self.compressor, self.metrics = compressor, recorder.history
         adaptive = [one for one in chain(compressor) if isinstance(one, Adaptive)]
         self._autotuner = Autotuner(adaptive[0], self._specs, comm) if adaptive else None
-        observers = (RankCheck(comm, check_ranks), recorder, self._autotuner)
+        observers = (RankCheck(comm, given.check_ranks), recorder, self._autotuner)
         self._reducer.observers = tuple(one for one in observers if one is not None)
         self._engine = Engine(self._reducer.run, comm)
         self._passing = False  # whether gradients are averaged as they are in this step
@@ -84,10 +89,10 @@ class GradientCompression(Pausable):
         settings = [
             f"compressor {compressor.text()}",
             f"find_unused_parameters={find_unused}",
-            f"check_ranks={check_ranks}",
-            f"{'a' if scaler is not None else 'no'} scaler",
-            f"phases={phases}",
-            f"packet_loss={packet_loss}",
+            f"check_ranks={given.check_ranks}",
+            f"{'a' if given.scaler is not None else 'no'} scaler",
+            f"phases={given.phases}",
+            f"packet_loss={given.packet_loss}",
         ]
         lines = [f"{one.name}{list(one.shape)} of {one.dtype}" for one in self._specs]
         check_alike(comm, [*settings, *lines])
@@ -226,9 +231,6 @@ class GradientCompression(Pausable):
         if not self._closed:
             self._closed = True
             self._engine.close()
-
-    def __enter__(self) -> GradientCompression:
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tensorcomp.errors import GradientError
 from tensorcomp.gradients.base import Compressor
 from tensorcomp.gradients.ddp.communicator import Communicator
-from tensorcomp.gradients.ddp.compression import GradientCompression
+from tensorcomp.gradients.ddp.compression import GradientCompression, Settings
 from tensorcomp.gradients.ddp.refusals import check_model, check_training
 from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.base import map_chain
@@ -103,16 +103,8 @@ def compress_gradients(
     seconds = timedelta(seconds=timeout) if isinstance(timeout, int | float) else timeout
     device = next(ddp_model.module.parameters()).device
     comm = Communicator(_private_group(ddp_model, seconds), device)
-    compression = GradientCompression(
-        ddp_model,
-        ready,
-        comm,
-        scaler=scaler,
-        phases=phases or PhaseTracker(),
-        observe=observe,
-        check_ranks=check_ranks,
-        packet_loss=packet_loss,
-    )
+    given = Settings(scaler, phases or PhaseTracker(), observe, check_ranks, packet_loss)
+    compression = GradientCompression(ddp_model, ready, comm, given)
     ddp_model.register_comm_hook(compression, _hook)
     return compression
 

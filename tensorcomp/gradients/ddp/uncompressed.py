@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,12 @@ from tensorcomp.gradients.ddp.roll_call import LostRanksError, RollCall
 
 
 class Pausable:
-    """Leave gradients uncompressed for a while; a mixin."""
+    """Leave gradients uncompressed for a while; a mixin of context managers."""
 
     _paused = False
+
+    def __enter__(self) -> Self:
+        return self
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

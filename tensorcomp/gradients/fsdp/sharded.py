@@ -103,9 +103,6 @@ class FsdpCompression(Pausable):
         self._states.replace(saved)
         self.steps = state["step"]
 
-    def __enter__(self) -> FsdpCompression:
-        return self
-
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Stop compressing; where a rank has failed, end all of them with its message."""
         if error is None:
