@@ -17,13 +17,11 @@ import re
 import shutil
 import sys
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
@@ -33,7 +31,7 @@ import typer
 import tensorcomp
 from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
 from benchmarks.hardening.mutations import OWN_TREES
-from benchmarks.hardening.sound import scratch
+from benchmarks.hardening.sound import place_of, scratch
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.rounding import is_real
@@ -179,18 +177,13 @@ def judge(one: Batch, number: int, judged: Judged) -> None:
     """Compress a batch, and judge each tensor; what is refused as a whole is tried one by one."""
     try:
         data = _compressed(one)
-    except TensorcompError as error:
+    except Exception as error:
         if len(one.tensors) > 1 and not isinstance(error, InfeasibleBudgetError):
             for name in one.tensors:
                 judge(one.only(name), number, judged)
-            return
-        judged.counts[one.kind, "refused"] += len(one.tensors)
-        judged.refusals[_masked(error)] += 1
-        return
-    except Exception as error:
-        if len(one.tensors) > 1:
-            for name in one.tensors:
-                judge(one.only(name), number, judged)
+        elif isinstance(error, TensorcompError):
+            judged.counts[one.kind, "refused"] += len(one.tensors)
+            judged.refusals[_masked(error)] += 1
         else:
             _found(judged, one, number, next(iter(one.tensors)), _raised(error))
         return
@@ -327,10 +320,7 @@ def exceeds(array: np.ndarray, decoded: np.ndarray, limit: str, most: float) -> 
 
 
 def _raised(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/tensorcomp/" in frame.filename] or frames
-    text = " ".join(str(error).split())[:80]
-    return f"{type(error).__name__} at {Path(own[-1].filename).name}:{own[-1].lineno}: {text}"
+    return f"{place_of(error)}: {' '.join(str(error).split())[:80]}"
 
 
 def _masked(error: TensorcompError) -> str:

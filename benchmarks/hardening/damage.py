@@ -18,7 +18,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -33,7 +32,7 @@ import typer
 from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
 from benchmarks.hardening.compressed_files import TAMPERING, tamper_side_information
 from benchmarks.hardening.formats import sounds
-from benchmarks.hardening.sound import Sound, Way, scratch
+from benchmarks.hardening.sound import Sound, Way, place_of, scratch
 from tensorcomp.errors import TensorcompError
 
 MEMORY = 400 << 20  # bytes that reading may take beyond what a worker has
@@ -117,7 +116,7 @@ class Cases:
             raise AssertionError(f"{case.sound.name} is refused undamaged: {error}") from error
         except Exception as error:
             outcome = "finding"
-            self._found(tally, number, case, _place(error))
+            self._found(tally, number, case, place_of(error))
         taken = time.process_time() - start
         if taken > FLOOR and outcome != "finding":
             ratio = self._slower(case)
@@ -189,14 +188,6 @@ def _refusal(case: Case, read: Callable[[Any], Any]) -> Any:
         return error
     finally:
         TAMPERING.random = None
-
-
-def _place(error: Exception) -> str:
-    """Tell an exception and the innermost line of ours, or of the harness, that it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/tensorcomp/" in frame.filename] or frames
-    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
-    return f"{type(error).__name__} at {where}"
 
 
 def limit_process() -> None:

@@ -3,6 +3,7 @@
 import functools
 import os
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,13 @@ def digest(data: Any) -> str:
     if isinstance(data, np.ndarray):
         data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return xxhash.xxh3_128_hexdigest(data)[:DIGEST_DIGITS]
+
+
+def place_of(error: Exception) -> str:
+    """Return an error's type and the innermost line of the library, or of the harness."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/tensorcomp/" in frame.filename] or frames
+    return f"{type(error).__name__} at {Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
 @functools.cache
