@@ -12,7 +12,7 @@ import numpy as np
 from tensorcomp.codecs.base import Transform
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import approximate, byte_count, encode_seen
-from tensorcomp.codecs.rounding import peak, widened
+from tensorcomp.codecs.rounding import peak, work_dtype
 from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -85,7 +85,7 @@ def has_extremes(sample: np.ndarray, largest: float, step: float = math.inf) -> 
     """
     if not largest:
         return False
-    magnitudes = np.abs(widened(readable(sample), "a quantizer"))
+    magnitudes = np.abs(sample.astype(work_dtype(sample.dtype)))
     mean = largest * float((magnitudes / largest).mean(dtype=np.float64))
     return largest > min(FAR * mean, BEYOND * step)
 

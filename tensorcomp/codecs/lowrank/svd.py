@@ -110,12 +110,11 @@ class Svd(Transform):
         With its eigenvalues λ, (Σλ)² / Σλ² is how many directions there would be if all were equal;
         it follows from the entries alone.
         """
-        matrix = as_matrix(sample)
-        few = matrix[:: max(1, matrix.shape[0] // _SKETCH)][:_SKETCH]
+        few = as_matrix(sample[:: max(1, len(sample) // _SKETCH)][:_SKETCH])
         if min(few.shape) < _MIN_SIDE:
             return False
         gram = few @ few.T
-        total, squares = float(gram.trace()), float(np.vdot(gram, gram))
+        total, squares = float(np.vdot(few, few)), float(np.vdot(gram, gram))
         return squares > 0 and total * total / squares <= _DECAYED * min(few.shape)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

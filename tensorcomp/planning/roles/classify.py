@@ -262,6 +262,11 @@ def mask_of(name: str) -> str:
     return f"{name.removesuffix(ORIGINAL)}_mask" if name.endswith(ORIGINAL) else ""
 
 
+@functools.cache
+def _one(dtype: np.dtype) -> np.ndarray:
+    return as_words(np.ones(1, dtype))
+
+
 def is_mask(array: np.ndarray) -> bool:
     """Return whether at least 16 floats are all +0 or 1, some of each.
 
@@ -273,7 +278,7 @@ def is_mask(array: np.ndarray) -> bool:
     if not is_real(array.dtype) or array.size < _FEWEST:
         return False
     words = as_words(array).reshape(-1)
-    one = as_words(np.ones(1, array.dtype))
+    one = _one(array.dtype)
     look = words[:: words.size // _LOOK + 1]
     if ((look != 0) & (look != one)).any():
         return False
