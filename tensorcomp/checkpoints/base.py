@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -123,4 +124,6 @@ class Checkpoint(ABC):
             status = self.path.stat()
         except OSError:
             return ()
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        is_folder = stat.S_ISDIR(status.st_mode)  # such as that of what has no file
+        state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        return () if is_folder else state

@@ -26,7 +26,7 @@ class Output(Protocol):
     """Protocol of the binary files that a writer takes."""
 
     def write(self, data: Any, /) -> int:
-        """Write bytes at the position; return how many."""
+        """Write all bytes at the position; return how many."""
 
     def seek(self, position: int, /) -> int:
         """Move to a position, maybe behind the end."""
@@ -147,7 +147,7 @@ class CompressedWriter:
 
     def _write(self, data: np.ndarray | bytes | memoryview) -> None:
         self._position += len(data)
-        _write_all(self._file, data)
+        self._file.write(data)
 
     def finish(self, manifest: Manifest) -> int:
         """Write the header and return the file's bytes."""
@@ -157,7 +157,7 @@ class CompressedWriter:
             _move(self._file, self._start, end, start - self._start)
         self._file.seek(0)
         length = (start - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "little")
-        _write_all(self._file, length + header[PREFIX_BYTES:].ljust(start - PREFIX_BYTES))
+        self._file.write(length + header[PREFIX_BYTES:].ljust(start - PREFIX_BYTES))
         return end + start - self._start
 
 
@@ -184,14 +184,7 @@ def _move(file: Output, begin: int, end: int, by: int) -> None:
         file.seek(position)
         block = _read_all(file, size)
         file.seek(position + by)
-        _write_all(file, block)
-
-
-def _write_all(file: Output, data: np.ndarray | bytes | memoryview) -> None:
-    """Write all bytes; an unbuffered file may take fewer at a time."""
-    written = file.write(data)
-    while written < len(data):
-        written += file.write(memoryview(data)[written:])
+        file.write(block)
 
 
 def _read_all(file: Output, size: int) -> bytes:

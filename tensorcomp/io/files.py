@@ -10,6 +10,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
+from typing import Any
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
@@ -182,11 +183,22 @@ def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
     """Open or create a file for update that no other run has open."""
     while True:
         _unlink_link(partial)
-        with open(partial, "r+b", buffering=0, opener=_create) as file:
+        with WholeFile(partial, "r+", opener=_create) as file:
             _lock(file.fileno(), path)
             if _is_still(file.fileno(), partial):  # else another run has ended, and it was its file
                 yield file
                 return
+
+
+class WholeFile(io.FileIO):
+    """Unbuffered file that takes all bytes where the system takes fewer."""
+
+    def write(self, data: Any) -> int:
+        """Write all bytes, or raise `OSError`."""
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[super().write(left) :]
+        return memoryview(data).nbytes
 
 
 def _create(path: str, flags: int) -> int:

@@ -2,13 +2,15 @@
 
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import atomic_folder
 
@@ -60,6 +62,19 @@ def test_a_disk_that_fails_is_named(traced, error):
     assert [fault for tried in tries for fault in tried.faults] == []
 
 
+def test_a_file_that_is_too_long_for_the_disk_does_not_appear(faults):
+    def write(folder):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+        faults.jobs.WRITERS["lottery ticket"].run(folder)
+
+    with tempfile.TemporaryDirectory() as name:
+        ended = faults.tracing.run(lambda: write(Path(name)))
+        assert "rewind.pt: cannot be written" in ended.line
+        assert not Path(name, "ticket", "rewind.pt").exists()
+
+
 @pytest.mark.parametrize("change", ["_cut", "_write", "_replace"])
 @pytest.mark.parametrize("name", ["compress a file", "verify"])
 def test_a_file_that_changes_while_it_is_read_is_named(faults, change, name):
@@ -84,6 +99,13 @@ def test_what_fails_after_a_file_has_changed_is_explained_by_that(tmp_path):
     with pytest.raises(CheckpointError, match="was changed while it was read") as caught:
         read()
     assert "has no tensor" in str(caught.value.__cause__)
+
+
+def test_what_has_no_file_does_not_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SafetensorsFile(save({"w": np.zeros(3, np.float32)})) as source:
+        (tmp_path / "new").touch()
+        assert source.read("w").size == 12
 
 
 def test_a_folder_that_cannot_be_exchanged_is_moved_away(tmp_path, monkeypatch):

@@ -140,6 +140,8 @@ def _located(path: str) -> Iterator[None]:
         yield
     except CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
+        while cause.__context__ is not None:  # torch cannot end a file that it could not write
+            cause = cause.__context__
         message = f"rank {rank} failed by {type(cause).__name__}: {cause}"
         raise CheckpointError(message, path=path) from error
 
