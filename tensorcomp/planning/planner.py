@@ -58,6 +58,7 @@ from tensorcomp.planning.trials import (
 _ROOM = 1 << 26  # bytes of copies a thread
 _MIN_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
 _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
+_SHARES = 1 << 14  # elements below which measuring a curve takes longer than coding the tensor
 _SINGLE = 4  # bytes of floats whose squares float64 holds
 _OWN, _SHARED = 4, 8  # small tensors measured as others are, and those whose mean is shared then
 _CHECKSUM = 64  # bits that a blob of one chunk takes beside its payload
@@ -237,7 +238,7 @@ class Planner:
         if has_extremes(sample, largest):
             lossless = lossless_rate(tensor.array, self.effort)
             return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
-        if tensor.array.size < _SMALL and tensor.array.itemsize <= _SINGLE:
+        if tensor.array.size < _SHARES and tensor.array.itemsize <= _SINGLE:
             return self._small_curve(tensor, sample, templates, largest, curves)
         lossless = lossless_rate(tensor.array, self.effort)
         return measure_curve(sample, tensor.array.size, templates, lossless, largest)
