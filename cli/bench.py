@@ -54,14 +54,10 @@ def bench(
     if plot is not None:
         check_plot(plot)
         refuse_existing(plot, force=force)
+    asked |= {"strategies": (*strategies(), *own)}
     with progress("measuring") as watch:
-        found = benching.bench(
-            source,
-            strategies=(*strategies(), *own),
-            most=None if everything else benching.SAMPLE,
-            progress=watch,
-            **asked,
-        )
+        most = None if everything else benching.SAMPLE
+        found = benching.bench(source, most=most, progress=watch, **asked)
     saved = ""
     if plot is not None:
         saved = f"; drawn as {printable(str(plot))}"

@@ -122,12 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = None
     try:
         with signals_stop():
-            status = app.main(
-                None if arguments is None else list(arguments),
-                prog_name="tensorcomp",
-                standalone_mode=False,
-                obj=settings,
-            )
+            given = None if arguments is None else list(arguments)
+            status = app.main(given, "tensorcomp", standalone_mode=False, obj=settings)
     except BaseException as error:  # the one place where all of them end
         if settings.debug:
             import traceback

@@ -43,13 +43,7 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
         with atomic_file(out, force=force) as file:
             file.write(text.encode())
     saved = "" if out is None else f"; saved as {printable(str(out))}"
-    line = f"planned in {seconds_text(watch.seconds)}{saved}"
-    return Result(
-        lambda: text,
-        report.table(),
-        summary=(
-            f"{printable(str(source))}: {report.totals()}, {line}",
-            *report.copied_line(),
-            *planned_line(report),
-        ),
-    )
+    planned = f"planned in {seconds_text(watch.seconds)}{saved}"
+    line = f"{printable(str(source))}: {report.totals()}, {planned}"
+    summary = (line, *report.copied_line(), *planned_line(report))
+    return Result(lambda: text, report.table(), summary=summary)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .command import Result, command
 from .options import as_json, option, source, threads
+
+if TYPE_CHECKING:
+    from tensorcomp.api.verify import Check
 
 
 @command()
@@ -41,15 +44,7 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
             **summarise(source).to_dict(),
             "seconds": round(watch.seconds, 6),
             "sound": not failed,
-            "errors": [
-                {
-                    "file": check.file.name,
-                    "name": check.name,
-                    "chunk": check.chunk,
-                    "error": check.error,
-                }
-                for check in failed
-            ],
+            "errors": list(map(_error, failed)),
         }
 
     if failed:
@@ -66,3 +61,7 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
         f"{seconds_text(watch.seconds)}"
     )
     return Result(to_json, summary=(line,))
+
+
+def _error(check: Check) -> dict[str, Any]:
+    return {"file": check.file.name, "name": check.name, "chunk": check.chunk, "error": check.error}

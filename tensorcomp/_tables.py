@@ -162,25 +162,19 @@ class Table(NamedTuple):
 
     def _shown(self) -> list[Column]:
         """Return the columns for people."""
-        return [
-            column
-            for column in self.columns
-            if column.title
-            and not (column.optional and not any(column.value(row) for row in self.rows))
-        ]
+        titled = [column for column in self.columns if column.title]
+        return [one for one in titled if not one.optional or any(map(one.value, self.rows))]
 
     def _texts(self, columns: Sequence[Column]) -> list[list[str]]:
         """Return the cells of all rows, the head first."""
         rows = [[column.cell(column.value(row)) for column in columns] for row in self.rows]
         if self.total:
-            keys = [column.key or column.title for column in columns]
-            rows.append(
-                [
-                    column.cell(self.total[key]) if key in self.total else ""
-                    for key, column in zip(keys, columns, strict=True)
-                ]
-            )
+            rows.append([self._total_text(column) for column in columns])
         return [[column.title for column in columns], *rows]
+
+    def _total_text(self, column: Column) -> str:
+        key = column.key or column.title
+        return column.cell(self.total[key]) if key in self.total else ""
 
 
 def json_value(value: Value) -> Value:

@@ -39,6 +39,10 @@ from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 
+def _root(row: TensorSummary) -> str:
+    return (row.tree or "").split("(")[0]
+
+
 @dataclass(frozen=True, repr=False)
 class PlanReport(CheckpointSummary):
     """Plan of a checkpoint, with predicted sizes.
@@ -83,14 +87,7 @@ class PlanReport(CheckpointSummary):
             Column("", "predicted_rel_l2", lambda row: plans[row.name].rel_l2),
             Column("SNR dB", "", lambda row: row.snr_db, snr_text),
             PRUNED_COLUMN,
-            Column(
-                "Tree",
-                "tree",
-                lambda row: row.tree,
-                printable,
-                left=True,
-                narrow=lambda row: row.tree.split("(")[0],
-            ),
+            Column("Tree", "tree", lambda row: row.tree, printable, left=True, narrow=_root),
             Column("Why", "why", lambda row: row.reason, printable, left=True, spare=9),
         )
         return Table(columns, self.tensors)

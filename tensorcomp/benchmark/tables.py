@@ -15,6 +15,7 @@ def _speed(weights: float) -> str:
     return three_digits(weights / 1e6)
 
 
+_count = "{:,}".format
 _COLUMNS = (
     Column("Strategy", "strategy", lambda row: row.label, printable, left=True),
     Column("", "family", lambda row: row.family),
@@ -27,14 +28,7 @@ _COLUMNS = (
     Column("Gap", "gap_bits", lambda row: row.gap, bits_text),
     Column("Encode M/s", "encode_weights_per_second", lambda row: row.encode_speed, _speed),
     Column("Decode M/s", "decode_weights_per_second", lambda row: row.decode_speed, _speed),
-    Column(
-        "Refused",
-        "lossless_tensors",
-        lambda row: row.refused,
-        "{:,}".format,
-        optional=True,
-        spare=2,
-    ),
+    Column("Refused", "lossless_tensors", lambda row: row.refused, _count, optional=True, spare=2),
     Column("Tree", "", lambda row: row.tree or "the planner's", printable, left=True, spare=3),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 
 from tensorcomp._expressions import suggestion
 from tensorcomp._plugins import Plugins
@@ -86,9 +87,5 @@ def added_templates(*, lossless: bool) -> tuple[str, ...]:
 
     Of the lossless ones, or of the others.
     """
-    return tuple(
-        template
-        for codec in added_codecs()
-        if codec.lossless == lossless
-        for template in codec.templates
-    )
+    found = (codec.templates for codec in added_codecs() if codec.lossless == lossless)
+    return tuple(itertools.chain.from_iterable(found))

@@ -165,6 +165,8 @@ def manifest_to_text(manifest: Manifest) -> str:
 def _plain(manifest: Manifest) -> bytes:
     """Return the JSON of a manifest."""
     template = manifest.template
+    plain = template.attachments.items()
+    attachments = {name: base64.b64encode(data).decode("ascii") for name, data in plain}
     value = {
         "chunk_elements": manifest.chunk_elements,
         "trees": [{"tree": tree.tree, "why": tree.reason} for tree in manifest.trees],
@@ -175,10 +177,7 @@ def _plain(manifest: Manifest) -> bytes:
             "kind": template.kind,
             "nbytes": manifest.source_bytes,
             "structure": dict(template.structure),
-            "attachments": {
-                name: base64.b64encode(data).decode("ascii")
-                for name, data in template.attachments.items()
-            },
+            "attachments": attachments,
         },
     }
     return json_text(value).encode()
@@ -222,19 +221,14 @@ def _from_json(value: Any, version: int) -> Manifest:
     tensors = {
         name: record_from_json(name, item, bundles) for name, item in value["tensors"].items()
     }
+    packed = source["attachments"].items()
+    attachments = {name: base64.b64decode(data, validate=True) for name, data in packed}
     manifest = Manifest(
         chunk_elements=natural(value["chunk_elements"]),
         trees=tuple(PlannedTree(text_of(i["tree"]), text_of(i["why"])) for i in value["trees"]),
         tensors=tensors,
         aliases={text_of(name): text_of(target) for name, target in value["aliases"].items()},
-        template=SourceTemplate(
-            text_of(source["kind"]),
-            dict(source["structure"]),
-            {
-                name: base64.b64decode(data, validate=True)
-                for name, data in source["attachments"].items()
-            },
-        ),
+        template=SourceTemplate(text_of(source["kind"]), dict(source["structure"]), attachments),
         source_bytes=natural(source["nbytes"]),
         version=version,
         bundles=bundles,

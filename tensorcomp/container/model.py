@@ -108,13 +108,11 @@ class Model:
         """
         names = {shard: self._names(shard) for shard in self.shards}
         shards_with = Counter(name for shard in names.values() for name in shard)
-        return {
-            shard: {
-                name: name if shards_with[name] == 1 else f"{shard.as_posix()}:{name}"
-                for name in own
-            }
-            for shard, own in names.items()
-        }
+
+        def key(shard: Path, name: str) -> str:
+            return name if shards_with[name] == 1 else f"{shard.as_posix()}:{name}"
+
+        return {shard: {name: key(shard, name) for name in own} for shard, own in names.items()}
 
     def _names(self, shard: Path) -> list[str]:
         with self.open(shard) as checkpoint:

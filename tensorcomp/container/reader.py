@@ -72,11 +72,8 @@ class CompressedFile(Checkpoint):
         stored, held = self.manifest.blobs.keys(), self._file.header.offsets.keys()
         if stored != held:
             odd = sorted(stored ^ held)[0]
-            raise FormatError(
-                f"is in the {'manifest' if odd in stored else 'file'} only",
-                path=self.where,
-                tensor=odd,
-            )
+            place = "manifest" if odd in stored else "file"
+            raise FormatError(f"is in the {place} only", path=self.where, tensor=odd)
         self.aliases = self.manifest.aliases
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}

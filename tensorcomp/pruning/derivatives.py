@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -53,14 +54,9 @@ def _scaled(
 ) -> Tensors:
     """Differentiate a loss that is scaled meanwhile; its graph is used up by the factor of 1."""
     leaves, twice = list(weights.values()), vector is not None
-    found = torch.autograd.grad(
-        loss,
-        leaves,
-        torch.full_like(loss, factor),
-        retain_graph=twice or factor != 1,
-        create_graph=twice,
-        allow_unused=True,
-    )
+    grad = partial(torch.autograd.grad, inputs=leaves, allow_unused=True)
+    scale, retain = torch.full_like(loss, factor), twice or factor != 1
+    found = grad(loss, grad_outputs=scale, retain_graph=retain, create_graph=twice)
     if vector is not None:
         parts = [
             (widened(gradient) * vector[name]).sum().to(loss.device)
@@ -70,7 +66,7 @@ def _scaled(
         if not parts:
             return {}
         product = torch.stack([part.double() for part in parts]).sum()
-        found = torch.autograd.grad(product, leaves, retain_graph=factor != 1, allow_unused=True)
+        found = grad(product, retain_graph=factor != 1)
     return {
         name: widened(part.detach()).div(factor) if factor != 1 else widened(part)
         for name, part in zip(weights, found, strict=True)

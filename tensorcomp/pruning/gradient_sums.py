@@ -160,11 +160,8 @@ class GradientHistory:
             self._sums, self._shapes = GradientSums(weights, ("gradient",), self._decay), shapes
         if shapes != self._shapes:
             raise PruningError("the model has other parameters than at the first update")
-        found = {
-            name: widened(weight.grad)
-            for name, weight in weights.items()
-            if weight.grad is not None
-        }
+        gradients = {name: weight.grad for name, weight in weights.items()}
+        found = {name: widened(one) for name, one in gradients.items() if one is not None}
         if bad := non_finite(found):
             raise PruningError(
                 f"the gradient of {bad[0]!r} is not finite at update {self._sums.count + 1}"

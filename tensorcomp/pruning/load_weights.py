@@ -40,11 +40,8 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """
     path, model = Path(path), unwrapped(model)
     found = _tensors(path)
-    wanted = {
-        name: tensor
-        for name, tensor in model.state_dict(keep_vars=True).items()
-        if isinstance(tensor, torch.Tensor)
-    }
+    state = model.state_dict(keep_vars=True)
+    wanted = {name: item for name, item in state.items() if isinstance(item, torch.Tensor)}
     with located(path=path):
         pairs = match_names({name: (name,) for name in wanted}, found)
     given = {id(wanted[name]) for name in pairs}

@@ -104,33 +104,19 @@ def prune(
                 f"the score {parsed} needs data: give minibatches, or the statistics that "
                 "calibrate measured"
             )
-        return calibrate(
-            model,
-            data,
-            statistics=(name,),
-            loss=loss,
-            batches=batches,
-            where=where,
-            train_mode=train_mode,
-            masks=masks,
-        )
+        how: dict[str, Any] = {"loss": loss, "batches": batches, "train_mode": train_mode}
+        return calibrate(model, data, statistics=(name,), where=where, masks=masks, **how)
 
+    limits: dict[str, Any] = {"granularity": unit, "floor": floor, "ceiling": ceiling}
+    limits["threads"] = threads
     masks = None if previous is None else previous.masks
     if rounds is None:
         rounds = 1 if statistics else parsed.rounds
     size = sum(parameter.numel() for parameter in parameters.values())
     dropped = 0 if previous is None else sum(previous.pruned.values())
     for part in _parts(sparsity, rounds, dropped / max(size, 1)):
-        selection = select(
-            StreamingScores(weights, parsed, measure(masks)),
-            part,
-            scope=scope,
-            granularity=unit,
-            floor=floor,
-            ceiling=ceiling,
-            previous=masks,
-            threads=threads,
-        )
+        scores = StreamingScores(weights, parsed, measure(masks))
+        selection = select(scores, part, scope=scope, previous=masks, **limits)
         masks = {name: selection.mask(name) for name in selection.names}
     return PruningResult.of(selection, str(parsed))
 

@@ -119,9 +119,5 @@ def _kth_key(
 
 def _parts(scores: StreamingScores, names: Sequence[str]) -> list[_Part]:
     """Cut tensors into parts of a few runs each, for threads."""
-    return [
-        (name, bounds[i : i + _RUNS])
-        for name in names
-        for bounds in [scores.bounds(name)]
-        for i in range(0, len(bounds), _RUNS)
-    ]
+    runs = ((name, scores.bounds(name)) for name in names)
+    return [(name, own[i : i + _RUNS]) for name, own in runs for i in range(0, len(own), _RUNS)]

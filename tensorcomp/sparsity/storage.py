@@ -106,13 +106,11 @@ def storage_bytes(array: np.ndarray) -> StorageBytes:
             layouts["live"] = live, live.replace(VALUES, _BITMAP)
     values = _values_tree(sample)
     outer = VALUES if signs is None else f"zeros(signs={signs}, values={VALUES})"
-    sizes = {
-        name: min(
-            _bytes(outer.replace(VALUES, layout).replace(VALUES, values), seen, grid)
-            for layout in several
-        )
-        for name, several in layouts.items()
-    }
+
+    def size(layout: str) -> int:
+        return _bytes(outer.replace(VALUES, layout).replace(VALUES, values), seen, grid)
+
+    sizes = {name: min(map(size, several)) for name, several in layouts.items()}
     sizes["entropy"] = _bytes("", seen, grid)
     return StorageBytes(sizes, values, pattern)
 

@@ -21,14 +21,8 @@ def _best(row: SparsityRow) -> str:
 
 
 def _storage(name: str) -> Column:
-    return Column(
-        name.capitalize(),
-        name,
-        lambda row: row.sizes.get(name),
-        bytes_text,
-        optional=True,
-        spare=0 if name == "dense" else 4,
-    )
+    column = Column(name.capitalize(), name, lambda row: row.sizes.get(name), bytes_text)
+    return column._replace(optional=True, spare=0 if name == "dense" else 4)
 
 
 _COLUMNS = (

@@ -145,13 +145,9 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str] | No
     for info in tensors:
         if info.name in entries or info.name == METADATA_KEY:
             raise CheckpointError(f"a safetensors file cannot hold two entries {shown(info.name)}")
-        stop = begin + info.nbytes
-        entries[info.name] = {
-            "dtype": info.dtype,
-            "shape": info.shape,
-            "data_offsets": (begin, stop),
-        }
-        begin = stop
+        span = begin, begin + info.nbytes
+        entries[info.name] = {"dtype": info.dtype, "shape": info.shape, "data_offsets": span}
+        begin += info.nbytes
     try:
         text = json_text(entries).encode()
     except UnicodeEncodeError as error:

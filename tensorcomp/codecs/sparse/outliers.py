@@ -90,11 +90,8 @@ class Outliers(Transform):
             raise CodecError(
                 f"outliers: expected {positions.size} outliers, one a position, got {exact.size}"
             )
-        if positions.size and not (
-            positions[0] >= 0
-            and positions[-1] < out.size
-            and (positions[1:] > positions[:-1]).all()
-        ):
+        inside = not positions.size or 0 <= positions[0] <= positions[-1] < out.size
+        if not (inside and (positions[1:] > positions[:-1]).all()):
             raise CodecError(f"outliers: expected ascending positions below {out.size}")
         out[...] = parts["values"]
         as_words(out).reshape(-1)[positions] = as_words(exact)

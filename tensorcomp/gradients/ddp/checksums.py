@@ -38,12 +38,8 @@ def unpacked(received: np.ndarray) -> np.ndarray:
     """Return each rank's lengths (W, n) from `packed`; refuse damaged ones."""
     words = np.ascontiguousarray(received).view("<u8")
     lengths = (words & np.uint64((1 << _LENGTH_BITS) - 1)).astype(np.int64)
-    _refuse_damaged(
-        [
-            own == [_word(length) for length in row]
-            for row, own in zip(lengths.tolist(), words.tolist(), strict=True)
-        ]
-    )
+    wanted = [list(map(_word, row)) for row in lengths.tolist()]
+    _refuse_damaged([own == row for own, row in zip(words.tolist(), wanted, strict=True)])
     return lengths
 
 

@@ -228,11 +228,8 @@ def parameters_of(model: DistributedDataParallel, rank: int) -> dict[int, Gradie
     parameter that several modules share has its first name; complex ones are refused.
     """
     ignored = getattr(model, "parameters_to_ignore", ())
-    trained = {
-        name: one
-        for name, one in model.module.named_parameters()
-        if one.requires_grad and name not in ignored
-    }
+    named = model.module.named_parameters()
+    trained = {name: one for name, one in named if one.requires_grad and name not in ignored}
     for name, one in trained.items():
         if one.is_complex():
             raise GradientError(
