@@ -14,14 +14,7 @@ from tensorcomp._formatting import escaped, shown
 
 _MAX_MESSAGE = 4000  # characters
 # Exceptions by which conversions of untrusted input show that it is malformed.
-PARSING_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+PARSING_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class TensorcompError(Exception):

@@ -181,14 +181,12 @@ def _compress_folder(
         shard: compressed_path(shard, detect_format(model.file(shard))) for shard in model.names
     }
     with output_folder(model, target, written, force=force) as partial:
-        shards = [
-            Shard(
-                functools.partial(open_original, model.file(shard)),
-                functools.partial(atomic_file, partial / written[shard], force=True),
-                keys,
-            )
-            for shard, keys in model.keys().items()
-        ]
+
+        def job(shard: Path, keys: Mapping[str, str]) -> Shard:
+            create = functools.partial(atomic_file, partial / written[shard], force=True)
+            return Shard(functools.partial(open_original, model.file(shard)), create, keys)
+
+        shards = [job(shard, keys) for shard, keys in model.keys().items()]
         nbytes = sum(model.file(shard).stat().st_size for shard in model.shards)
         return compress_shards(shards, options, progress, nbytes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -64,8 +65,8 @@ class AdaptiveSelection:
             raise PruningError(f"{self.unit} has one sparsity only; there is nothing to adapt")
         self.scores = scores = scores.suited(self.unit)
         self._alone = {name: scores.only(name) for name in scores.names}
-        self._floor, self._ceiling = floor, ceiling
-        self._threads = threads
+        self._floor = floor
+        self._limits: dict[str, Any] = {"floor": floor, "ceiling": ceiling, "threads": threads}
         self._weights: dict[str, int] = {}  # of one unit
         self.least: dict[str, int] = {}
         self.most: dict[str, int] = {}
@@ -85,16 +86,10 @@ class AdaptiveSelection:
 
     def select(self, counts: Mapping[str, int]) -> Selection:
         """Select as many of the lowest units of one or all tensors."""
-        sizes = self.scores.sizes
-        return select(
-            self._alone[next(iter(counts))] if len(counts) == 1 else self.scores,
-            {name: n * self._weights[name] / max(sizes[name], 1) for name, n in counts.items()},
-            scope="tensor",
-            granularity=self.unit,
-            floor=self._floor,
-            ceiling=self._ceiling,
-            threads=self._threads,
-        )
+        sizes, weights = self.scores.sizes, self._weights
+        scores = self._alone[next(iter(counts))] if len(counts) == 1 else self.scores
+        parts = {name: n * weights[name] / max(sizes[name], 1) for name, n in counts.items()}
+        return select(scores, parts, scope="tensor", granularity=self.unit, **self._limits)
 
     def within_error(self, max_rel_l2: float) -> Selection:
         """Select as much of each tensor as an error, from 0 to 1, allows.

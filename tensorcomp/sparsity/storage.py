@@ -89,11 +89,8 @@ def storage_bytes(array: np.ndarray) -> StorageBytes:
     grid = chunk_grid(dtype_name(array.dtype), array.shape, array.nbytes)
     seen = readable(array).reshape(-1).view(np.uint8).view(grid.dtype).reshape(grid.shape)
     sample = sparse_sample(seen, _EFFORT) if seen.ndim else seen
-    layouts: dict[str, tuple[str, ...]] = {
-        "dense": (VALUES,),
-        "bitmap": (_BITMAP,),
-        "gaps": (_GAPS,),
-    }
+    layouts: dict[str, tuple[str, ...]]
+    layouts = {"dense": (VALUES,), "bitmap": (_BITMAP,), "gaps": (_GAPS,)}
     signs = pattern = None
     if seen.size:
         forms = sparse_forms(seen, sample, _EFFORT)

@@ -100,21 +100,12 @@ class Ans(contexts.ContextCoder):
         streams = np.empty(_STREAMS * room, np.uint8)
         side = np.empty(_MAX_SIDE + 2 * words.size + sum(words.shape), np.uint8)
         sizes = np.empty(2, np.int64)
+        symbols = words, matrix, _is_folded(array), contexts.is_signed(array)
+        trellis = self.trellis if self._is_apart(array.dtype, low_bits) else 0
+        settings = self.contexts if scaled else 1, self.states, trellis
+        logarithms = log2_table(self.states)
         native.ans_encode(
-            words,
-            matrix,
-            _is_folded(array),
-            contexts.is_signed(array),
-            self.contexts if scaled else 1,
-            self.states,
-            self.trellis if self._is_apart(array.dtype, low_bits) else 0,
-            width,
-            columns,
-            log2_table(self.states),
-            low_bits,
-            side,
-            streams,
-            sizes,
+            *symbols, *settings, width, columns, logarithms, low_bits, side, streams, sizes
         )
         used, coded = sizes.tolist()
         packed = compress(side[:used].data, LEVEL)
@@ -163,22 +154,9 @@ class Ans(contexts.ContextCoder):
         heads = np.array([*map(operator.sub, stops, bits), *states])
         folded = _is_folded(out)
         escaped = unpack_escaped(symbols, escape, escapes, values, width, folded)
-        found = native.ans_decode(
-            stream,
-            heads,
-            packed + bytes(PADDING),
-            alphabet,
-            number,
-            self.states,
-            folded,
-            row_levels,
-            column_levels,
-            context_of,
-            self.trellis if quantizers > 1 else 0,
-            escape,
-            escaped,
-            symbols,
-        )
+        table = packed + bytes(PADDING), alphabet, number, self.states, folded
+        levels = row_levels, column_levels, context_of, self.trellis if quantizers > 1 else 0
+        found = native.ans_decode(stream, heads, *table, *levels, escape, escaped, symbols)
         if found < 0:
             raise CodecError("ans: the frequencies do not fit their table")
         if found != escaped.size:

@@ -122,10 +122,7 @@ class Svd(Transform):
         rows, columns = _matrix_shape(spec.shape, self.unfold)
         rank = -1 if self.rank is None else _rank_of(self.rank, min(rows, columns))
         dtype = work_dtype(spec.dtype)
-        parts = {
-            "left": ArraySpec((rows, rank), dtype),
-            "right": ArraySpec((rank, columns), dtype),
-        }
+        parts = {"left": ArraySpec((rows, rank), dtype), "right": ArraySpec((rank, columns), dtype)}
         if self.refine:
             parts["residual"] = ArraySpec(spec.shape, dtype)
         return parts

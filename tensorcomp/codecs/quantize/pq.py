@@ -95,15 +95,9 @@ class Pq(codebooks.CodebookQuantizer):
         exponent = _exponent(sample)
         with needing("cluster", PlanError, "pq learns by scikit-learn"):
             from sklearn.cluster import MiniBatchKMeans
-        learner = MiniBatchKMeans(
-            min(self.k, len(sample)),
-            random_state=0,
-            n_init=1,
-            batch_size=_BATCH,
-            max_iter=_PASSES,
-            max_no_improvement=None,
-            compute_labels=False,
-        )
+        passes = {"batch_size": _BATCH, "max_iter": _PASSES, "max_no_improvement": None}
+        settings = {"random_state": 0, "n_init": 1, "compute_labels": False, **passes}
+        learner = MiniBatchKMeans(min(self.k, len(sample)), **settings)
         scaled = np.ldexp(sample, -exponent).astype(np.float32)
         with one_thread("openmp"):  # ours work on chunks
             centers = learner.fit(scaled).cluster_centers_

@@ -94,10 +94,7 @@ class RandomK(Transform):
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the state, and that of the values."""
-        return {
-            "state": ArraySpec((3,), np.dtype("<u8")),
-            "values": ArraySpec((-1,), spec.dtype),
-        }
+        return {"state": ArraySpec((3,), np.dtype("<u8")), "values": ArraySpec((-1,), spec.dtype)}
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return state and values."""

@@ -127,10 +127,8 @@ class ErrorBounded(Compressor):
     @property
     def bound(self) -> Bound:
         """The bound of each tensor."""
-        return Bound(
-            math.inf if self.max_rel_l2 is None else self.max_rel_l2,
-            math.inf if self.max_abs is None else self.max_abs,
-        )
+        limits = self.max_rel_l2, self.max_abs
+        return Bound(*(math.inf if limit is None else limit for limit in limits))
 
     @functools.cached_property
     def _node(self) -> Node:

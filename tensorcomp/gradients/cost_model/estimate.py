@@ -170,27 +170,18 @@ def estimate(
 
     def row(found: SampleFigures) -> EstimateRow:
         each = found.cost
-        cost = Cost(
-            each.reduction,
+        amounts = (
             each.payload_bytes * parameters,
             each.encode * parameters,
             each.decode * parameters,
-            collectives=buckets * each.collectives,
         )
+        cost = Cost(each.reduction, *amounts, collectives=buckets * each.collectives)
         encode, decode = cost.coding(world)
         step = step_seconds(backward, cost.work(world, link), buckets)
-        return EstimateRow(
-            found.text,
-            8 * each.payload_bytes,
-            found.error,
-            cost.bytes_sent(world),
-            encode,
-            cost.communication(world, link),
-            decode,
-            step,
-            base / step,
-            break_even_bandwidth(cost, dense, world, latency) * 8 * TCP_OVERHEAD,
-        )
+        break_even = break_even_bandwidth(cost, dense, world, latency) * 8 * TCP_OVERHEAD
+        sizes = 8 * each.payload_bytes, found.error, cost.bytes_sent(world)
+        times = encode, cost.communication(world, link), decode, step
+        return EstimateRow(found.text, *sizes, *times, base / step, break_even)
 
     plain = SampleFigures("dense", Cost("sum", 4.0), 0.0)
     measured = [plain, *measure_samples(parsed, shape)]

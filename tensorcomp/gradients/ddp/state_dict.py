@@ -106,13 +106,11 @@ def _wide(value: Any) -> np.dtype:
 
 def as_tensors(values: Values) -> Values:
     """Return the same with copies as torch tensors."""
-    return {
-        name: {
-            field: as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
-            for field, value in fields.items()
-        }
-        for name, fields in values.items()
-    }
+
+    def copied(value: Any) -> Any:
+        return as_tensor(value.copy()) if isinstance(value, np.ndarray) else value
+
+    return {name: {f: copied(v) for f, v in fields.items()} for name, fields in values.items()}
 
 
 def saved_states(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -194,14 +195,9 @@ def find_ticket(
         def prune(last: Round, sparsity: float) -> PruningResult:
             """Prune the weights that a round has trained; what it had pruned stays so."""
             weights = last.weights()
-            selection = select(
-                StreamingScores(ModelWeights({name: weights[name] for name in shapes}), parsed),
-                sparsity,
-                scope=scope,
-                granularity=unit,
-                floor=floor,
-                previous=last.result.masks,
-            )
+            scores = StreamingScores(ModelWeights({name: weights[name] for name in shapes}), parsed)
+            limits: dict[str, Any] = {"scope": scope, "granularity": unit, "floor": floor}
+            selection = select(scores, sparsity, previous=last.result.masks, **limits)
             return PruningResult.of(selection, str(parsed))
 
         start = store.point(training.start)

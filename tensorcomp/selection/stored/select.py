@@ -72,12 +72,8 @@ def pruned_sources(
             for source, names in zip(sources, own, strict=True)
         ]
 
-    limits: dict[str, Any] = {
-        "granularity": pruning.granularity,
-        "floor": pruning.floor,
-        "ceiling": pruning.ceiling,
-        "threads": threads,
-    }
+    limits: dict[str, Any] = {"granularity": pruning.granularity, "floor": pruning.floor}
+    limits |= {"ceiling": pruning.ceiling, "threads": threads}
     if pruning.max_rel_l2 is None and pruning.target_size is None:
         return pruned(select(scores, pruning.sparsity, scope=pruning.scope, **limits))
     if pruning.scope not in (None, "tensor"):
