@@ -45,7 +45,7 @@ def compress(source: Path, out: Path | None, *, force: bool, replace: Any, **ask
     from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
     from tensorcomp.api import compress as files
     from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.inspect_tables import cost_table, lost_rows, pruning_line
+    from tensorcomp.reports.inspect_tables import cost_table, remarks
 
     from .exits import say
     from .progress import progress
@@ -66,9 +66,7 @@ def compress(source: Path, out: Path | None, *, force: bool, replace: Any, **ask
         summary=(
             f"{printable(str(source))} {done} {printable(str(result.path))}",
             f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
-            *summary.copied_line(),
-            *pruning_line(summary),
-            *lost_rows(summary),
+            *remarks(summary),
             "",
             *cost_table(summary).lines(stdout_width()),
         ),

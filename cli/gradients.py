@@ -59,8 +59,5 @@ def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) 
 
     with progress("measuring"):
         found = estimated(**asked, backward=backward_ms / 1e3, compressors=compressors or RECIPES)
-    return Result(
-        lambda: tables.estimate_json(found),
-        tables.estimate_table(found),
-        notes=tuple(tables.estimate_notes(found)),
-    )
+    table, notes = tables.estimate_table(found), tuple(tables.estimate_notes(found))
+    return Result(lambda: tables.estimate_json(found), table, notes)

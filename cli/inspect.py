@@ -24,21 +24,16 @@ def inspect(source: Path) -> Result:
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
     from tensorcomp.api.inspect import inspect as summarise
-    from tensorcomp.reports.inspect_tables import GAP, lost_rows, pruning_line, tensor_legend
+    from tensorcomp.reports.inspect_tables import GAP, remarks, tensor_legend
 
     from .progress import progress
 
     with progress("inspecting") as watch:
         summary = summarise(source)
+    line = f"{printable(str(source))}: {summary.totals()}"
     return Result(
         lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)},
         summary.table(),
         notes=(GAP,) if summary.lossy else (),
-        summary=(
-            *tensor_legend(summary, stdout_width()),
-            f"{printable(str(source))}: {summary.totals()}",
-            *summary.copied_line(),
-            *pruning_line(summary),
-            *lost_rows(summary),
-        ),
+        summary=(*tensor_legend(summary, stdout_width()), line, *remarks(summary)),
     )

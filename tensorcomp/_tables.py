@@ -85,10 +85,9 @@ class Table(NamedTuple):
         if width is None or max(map(cells, lines)) <= width:
             return lines
         heading = next((column for column in columns if column.heading), None)
+        others = [column for column in columns if not column.heading]
         columns = [
-            column._replace(value=column.narrow, text=str) if column.narrow else column
-            for column in columns
-            if not column.heading
+            one._replace(value=one.narrow, text=str) if one.narrow else one for one in others
         ]
         for column in sorted(columns, key=lambda column: -column.spare):
             if not column.spare or _least_width(self._texts(columns)) <= width:

@@ -70,10 +70,8 @@ def compare(
     progress = progress or Progress()
     models = open_model(a), open_model(b)
     with contextlib.ExitStack() as stack:
-        sides = [
-            {shard: stack.enter_context(model.open(shard)) for shard in model.shards}
-            for model in models
-        ]
+        enter = stack.enter_context
+        sides = [{shard: enter(model.open(shard)) for shard in model.shards} for model in models]
         pairs = _pair(*(list(_tensors(side)) for side in sides))
         rows = [_row(x, y, with_file=any(model.is_folder for model in models)) for x, y in pairs]
         shared = [x.info.nbytes for x, y in pairs if x is not None and y is not None]
@@ -154,13 +152,9 @@ def _row(a: _Tensor | None, b: _Tensor | None, *, with_file: bool) -> TensorComp
     """Return what the report says of a pair, but for the errors."""
     known = a or b
     assert known is not None
-    return TensorComparison(
-        name=known.info.name,
-        file=str(known.file) if with_file else None,
-        a=None if a is None else a.held,
-        b=None if b is None else b.held,
-        problem=_problem(a, b),
-    )
+    file = str(known.file) if with_file else None
+    x, y = (None if side is None else side.held for side in (a, b))
+    return TensorComparison(known.info.name, file, x, y, problem=_problem(a, b))
 
 
 def _problem(a: _Tensor | None, b: _Tensor | None) -> str:

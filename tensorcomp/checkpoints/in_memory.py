@@ -32,10 +32,7 @@ class MemoryCheckpoint(Checkpoint):
         self, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
     ) -> None:
         arrays = {name: _as_numpy(name, tensor) for name, tensor in tensors.items()}
-        infos = [
-            TensorInfo(name, dtype_name(array.dtype), array.shape, array.nbytes)
-            for name, array in arrays.items()
-        ]
+        infos = [TensorInfo(n, dtype_name(a.dtype), a.shape, a.nbytes) for n, a in arrays.items()]
         # The library's order: widest types first, so that all are aligned, then by name.
         infos.sort(key=lambda info: (-arrays[info.name].itemsize, info.name))
         self._arrays = {name: readable(array) for name, array in arrays.items()}

@@ -47,7 +47,5 @@ class Strategy:
 
 def at_rates(name: str, template: str, *, common: bool = False) -> tuple[Strategy, ...]:
     """Return a template's strategies at the usual rates."""
-    return tuple(
-        Strategy(f"{name}, {bits} bits", template, bits, name, common)
-        for bits in (2, 3, 4, 5, 6, 8)
-    )
+    rates = (2, 3, 4, 5, 6, 8)
+    return tuple(Strategy(f"{name}, {bits} bits", template, bits, name, common) for bits in rates)

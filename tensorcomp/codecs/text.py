@@ -108,10 +108,8 @@ def build_node(cls: type[Codec], config: Mapping[str, Any], children: Mapping[st
         if name not in parts:
             raise PlanError(f"{cls.id}: expected parts among {parts}, got {name!r}")
     defaults = codec.default_parts
-    return Node(
-        codec,
-        tuple((name, children.get(name) or parse_tree(defaults[name])) for name in parts),
-    )
+    found = ((name, children.get(name) or parse_tree(defaults[name])) for name in parts)
+    return Node(codec, tuple(found))
 
 
 def format_tree(node: Node) -> str:

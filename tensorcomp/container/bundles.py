@@ -65,9 +65,7 @@ class BundleLayout:
 
 
 def check_bundles(
-    tensors: Mapping[str, TensorRecord],
-    bundles: Mapping[str, TensorRecord],
-    layout: BundleLayout,
+    tensors: Mapping[str, TensorRecord], bundles: Mapping[str, TensorRecord], layout: BundleLayout
 ) -> None:
     """Check that each bundle has a valid shape and is filled by its tensors.
 

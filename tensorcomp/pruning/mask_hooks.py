@@ -46,11 +46,7 @@ class MaskHooks:
             self._masks.follow(self._model, self._optimizer)
 
 
-def hold(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    masks: Masks,
-) -> MaskHooks:
+def hold(model: nn.Module, optimizer: torch.optim.Optimizer, masks: Masks) -> MaskHooks:
     """Set pruned weights to zero, and keep them there while the model trains.
 
     Gradients are masked as they are accumulated, so that clipping by their norm does not count

@@ -121,12 +121,9 @@ def generators() -> dict[str, Any]:
         own["state"] = {**own["state"], "key": key}
     # Asking for CUDA's state would set CUDA up.
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
-        "numpy": own,
-        "random": random.getstate(),
-    }
+    cuda = torch.cuda.get_rng_state_all() if in_use else []
+    cpu = torch.get_rng_state()
+    return {"torch": cpu, "cuda": cuda, "numpy": own, "random": random.getstate()}
 
 
 def set_generators(state: dict[str, Any]) -> None:

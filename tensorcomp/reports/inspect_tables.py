@@ -129,6 +129,11 @@ def lost_rows(summary: CheckpointSummary) -> list[str]:
     ]
 
 
+def remarks(summary: CheckpointSummary) -> list[str]:
+    """Return lines about copied files, pruning and lost rows; none without any."""
+    return [*summary.copied_line(), *pruning_line(summary), *lost_rows(summary)]
+
+
 def planned_line(report: PlanReport) -> list[str]:
     """Return a line that says what a plan is to prune; none if nothing."""
     records = [(row.pruned, row.weights) for row in report.tensors if row.pruned is not None]

@@ -105,12 +105,10 @@ def sparsity_report(
                 mask = stored.read() != 0
             return _row(entry, mask, every=every)
 
-        for entry, row in workers.in_order(
-            row_of,
-            entries,
-            size=lambda entry: 2 * entry.info.nbytes,
-            memory_budget=_ROOM,
-        ):
+        def room(entry: _Entry) -> int:
+            return 2 * entry.info.nbytes
+
+        for entry, row in workers.in_order(row_of, entries, size=room, memory_budget=_ROOM):
             progress.advance(row.name, entry.info.nbytes)
             rows.append(row)
     weights = [row for row in rows if row.is_weight]

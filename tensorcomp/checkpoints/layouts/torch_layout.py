@@ -126,12 +126,8 @@ def _store_pool(layout: Layout, views: Sequence[_View], taken: set[str]) -> None
         pieces.append(name)
         for view in run:
             offset, shape, stride = view.window
-            layout.leaves[view.number] = {
-                "pool": len(layout.pools),
-                "offset": offset - begin + length,
-                "shape": list(shape),
-                "stride": list(stride),
-            }
+            place = {"pool": len(layout.pools), "offset": offset - begin + length}
+            layout.leaves[view.number] = {**place, "shape": list(shape), "stride": list(stride)}
             if cover is not None and view is not cover and view.window == cover.window:
                 layout.aliases[view.name] = name
         length += end - begin

@@ -68,10 +68,7 @@ class IntegerGrid(Transform):
 
     id: ClassVar[str] = "grid"
     off_wire: ClassVar[str] = "it looks for stored weights' grids, which gradients lack"
-    default_parts: ClassVar[Mapping[str, str]] = {
-        "scales": "fields",
-        "codes": "ans(contexts=8)",
-    }
+    default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "ans(contexts=8)"}
     bits: int = argument(16, choices=(8, 16))
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:

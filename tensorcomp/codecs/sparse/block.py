@@ -111,10 +111,8 @@ class Block(StructuredPruning):
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return mask, origin and values."""
         mask = self.kept_blocks(array)
-        parts = {
-            "mask": mask if mask.size else mask[:0],
-            "origin": np.array(self.offset, np.uint32),
-        }
+        mask = mask if mask.size else mask[:0]
+        parts = {"mask": mask, "origin": np.array(self.offset, np.uint32)}
         return {**parts, "values": kept_values(array, self.spread(parts, array.shape))}
 
     def spread(self, parts: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

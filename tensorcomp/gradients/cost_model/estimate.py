@@ -170,12 +170,9 @@ def estimate(
 
     def row(found: SampleFigures) -> EstimateRow:
         each = found.cost
-        amounts = (
-            each.payload_bytes * parameters,
-            each.encode * parameters,
-            each.decode * parameters,
-        )
-        cost = Cost(each.reduction, *amounts, collectives=buckets * each.collectives)
+        payload, encode = each.payload_bytes * parameters, each.encode * parameters
+        decode, collectives = each.decode * parameters, buckets * each.collectives
+        cost = Cost(each.reduction, payload, encode, decode, collectives)
         encode, decode = cost.coding(world)
         step = step_seconds(backward, cost.work(world, link), buckets)
         break_even = break_even_bandwidth(cost, dense, world, latency) * 8 * TCP_OVERHEAD

@@ -62,12 +62,8 @@ def average(
                 whole *= comm.world  # their mean is what the owner holds
             means.setdefault(name, {})[field] = whole
     for values in (parameters, means):
-        floats = [
-            (name, field, value)
-            for name in sorted(values)
-            for field, value in values[name].items()
-            if isinstance(value, float) or _is_float_array(value)
-        ]
+        every = ((name, field, v) for name in sorted(values) for field, v in values[name].items())
+        floats = [one for one in every if isinstance(one[2], float) or _is_float_array(one[2])]
         check_alike(comm, [f"{name}, {f}: {np.size(v)} {_wide(v)}" for name, f, v in floats])
         for name, field, value in floats:
             mean = np.array(value, _wide(value), ndmin=1)

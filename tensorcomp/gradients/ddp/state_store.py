@@ -125,7 +125,5 @@ def _split(group: CodingGroup, state: State) -> dict[str, SavedState]:
     if group.native is not None:
         state = move_to_host(state)
     parts = [state] if len(group.parts) == 1 else split(state, group.parts)
-    return {
-        name: SavedState(flatten(part), strict=False)
-        for name, part in zip(group.key, parts, strict=True)
-    }
+    pairs = zip(group.key, parts, strict=True)
+    return {name: SavedState(flatten(part), strict=False) for name, part in pairs}

@@ -29,14 +29,9 @@ class RewindPoint:
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> RewindPoint:
         """Return the state of a model, its optimizer, and the generators."""
         weights = model.state_dict()
-        state = {
-            "model": weights,
-            "buffers": {
-                name: buffer for name, buffer in model.named_buffers() if name not in weights
-            },
-            "optimizer": optimizer.state_dict(),
-            "generators": generators(),
-        }
+        buffers = {name: one for name, one in model.named_buffers() if name not in weights}
+        state = {"model": weights, "buffers": buffers, "optimizer": optimizer.state_dict()}
+        state["generators"] = generators()
         file = io.BytesIO()
         torch.save(state, file)
         point = cls(file.getvalue())
