@@ -86,9 +86,7 @@ class Table(NamedTuple):
             return lines
         heading = next((column for column in columns if column.heading), None)
         others = [column for column in columns if not column.heading]
-        columns = [
-            one._replace(value=one.narrow, text=str) if one.narrow else one for one in others
-        ]
+        columns = [c._replace(value=c.narrow, text=str) if c.narrow else c for c in others]
         for column in sorted(columns, key=lambda column: -column.spare):
             if not column.spare or _least_width(self._texts(columns)) <= width:
                 break
