@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from typing import Self
 
 from tensorcomp._formatting import escaped, shown
 
 _MAX_MESSAGE = 4000  # characters
+_LONG_WORD = re.compile(r"\S{400,}")  # as hostile files hold
 # Exceptions by which conversions of untrusted input show that it is malformed.
 PARSING_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -45,7 +47,8 @@ class TensorcompError(Exception):
         tensor: str | None = None,
         chunk: int | None = None,
     ) -> None:
-        if len(message) > _MAX_MESSAGE:  # what a hostile file holds
+        message = _LONG_WORD.sub(lambda word: f"{word[0][:200]}… ({len(word[0]):,})", message)
+        if len(message) > _MAX_MESSAGE:
             message = f"{message[:_MAX_MESSAGE]}… ({len(message):,} characters)"
         self.message = escaped(" ".join(message.splitlines()))  # names may hold newlines
         super().__init__(self.message)

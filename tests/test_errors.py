@@ -159,9 +159,11 @@ def test_verify_names_the_chunk_that_differs_from_the_original(tmp_path):
 
 
 def test_a_message_quotes_a_part_of_what_a_hostile_file_holds():
-    error = FormatError("the weight is " + "9" * 100_000)
+    error = FormatError(f"the weight is {'9' * 100_000} of 3")
+    assert str(error) == f"the weight is {'9' * 200}… (100,000) of 3"
+    error = FormatError("the weights are " + "9 " * 50_000)
     assert len(str(error)) < 4100
-    assert str(error).endswith("… (100,014 characters)")
+    assert str(error).endswith("… (100,016 characters)")
 
 
 def test_a_message_is_one_printable_line_whatever_it_quotes():

@@ -147,15 +147,18 @@ class _Parsed:
 
 
 class _Tampering:
-    """Stand for `unpack_side_info`: damage a section while a case is tried, if it is armed."""
+    """Stand for `unpack_side_info`: damage a section while a case is tried, if it is armed.
+
+    Equal data are damaged alike, however often and in whichever order they are read.
+    """
 
     def __init__(self) -> None:
-        self.random: Random | None = None
+        self.seed: float | None = None
 
     def __call__(self, data: bytes, count: int, limit: int) -> list[bytes]:
         sections = unpack_side_info(data, count, limit)
-        random = self.random
-        if random is not None and sections and random.random() < 0.4:
+        random = Random(f"{self.seed} {digest(data)}")
+        if self.seed is not None and sections and random.random() < 0.4:
             place = random.randrange(len(sections))
             other = sections[place - 1]
             sections[place] = damaged_bytes(sections[place], other, random)[:limit]
@@ -174,7 +177,7 @@ def tamper_side_information() -> None:
 
 
 def _tampered(data: bytes, random: Random) -> bytes:
-    TAMPERING.random = Random(random.random())
+    TAMPERING.seed = random.random()
     return data
 
 

@@ -71,7 +71,7 @@ class Case:
     layer: Any
     way: Way
     data: Any
-    armed: Random | None
+    armed: float | None
 
 
 class Cases:
@@ -100,11 +100,11 @@ class Cases:
         sound = random.choices(self.kinds[kind], self.sizes[kind])[0]
         layer = random.choices(sound.layers, [one.weight for one in sound.layers])[0]
         way = random.choices(sound.ways, [one.weight for one in sound.ways])[0]
-        TAMPERING.random = None
+        TAMPERING.seed = None
         with warnings.catch_warnings():  # of what damage is made by
             warnings.simplefilter("ignore")
             data = layer.damage(sound.data, random)
-        return Case(sound, layer, way, data, TAMPERING.random)
+        return Case(sound, layer, way, data, TAMPERING.seed)
 
     def run(self, number: int, tally: Tally) -> None:
         """Try a case, and count what came of it."""
@@ -179,15 +179,13 @@ class Cases:
 
 def _refusal(case: Case, read: Callable[[Any], Any]) -> Any:
     """Return what a way returns for a damaged file, or our error."""
-    if case.armed is not None:
-        TAMPERING.random = Random()
-        TAMPERING.random.setstate(case.armed.getstate())
+    TAMPERING.seed = case.armed
     try:
         return read(case.data)
     except TensorcompError as error:
         return error
     finally:
-        TAMPERING.random = None
+        TAMPERING.seed = None
 
 
 def limit_process() -> None:

@@ -27,7 +27,7 @@ from tensorcomp._zstd_frames import compress, decompress
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.open import _OPENERS, detect_format, open_checkpoint, restore
 from tensorcomp.container.model import open_model
-from tensorcomp.errors import GradientError, TensorcompError
+from tensorcomp.errors import CodecError, GradientError, TensorcompError
 from tensorcomp.gradients.base import GradientSpec, Payload, StepInfo
 from tensorcomp.gradients.compressors.tree_compressor import TreeCompressor
 from tensorcomp.gradients.ddp.checkpoints import from_tensors, to_tensors
@@ -331,6 +331,8 @@ def _payloads() -> Iterator[Sound]:
         head = 8 if "error_bounded" in text else 0  # whose factor the checksum leaves out
 
         def read(data: bytes, compressor: Any = compressor) -> Any:
+            if not data:
+                raise CodecError("nothing says, without a message around it, that nothing was sent")
             return digest(compressor.decode(Payload(data, _SPEC)))
 
         def sealed(data: bytes, random: Random, head: int = head) -> bytes:

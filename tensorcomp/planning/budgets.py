@@ -48,7 +48,7 @@ class Bound:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not _is_number(value) or not value >= 0:
-                raise PlanError(f"expected {name} to be a number above 0, got {value!r}")
+                raise PlanError(f"expected {name} to be a number above 0, got {value!r:.200}")
 
     def used(self, rel_l2: float, max_abs_error: float) -> float:
         """Return the share of the bound that errors use up; it holds if at most 1."""
@@ -117,7 +117,7 @@ class Budget:
             else:
                 is_within = _is_number(value) and 0 < value < math.inf
             if not is_within:
-                raise PlanError(f"expected {name} to be {wanted}, got {value!r}")
+                raise PlanError(f"expected {name} to be {wanted}, got {value!r:.200}")
 
     def given(self) -> dict[str, float]:
         """Return the limit that is set, by its name."""

@@ -176,7 +176,7 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
         raise PlanError(f"expected a role of {', '.join(ROLES)}, got {entry['role']!r}")
     limits, reason = entry.get("bound", {}), str(entry.get("why", ""))
     if not isinstance(limits, dict) or not limits.keys() <= {"max_rel_l2", "max_abs_error"}:
-        raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r}")
+        raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r:.200}")
     bound = Bound(**limits) if limits else None
     if entry.get("tree_crc") not in (None, zlib.crc32(entry["tree"].encode())):
         reason = "the plan, edited"

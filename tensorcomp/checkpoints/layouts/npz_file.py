@@ -149,7 +149,8 @@ class NpzFile(Checkpoint):
             ):
                 yield file
         except (*PARSING_ERRORS, *_UNPACKING_ERRORS) as error:
-            raise self._fault(entry, f"cannot be unpacked: {error}; get it again") from error
+            what = f"cannot be unpacked: {str(error)[:200]}; get it again"
+            raise self._fault(entry, what) from error
 
     def _fault(self, entry: zipfile.ZipInfo, message: str) -> CheckpointError:
         return CheckpointError(message, path=self.path, tensor=entry.filename)

@@ -29,6 +29,7 @@ import numpy as np
 import xxhash
 
 from tensorcomp import _zstd_frames as zstd
+from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header, read_header
 from tensorcomp.dtypes import dtype_name, numpy_dtype
@@ -144,13 +145,13 @@ class Message:
         about = json.loads((header.metadata or {})[_KEY])
         if about["version"] != _VERSION:
             raise GradientError(
-                f"expected a message of version {_VERSION}, got {about['version']!r}; "
+                f"expected a message of version {_VERSION}, got {shown(about['version'])}; "
                 "use the same version of tensorcomp on both ends"
             )
         step, worker = _integer(about["step"], low=0), _integer(about["worker"], low=-1)
         weight = about["weight"]
         if type(weight) not in (int, float) or not 0 < weight < math.inf:
-            raise ValueError(f"a weight is {weight!r}")
+            raise ValueError(f"a weight is {shown(weight)}")
         payloads: dict[str, Payload] = {}
         texts: dict[str, str] = {}
         left = limit

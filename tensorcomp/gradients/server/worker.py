@@ -211,7 +211,11 @@ class WorkerCompression:
             raise GradientError(f"the saved state of {name!r} is of type {shown(one['dtype'])}")
         choices = {name: one["choice"]} if one["choice"] else {}
         info = StepInfo(saved_step(one["step"]), one["phase"], choices)
-        fresh = self._fresh(name, tuple(int(axis) for axis in one["shape"]), dtype, info)
+        shape = tuple(int(axis) for axis in one["shape"])
+        for key, value in one["state"].items():  # before so much is allocated
+            if key.endswith("residual") and np.size(value) != math.prod(shape):
+                raise GradientError(f"the saved state of {name!r} is of another shape than {shape}")
+        fresh = self._fresh(name, shape, dtype, info)
         unlike = sorted(set(flatten(fresh.state)) ^ set(one["state"]))
         if unlike:
             raise GradientError(
