@@ -40,8 +40,8 @@ from tensorcomp.gradients.text import parse_compressor
 from tensorcomp.gradients.wrappers.phases import PhaseTracker
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
+from tensorcomp.planning.importance import load_importance
 from tensorcomp.planning.plan import plan_from_json, plan_to_json
-from tensorcomp.planning.planner import load_importance
 from tensorcomp.planning.profiles import load_profile
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint

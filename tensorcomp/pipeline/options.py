@@ -147,7 +147,8 @@ class CompressOptions:
             If what is asked for cannot be understood, or does not go together.
         """
         from tensorcomp.planning.budgets import Budget
-        from tensorcomp.planning.planner import Planner, check_importance, load_importance
+        from tensorcomp.planning.importance import check_importance, load_importance
+        from tensorcomp.planning.planner import Planner
         from tensorcomp.planning.profiles import Profile, Rule, load_profile, parse_rule
 
         codecs = (self.codecs,) if isinstance(self.codecs, (str, Rule)) else self.codecs

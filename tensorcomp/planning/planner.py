@@ -11,34 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from tensorcomp._formatting import listed
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.bit_views import readable
-from tensorcomp.codecs.rounding import is_float, is_real, peak
-from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.errors import PlanError
-from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
-from tensorcomp.planning.rate_distortion import (
-    DENSE,
-    OCTAVES,
-    RDCurve,
-    mean_curve,
-    measure_curve,
-)
+from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
+from tensorcomp.planning.small_curves import SmallCurves
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
 from tensorcomp.planning.trials import (
@@ -51,21 +41,12 @@ from tensorcomp.planning.trials import (
     lossless_rate,
     lossy_sample,
     plan_within,
-    rate_of,
     run_trial,
 )
 
 _ROOM = 1 << 26  # bytes of copies a thread
 _MIN_SCALE = 1e-300  # below, the reciprocal times a square may leave the range of float64
 _SMALL = 1 << 15  # elements; handing fewer to a thread costs more than looking at them
-_SHARES = 1 << 14  # elements below which measuring a curve takes longer than coding the tensor
-_SINGLE = 4  # bytes of floats whose squares float64 holds
-_OWN, _SHARED = 4, 8  # small tensors measured as others are, and those whose mean is shared then
-_CHECKSUM = 64  # bits that a blob of one chunk takes beside its payload
-_KINDS = 16  # of distributions, by mean magnitude over root mean square, an octave
-
-# Of small tensors that are alike, by what must be equal; the last one is the others' mean.
-SmallCurves: TypeAlias = "dict[tuple[object, ...], list[RDCurve]]"
 
 
 @dataclass(frozen=True)
@@ -141,7 +122,7 @@ class Planner:
             self.budget, self.effort, profile=offered if offered in PROFILES else ""
         )
         choices: dict[str, tuple[tuple[str, ...], str, Bound | None]] = {}
-        curves: SmallCurves = {}
+        curves = SmallCurves()
 
         def different() -> Iterator[Tensor]:
             for tensor in tensors:
@@ -238,42 +219,10 @@ class Planner:
         if has_extremes(sample, largest):
             lossless = lossless_rate(tensor.array, self.effort)
             return curve_with_outliers(tensor.array, sample, templates, lossless, largest)
-        if tensor.array.size < _SHARES and tensor.array.itemsize <= _SINGLE:
-            return self._small_curve(tensor, sample, templates, largest, curves)
+        if SmallCurves.suits(tensor.array):
+            return curves.curve(tensor.array, sample, templates, largest, self.effort)
         lossless = lossless_rate(tensor.array, self.effort)
         return measure_curve(sample, tensor.array.size, templates, lossless, largest)
-
-    def _small_curve(
-        self,
-        tensor: Tensor,
-        sample: np.ndarray,
-        templates: tuple[str, ...],
-        largest: float,
-        curves: SmallCurves,
-    ) -> RDCurve:
-        """Return the curve of a small tensor: that of others, if enough are alike.
-
-        Such tensors are looked at one after the other, so which are the first does not depend on
-        threads.
-        """
-        array = tensor.array
-        offered = tuple(t for t in templates if prototype(t).codec.is_promising(sample, len(array)))
-        exact = plan_lossless(array, self.effort)
-        sums = measure(np.zeros_like(sample), sample)
-        scale = math.sqrt(sums.y_squared / sums.count)
-        peakiness = round(_KINDS * math.log2(sums.abs_error / sums.count / scale)) if scale else 0
-        key = offered, array.dtype, array.shape, exact, peakiness
-        alike = curves.setdefault(key, [])
-        if len(alike) > _OWN + _SHARED:
-            return alike[-1].of_scale(scale)
-        octaves = OCTAVES if len(alike) < _OWN else DENSE
-        bits = rate_of(exact, array, self.effort)
-        found = measure_curve(sample, array.size, offered, bits, largest, octaves)
-        if scale:
-            alike.append(found)
-        if len(alike) == _OWN + _SHARED:
-            alike.append(mean_curve(alike[_OWN:], _CHECKSUM / array.size))
-        return found
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""
@@ -321,37 +270,3 @@ class Planner:
         if trial is None:
             return TensorPlan(tree, reason, bound, bits=lossless_rate(tensor.array, self.effort))
         return TensorPlan(tree, reason, bound, bits=trial.bits, rel_l2=trial.errors.rel_l2)
-
-
-def check_importance(importance: Mapping[str, float], place: str = "") -> Mapping[str, float]:
-    """Require that every tensor's importance is positive and finite; return it."""
-    wrong = [name for name, value in importance.items() if not 0 < value < math.inf]
-    if wrong:
-        raise PlanError(
-            f"{place}expected positive, finite importance; change that of {listed(wrong)}"
-        )
-    return importance
-
-
-def load_importance(path: Path) -> Mapping[str, float]:
-    """Return the mean of each tensor of a safetensors file.
-
-    Raises
-    ------
-    PlanError
-        If a tensor is of another type, or not all its elements are positive and finite.
-    CheckpointError
-        If the file cannot be read.
-    """
-    found = {}
-    with open_checkpoint(path) as checkpoint:
-        for info in checkpoint.tensors:
-            found[info.name] = math.nan
-            dtype = numpy_dtype(info.dtype)
-            if dtype is None or not is_float(dtype) or not info.nbytes:
-                continue
-            with np.errstate(invalid="ignore"):  # signaling NaNs, refused below
-                values = checkpoint.read(info.name).view(dtype).astype(np.float64)
-            if values.min() > 0:
-                found[info.name] = float(values.mean())
-    return check_importance(found, f"{path}: ")

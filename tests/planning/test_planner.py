@@ -16,7 +16,8 @@ from tensorcomp.errors import PlanError
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
-from tensorcomp.planning.planner import Planner, Tensor, load_importance
+from tensorcomp.planning.importance import load_importance
+from tensorcomp.planning.planner import Planner, Tensor
 from tensorcomp.planning.profiles import PROFILES, Candidates, Profile
 from tensorcomp.planning.roles.classify import classify, roles_of
 

@@ -13,7 +13,7 @@ import tensorcomp
 from tensorcomp import Budget
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.pipeline import job
-from tensorcomp.planning import planner, rate_distortion
+from tensorcomp.planning import rate_distortion, small_curves
 
 SHAPE, LAYERS, EXPERTS = (64, 64), 3, 40
 COUNT = LAYERS * EXPERTS
@@ -68,7 +68,7 @@ def test_few_trials_and_one_write_of_the_same_quality(experts, calls, monkeypatc
     assert 0.995 * bits <= rate <= bits
     assert calls["write_file"] == 1
     assert calls["run_trial"] < 1.2 * COUNT  # of seven for each that is measured itself
-    monkeypatch.setattr(planner, "_OWN", COUNT + 1)
+    monkeypatch.setattr(small_curves, "_OWN", COUNT + 1)
     _, own_rate, own_error = compressed(experts, "own", budget=budget)
     assert calls["run_trial"] > 5 * COUNT
     assert error * 4**rate <= 1.01 * own_error * 4**own_rate
