@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .command import Result, command
 from .options import as_json, force, option, output, replace, source, threads
+
+if TYPE_CHECKING:
+    from tensorcomp.container.model import Model
 
 
 @command()
@@ -38,19 +41,34 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     from tensorcomp._formatting import bytes_text, counted, printable, seconds_text, speed_text
     from tensorcomp.api import decompress as restoring
     from tensorcomp.api.inspect import inspect as summarise
+    from tensorcomp.container.model import open_model
 
     from .progress import progress
 
-    summary = summarise(source)  # first: with --replace nothing is left to look at afterwards
+    # With --replace nothing of the source is left to look at afterwards.
+    before = summarise(source) if options["replace"] else None
+    model = open_model(source, compressed=True)
     with progress("decompressing") as watch:
         restored = restoring.decompress(source, out, progress=watch, **options)
+    size = _source_bytes(model) if before is None else before.input_bytes
     line = (
-        f"{printable(str(restored))} restored: {bytes_text(summary.input_bytes)} in "
-        f"{seconds_text(watch.seconds)}, decoded at "
-        f"{speed_text(summary.input_bytes, watch.work_seconds)}"
+        f"{printable(str(restored))} restored: {bytes_text(size)} in "
+        f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"
     )
-    if not options["replace"] and summary.copied and summary.copied.files:
-        line += f"; {counted(summary.copied.files, 'other file')} copied"
-    return Result(
-        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6)}, summary=(line,)
-    )
+    if before is None and model.others:
+        line += f"; {counted(len(model.others), 'other file')} copied"
+
+    def figures() -> dict[str, Any]:
+        return {**(before or summarise(source)).to_dict(), "seconds": round(watch.seconds, 6)}
+
+    return Result(figures, summary=(line,))
+
+
+def _source_bytes(model: Model) -> int:
+    from tensorcomp.container.reader import CompressedFile
+
+    size = 0
+    for shard in model.shards:
+        with CompressedFile(model.file(shard)) as opened:
+            size += opened.manifest.source_bytes
+    return size

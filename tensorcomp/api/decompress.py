@@ -142,7 +142,7 @@ def _restored_folder(source: Path) -> Path:
 
 def _restore_file(
     file: CompressedFile,
-    new: AbstractContextManager[io.FileIO],
+    new: AbstractContextManager[io.BufferedRandom],
     threads: int | None,
     progress: Progress,
 ) -> None:

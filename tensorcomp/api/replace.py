@@ -88,10 +88,11 @@ class Replacement:
         return not exact  # of another budget, perhaps: made again, and compared
 
     @contextlib.contextmanager
-    def create(self) -> Iterator[io.FileIO]:
+    def create(self) -> Iterator[io.BufferedRandom]:
         """Open the new file; verify it at the end, name it, and delete the source."""
         with atomic_file(self.target, force=True) as file:
             yield file
+            file.flush()
             new = Path(file.name)
             self._check(new)
             self._check_unchanged()

@@ -10,7 +10,6 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
@@ -138,7 +137,7 @@ def _descriptor(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
+def atomic_file(path: Path, *, force: bool) -> Iterator[io.BufferedRandom]:
     """Open a file that appears under its name, synced, when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` in the same folder. An error removes it; what a
@@ -158,6 +157,7 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.FileIO]:
                 LOGGER.info("%s: removed, a killed run had left it", partial)
             file.truncate()
             yield file
+            file.flush()
             _sync(file.fileno(), path)
             refuse_existing(path, force=force)
             os.replace(partial, path)  # noqa: PTH105 - the atomic one, by name
@@ -179,26 +179,16 @@ def _sync(descriptor: int, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _file_alone(partial: Path, path: Path) -> Iterator[io.FileIO]:
+def _file_alone(partial: Path, path: Path) -> Iterator[io.BufferedRandom]:
     """Open or create a file for update that no other run has open."""
     while True:
         _unlink_link(partial)
-        with WholeFile(partial, "r+", opener=_create) as file:
+        # Buffered, since a raw file takes a part of what is written where the disk is all but full.
+        with open(partial, "r+b", opener=_create) as file:
             _lock(file.fileno(), path)
             if _is_still(file.fileno(), partial):  # else another run has ended, and it was its file
                 yield file
                 return
-
-
-class WholeFile(io.FileIO):
-    """Unbuffered file that takes all bytes where the system takes fewer."""
-
-    def write(self, data: Any) -> int:
-        """Write all bytes, or raise `OSError`."""
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[super().write(left) :]
-        return memoryview(data).nbytes
 
 
 def _create(path: str, flags: int) -> int:

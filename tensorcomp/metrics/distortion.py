@@ -187,7 +187,8 @@ class _Rows(NamedTuple):
     def worst(self) -> float:
         """Return the largest rel-L2; rows without a norm, or with one beyond float64, have none."""
         errors, squares = self.sums.T
-        counts = (squares > _TINY) & (errors + squares < math.inf)
+        with np.errstate(over="ignore"):
+            counts = (squares > _TINY) & (errors + squares < math.inf)
         shares = np.divide(errors, squares, out=np.zeros(errors.size), where=counts)
         return math.sqrt(shares.max(initial=0.0))
 
