@@ -175,8 +175,8 @@ _prune_options = together(
     _pruning("--sparsity X", "The exact part of the pruned tensors' weights, from 0 to 1."),
     _pruning(
         "--stats FILE",
-        "Statistics that tensorcomp calibrate measured; obd also takes Adam's state from a "
-        "training checkpoint.",
+        "Statistics that tensorcomp calibrate measured; without them obd takes Adam's state of "
+        "a training checkpoint.",
     ),
     _pruning(
         "--scope",

@@ -17,8 +17,8 @@ import numpy as np
 
 from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.errors import GradientError, PlanError
-from tensorcomp.gradients.payload.arrays import prepared
+from tensorcomp.errors import CodecError, GradientError, PlanError
+from tensorcomp.gradients.payload.arrays import host, prepared
 from tensorcomp.gradients.payload.decoded import DecodedGradient
 
 if TYPE_CHECKING:
@@ -301,6 +301,13 @@ def _converting(compress: Callable[..., Any]) -> Callable[..., Any]:
     def converting(self: Compressor, gradient: Any, state: State) -> Any:
         takes_tensors = hasattr(gradient, "detach") and self.takes_tensors
         ready = prepared(gradient, state, takes_tensors=takes_tensors)
-        return compress(self, ready, state)
+        try:
+            return compress(self, ready, state)
+        except (ValueError, CodecError) as error:
+            if np.isfinite(host(ready)).all():
+                raise
+            raise GradientError(
+                f"expected a finite gradient of {state.spec.name!r}, got NaN or infinity"
+            ) from error
 
     return converting

@@ -78,8 +78,8 @@ class Statistics:
         pairs = match_names(names, unreached.union(found))
         if found and not pairs:
             raise PruningError(
-                f"the statistics are of another model: of {listed(sorted(found))}; the checkpoint "
-                f"has {listed(names)}"
+                f"the statistics are of another model, or of other tensors of it: of "
+                f"{listed(sorted(found))}, not of {listed(names)}"
             )
         renamed = {key: found[name] for key, name in pairs.items() if name in found}
         here = tuple(key for key, name in pairs.items() if name in unreached)

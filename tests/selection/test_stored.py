@@ -265,7 +265,7 @@ def test_statistics_that_do_not_fit_are_refused(tmp_path):
         (Statistics({"taylor": {"a.weight": fits}}), "expected the statistic 'snip'"),
         (
             statistics(**{"c.weight": fits}),
-            r"of another model: of 'c\.weight'; the checkpoint has 'a\.weight', 'b\.weight'",
+            r"or of other tensors of it: of 'c\.weight', not of 'a\.weight', 'b\.weight'",
         ),
     ]
     for stats, message in cases:

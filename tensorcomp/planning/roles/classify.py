@@ -78,7 +78,7 @@ BUT, ORIGINAL = "!", "_orig"
 _PIECE = 1 << 20  # elements looked at together
 _LOOK, _ROWS = 64, 4  # elements, and rows, that tell most tensors
 _FEWEST = 16  # of 0 and 1 that are no chance
-_UNNAMED = ("position", "embedding", "matrix", "other")  # roles that a sinusoid may have by name
+_UNNAMED = ("position", "embedding", "matrix", "complex", "other")  # roles of sinusoids by name
 _ROUNDING = 0.02  # relative; bfloat16 has 8 bits
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "c": "complex"}
 
@@ -183,9 +183,10 @@ def _by_type(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision | N
         return RoleDecision("opaque", f"the values of type {dtype} are unknown")
     if dtype == "F8_E8M0":
         return RoleDecision("scale", "a type of powers of two")
-    # Counts of steps are often integers.
-    if numpy_type.kind in _KINDS and rules.first_fitting(place).role != "step":
-        return RoleDecision(_KINDS[numpy_type.kind], f"type {dtype}")
+    kind = numpy_type.kind
+    # Counts of steps are often integers, and rotations complex.
+    if kind in _KINDS and rules.first_fitting(place).role != {"c": "table"}.get(kind, "step"):
+        return RoleDecision(_KINDS[kind], f"type {dtype}")
     return None
 
 
@@ -306,6 +307,8 @@ def _is_sinusoidal(array: np.ndarray) -> bool:
 
     Those of sin x and cos x add up to 1 in any order; rows of zeros are of padding.
     """
+    if array.ndim > 2 and array.shape[-1] == 2:  # pairs, as complex numbers are coded
+        array = array.reshape(*array.shape[:-2], -1)
     if array.ndim < 2 or array.shape[-1] < 4 or not is_real(array.dtype):
         return False
     rows = array.reshape(-1, array.shape[-1])

@@ -22,6 +22,7 @@ from tensorcomp.planning.roles.classify import (
     USUAL,
     is_mask,
     mask_of,
+    protected_by_value,
     roles_of,
     selects,
     taken_and_left_out,
@@ -95,7 +96,8 @@ def choose(
                 for some in (asked, but)
             )
             used.update(found, left_out)
-            if found and not left_out and not is_mask(item.read()):
+            is_named = not called.isdisjoint(found)
+            if found and not left_out and not _is_exact(item.read(), role, is_named=is_named):
                 chosen.append(item)
     _require_used([*taken, *but], used, where)
     if not chosen:
@@ -121,6 +123,11 @@ def _may_be_pruned(info: TensorInfo, role: str) -> bool:
     dtype = numpy_dtype(info.dtype)
     real = dtype is not None and is_real(dtype) and 0 not in info.shape
     return real and role not in NEVER_PRUNED
+
+
+def _is_exact(array: np.ndarray, role: str, *, is_named: bool) -> bool:
+    """Return whether values are a mask's, or computed and not asked for by name."""
+    return is_mask(array) if is_named else bool(protected_by_value(array, role))
 
 
 def _require_used(selectors: Sequence[str], used: set[str], where: Sequence[str] | None) -> None:
