@@ -96,7 +96,7 @@ class Workers:
         function : callable
             Called on a thread; its exception is raised where its result is due.
         items : iterable
-            Taken as they are needed: at most `prefetch`, or two per thread, are under way.
+            Taken as they are needed: at most `prefetch`, or two more than threads, are under way.
         small : callable, optional
             Whether handing an item to a thread costs more than the call itself.
         prefetch : int, optional
@@ -110,7 +110,7 @@ class Workers:
                 yield item, function(item)
             return
         waiting: deque[_Call[Item, Result]] = deque()
-        most = max(prefetch, 2 * self._threads)
+        most = max(prefetch, self._threads + 2)
         held, room = 0, min(memory_budget * self._threads, _MAX_ROOM)
         for item in items:
             held += size(item)
