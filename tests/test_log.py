@@ -47,7 +47,7 @@ def test_a_torch_file_that_is_not_compressed(tmp_path, caplog):
     assert len(scan_folder(tmp_path)[0]) == 1
     (message,) = caplog.messages
     assert message.startswith(f"{tmp_path / 'training_args.bin'}: ")
-    assert message.endswith("; carried over unchanged")
+    assert message.endswith("; left as it is")
 
 
 def test_a_file_that_cannot_be_mapped(tmp_path, caplog, monkeypatch):

@@ -92,7 +92,7 @@ def scan_folder(
     for reason in dict.fromkeys(unread.values()):
         first, *more = (root / file for file, why in unread.items() if why == reason)
         place = printable(f"{first} and {len(more):,} more" if more else str(first))
-        LOGGER.warning("%s: %s; carried over unchanged", place, reason)
+        LOGGER.warning("%s: %s; left as it is", place, reason)
     others = (file for file in files if file not in weights)
     return FolderFiles(tuple(sorted(weights)), tuple(others), unread, links)
 
