@@ -96,13 +96,15 @@ def test_a_bar_is_shown_where_stderr_is_a_terminal(on_terminal, model):
 
 
 # Stops before the rename that makes the output appear, and says so. The default handler of SIGINT
-# is set again, since a shell has its background jobs ignore it.
+# is set again, since a shell has its background jobs ignore it. It sleeps in short pieces: a signal
+# that comes just before a sleep begins is handled when that ends.
 PAUSED = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def fsync(number):
     print("ready", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)
 os.fsync = fsync
 from tensorcomp_cli.main import run
 run()
