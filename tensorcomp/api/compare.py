@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -34,6 +33,8 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.metrics.comparison import ComparedTensor, Comparison, TensorComparison
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
+
+_SMALL = 1 << 17  # bytes; most of the time that fewer take is Python's, which threads share
 
 
 def compare(
@@ -78,7 +79,8 @@ def compare(
         progress.begin(len(shared), sum(shared))
         sums = [ErrorSums() for _ in rows]
         workers = stack.enter_context(Workers(threads))
-        for job, errors in workers.in_order(_measure, _jobs(pairs, rows), prefetch=8):
+        jobs, small = _jobs(pairs, rows), lambda job: job.nbytes < _SMALL
+        for job, errors in workers.in_order(_measure, jobs, small=small, prefetch=8):
             sums[job.row] += errors
             progress.advance(rows[job.row].name, job.nbytes)
         a_bytes, b_bytes = (sum(file.nbytes for file in side.values()) for side in sides)
@@ -137,12 +139,12 @@ def _pair(first: Sequence[_Tensor], second: Sequence[_Tensor]) -> list[_Pair]:
         lambda tensor: tensor.info.name,
     )
     for key in keys:
-        waiting: defaultdict[Hashable, deque[int]] = defaultdict(deque)
+        waiting: dict[Hashable, list[int]] = {}
         for number, tensor in free.items():
-            waiting[key(tensor)].append(number)
+            waiting.setdefault(key(tensor), []).append(number)
         for number, tensor in enumerate(first):
-            if number not in partner and waiting[key(tensor)]:
-                partner[number] = free.pop(waiting[key(tensor)].popleft())
+            if number not in partner and (alike := waiting.get(key(tensor))):
+                partner[number] = free.pop(alike.pop(0))
     pairs: list[_Pair] = [(tensor, partner.get(number)) for number, tensor in enumerate(first)]
     pairs += [(None, tensor) for tensor in free.values()]
     return [pair for pair in pairs if any(side is not None and not side.tied for side in pair)]
