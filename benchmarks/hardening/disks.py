@@ -52,7 +52,7 @@ def judged(ended: Ended, job: Writer, folder: Path, *, readable: bool = True) ->
     if readable:
         try:
             job.check(folder)
-        except BaseException as error:  # torch raises some that are no `Exception`
+        except BaseException as error:  # CheckpointException of torch derives from it alone
             faults.append(f"left what fails: {error!r}")
         faults += ended_well(job, folder)
     return Try(ended, faults)

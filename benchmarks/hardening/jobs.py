@@ -36,7 +36,7 @@ OLD, NEW = 1, 0  # seeds of the model that was there, and of the one that takes 
 
 
 class Writer(NamedTuple):
-    """What a job begins with, what it does, and what must hold whenever it was stopped."""
+    """How a job is prepared and run, and the check that must pass whenever it was stopped."""
 
     prepare: Work
     run: Work

@@ -66,7 +66,7 @@ def calibrate(
 
     Minibatches count equally, whatever their sizes. Sums are float32, float64 for float64 weights,
     on the weights' devices. A statistic that a tensor cannot have, such as ``input_norm`` for a
-    weight that is no matrix of a product nor a kernel, is left out for it, and all for
+    weight that is in no matrix product or convolution, is left out for it, and all for
     tensors that no sample reaches, such as experts that are never routed to.
 
     Parameters

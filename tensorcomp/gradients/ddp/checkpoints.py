@@ -106,7 +106,7 @@ def load_distributed(path: str, rank: int) -> dict[str, Any]:
     Raises
     ------
     CheckpointError
-        If there is no save, or it is damaged.
+        If the folder holds no checkpoint, or a damaged one.
     GradientError
         If it holds no state of this rank.
     """
@@ -133,7 +133,7 @@ def load_distributed(path: str, rank: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _located(path: str) -> Iterator[None]:
-    """Turn what torch raises, which is no `Exception`, into a `CheckpointError`."""
+    """Raise `CheckpointError` for a `CheckpointException` of torch."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
