@@ -14,7 +14,7 @@ import click
 from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError
 
-from .exits import READER_GONE, Stopped
+from .exits import READER_GONE, Stopped, end_on_bus_errors
 
 if TYPE_CHECKING:
     import logging
@@ -108,6 +108,7 @@ class Command(click.Command):
         chosen.verbose = ctx.params.pop("verbose", 0)
         if len(forms) > 1:
             raise click.UsageError("--json, --csv and --markdown exclude each other", ctx)
+        end_on_bus_errors()
         try:
             with _logging(chosen.verbose, ctx):
                 result: Result = super().invoke(ctx)

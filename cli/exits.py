@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import os
 import signal
 import sys
@@ -40,7 +39,6 @@ def end_on_signals() -> None:
 @contextlib.contextmanager
 def signals_stop() -> Iterator[None]:
     """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP, for clean-up to run."""
-    _end_on_bus_errors()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -61,7 +59,7 @@ def signals_stop() -> Iterator[None]:
 
 
 @functools.cache  # since the system keeps the address of what it calls
-def _end_on_bus_errors() -> Any:
+def end_on_bus_errors() -> Any:
     """End with one line where a mapped file is cut short, or its disk fails, while it is read.
 
     Python's own handlers run after the access that raised the signal, which never ends.
@@ -81,11 +79,12 @@ def _end_on_bus_errors() -> Any:
 
 def _cut_short() -> str:
     """Return the path of a mapped file that is shorter than its mapping."""
+    page = os.sysconf("SC_PAGESIZE")
     for line in Path("/proc/self/maps").read_text(errors="surrogateescape").split("\n"):
         with contextlib.suppress(OSError, ValueError):  # of mappings without a file
             addresses, _, offset, _, _, path = line.split(maxsplit=5)
             begin, end = (int(address, 16) for address in addresses.split("-"))
-            is_shorter = Path(path).stat().st_size <= int(offset, 16) + end - begin - mmap.PAGESIZE
+            is_shorter = Path(path).stat().st_size <= int(offset, 16) + end - begin - page
             if is_shorter and ".so" not in path:  # libraries' data is longer than their files
                 return path
     return "an input"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tensorcomp_cli.exits import explain, say, signals_stop
+from tensorcomp_cli.exits import end_on_bus_errors, explain, say, signals_stop
 
 CHANGES = (
     *("openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "fallocate", "fsync"),
@@ -74,6 +74,7 @@ def run(
         warnings.simplefilter("ignore")
         status, line = 0, ""
         try:
+            end_on_bus_errors()
             with signals_stop():
                 work()
         except BaseException as error:
