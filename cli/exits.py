@@ -60,7 +60,7 @@ def signals_stop() -> Iterator[None]:
 
 @functools.cache  # since the system keeps the address of what it calls
 def end_on_bus_errors() -> Any:
-    """End with one line where a mapped file is cut short, or its disk fails, while it is read.
+    """End with one line where a mapped file is cut short while it is read.
 
     Python's own handlers run after the access that raised the signal, which never ends.
     """
