@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
-import mmap
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.packing import pack, unpack
 from tensorcomp.checkpoints.safetensors.header import (
@@ -24,6 +20,7 @@ from tensorcomp.checkpoints.safetensors.header import (
 )
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.files import file_size, reading, writing
+from tensorcomp.io.mapping import map_file
 
 _HEADER = "header"
 _METADATA = "metadata"
@@ -63,7 +60,7 @@ class SafetensorsFile(Checkpoint):
             self.nbytes = file_size(source)
             with reading(source), source.open("rb") as file:
                 self.header = read_header(file, self.nbytes, self.where)
-                self._map = _mapped(file)
+                self._map = map_file(file)
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
 
@@ -132,39 +129,3 @@ def _metadata(template: SourceTemplate) -> dict[str, str] | None:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FormatError("the template's metadata do not map strings to strings")
     return metadata
-
-
-def _mapped(file: BinaryIO) -> memoryview | None:
-    """Map a file; return None where a network file system refuses."""
-    try:
-        return _map(file)
-    except (OSError, ValueError) as error:
-        LOGGER.debug("%s: read, since it cannot be mapped: %s", file.name, error)
-        return None
-
-
-def _map(file: BinaryIO) -> memoryview:
-    """Map a whole file for reading; the mapping takes no descriptor.
-
-    `mmap.mmap` keeps a duplicate of the descriptor, so that a process with a limit of 64 could read
-    no model of more shards. It is unmapped with the last view.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the system refuses, or the file is empty.
-    """
-    held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if not hasattr(mmap, "MAP_SHARED"):  # on Windows, where descriptors are not so few
-        return memoryview(held)
-    size, libc = len(held), ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * [ctypes.c_int]), ctypes.c_long)
-    libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-    if address in (None, ctypes.c_void_p(-1).value):
-        return memoryview(held)
-    held.close()
-    pages = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(pages, libc.munmap, address, size).atexit = False
-    return memoryview(pages).toreadonly()
