@@ -8,6 +8,8 @@ import numpy as np
 
 from tensorcomp.dtypes import numpy_dtype, torch_dtype, torch_dtype_name
 
+_PAIRS = "float4_e2m1fn_x2"  # two floats of safetensors' F4 a byte, which only torch has
+
 
 def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
     """Return a torch tensor as a NumPy array; a view if dense and on the CPU.
@@ -51,11 +53,37 @@ def as_tensor(array: np.ndarray) -> Any:
 
 def numpy_to_torch(flat: np.ndarray, dtype: str, shape: tuple[int, ...], device: Any) -> Any:
     """Return bytes as a torch tensor; as uint8 where torch lacks the dtype."""
+    return bytes_to_torch(flat, dtype, torch_layout(dtype, shape, flat.nbytes)[1], device)
+
+
+def bytes_to_torch(flat: np.ndarray, dtype: str, shape: tuple[int, ...], device: Any) -> Any:
+    """Return bytes as a torch tensor of the shape of a `torch_layout`."""
     import torch
 
-    tensor = torch.from_numpy(flat)
-    known = torch_dtype(dtype)
-    if known is not None:
-        empty = torch.empty(shape, dtype=known)
-        tensor = tensor.view(known).reshape(shape) if tensor.numel() else empty
-    return tensor.to(device)
+    known = known_dtype(dtype) or torch.uint8
+    if not flat.size:
+        return torch.empty(shape, dtype=known, device=device)
+    return torch.from_numpy(flat).view(known).reshape(shape).to(device)
+
+
+def known_dtype(dtype: str) -> Any:
+    """Return the torch dtype of a safetensors dtype, None if torch lacks it."""
+    import torch
+
+    return getattr(torch, _PAIRS, None) if dtype == "F4" else torch_dtype(dtype)
+
+
+def torch_layout(
+    dtype: str, shape: tuple[int, ...], nbytes: int
+) -> tuple[np.dtype, tuple[int, ...]]:
+    """Return NumPy's dtype and the shape of a torch tensor's memory.
+
+    Pairs of 4-bit floats are half as many along the last axis. Where torch lacks the dtype, flat
+    bytes.
+    """
+    known, found = known_dtype(dtype), numpy_dtype(dtype)
+    if known is not None and found is not None:
+        return found, shape
+    if known is not None and shape and shape[-1] % 2 == 0:
+        return np.dtype(np.uint8), (*shape[:-1], shape[-1] // 2)
+    return np.dtype(np.uint8), (nbytes,)

@@ -170,6 +170,18 @@ class CheckpointError(TensorcompError):
     """A source checkpoint cannot be read, or an output cannot be written."""
 
 
+class MissingFileError(CheckpointError, FileNotFoundError):
+    """A file to be read is not there."""
+
+
+class InputTypeError(TensorcompError, TypeError):
+    """A tensor, or the index of a slice, is of a type that has no meaning there."""
+
+
+class SliceError(TensorcompError, IndexError):
+    """The index of a slice goes beyond the tensor."""
+
+
 class PruningError(TensorcompError):
     """Weights cannot be scored or selected, or masks do not fit the model."""
 

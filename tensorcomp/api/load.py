@@ -1,28 +1,42 @@
-"""Load compressed tensors by functions with safetensors' signatures."""
+"""Load tensors, compressed or not, by functions with safetensors' signatures."""
 
 from __future__ import annotations
 
-import math
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp._threads import thread_count
+from tensorcomp.api.frameworks import Framework, framework_of
+from tensorcomp.api.safetensors_errors import safetensors_errors
+from tensorcomp.api.tensor_slice import TensorSlice
+from tensorcomp.checkpoints.base import TensorInfo
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.decoding import Job, decode_all, decode_jobs
-from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.model import is_compressed, open_tensor
+from tensorcomp.container.reader import CompressedFile, check_claim, open_safetensors
 from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows, decode_tensor
-from tensorcomp.dtypes import numpy_dtype
-from tensorcomp.errors import CheckpointError, FormatError, OptionError
+from tensorcomp.container.tensor_blob import ChunkedTensor
+from tensorcomp.errors import (
+    CheckpointError,
+    FormatError,
+    InputTypeError,
+    MissingFileError,
+    OptionError,
+)
 from tensorcomp.io.memory_pages import empty_in_large_pages
 
 _ALIGNMENT = 64
+_BACKENDS = ("mmap", "pread")
+_File: TypeAlias = CompressedFile | SafetensorsFile
 
 
+@safetensors_errors()
 def load(
     data: bytes,
     framework: str = "np",
@@ -31,12 +45,12 @@ def load(
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Return the tensors of compressed bytes, like ``safetensors.numpy.load``.
+    """Return the tensors of a file's bytes, like ``safetensors.numpy.load``.
 
     Parameters
     ----------
     data : bytes
-        From `save`, or the content of a compressed file.
+        From `save`, or the content of a safetensors file, compressed or not.
     framework : {"np", "pt"}
         NumPy arrays, or torch tensors.
     device : str or torch.device
@@ -55,27 +69,33 @@ def load(
     Raises
     ------
     CheckpointError, FormatError
-        If the bytes are not a compressed checkpoint, or damaged.
+        If the bytes are not a safetensors file, or damaged.
     """
+    if not isinstance(data, bytes):
+        raise InputTypeError(f"expected bytes, got a {type(data).__name__}; see load_file")
     return _load_all(data, framework, device, threads, max_bytes)
 
 
+@safetensors_errors()
 def load_file(
     filename: str | os.PathLike[str],
     framework: str = "np",
     device: Any = "cpu",
     *,
+    backend: str = "mmap",
     threads: int | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Return a compressed file's tensors, like ``safetensors.*.load_file``.
+    """Return a file's tensors, like ``safetensors.*.load_file``.
 
     Parameters
     ----------
     filename : str or path-like
-        A file that tensorcomp compressed.
+        A safetensors file, compressed or not.
     framework, device, threads, max_bytes
         As for `load`.
+    backend : {"mmap", "pread"}
+        Whether the file is mapped into memory, or read.
 
     Returns
     -------
@@ -85,75 +105,97 @@ def load_file(
     Raises
     ------
     CheckpointError, FormatError
-        If the file cannot be read, is not a compressed checkpoint, or is damaged.
+        If the file cannot be read, is not a safetensors file, or is damaged. A
+        ``SafetensorError`` too; a ``FileNotFoundError`` if there is none.
     """
-    return _load_all(Path(filename), framework, device, threads, max_bytes)
+    return _load_all(Path(filename), framework, device, threads, max_bytes, backend)
 
 
-Converter = Callable[[np.ndarray, str, tuple[int, ...]], Any]
+class _Place(NamedTuple):
+    """What tells a tensor's bytes: the number of what is decoded, and a span of it."""
+
+    number: int
+    start: int
+    info: TensorInfo | TensorRecord
 
 
-def _converter(framework: str, device: Any) -> Converter:
-    if framework in ("np", "numpy"):
-        return _as_array
-    if framework in ("pt", "torch", "pytorch"):
-        from tensorcomp._torch_arrays import numpy_to_torch
-
-        return lambda flat, dtype, shape: numpy_to_torch(flat, dtype, shape, device)
-    raise OptionError(f"expected framework to be 'np' or 'pt', got {framework!r}")
-
-
-def _as_array(flat: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a tensor's bytes as an array, of bytes where NumPy lacks the type."""
-    numpy_type = numpy_dtype(dtype)
-    try:
-        return flat if numpy_type is None else np.ndarray(shape, numpy_type, flat)
-    except ValueError as error:
-        raise FormatError(f"NumPy has no array of {len(shape)} axes: {error}") from error
+def _open(source: bytes | Path, backend: str = "mmap") -> _File:
+    """Open a safetensors file, compressed or not."""
+    if backend not in _BACKENDS:
+        raise OptionError(f"expected backend to be one of {', '.join(_BACKENDS)}, got {backend!r}")
+    if isinstance(source, Path) and not os.path.lexists(source):
+        raise MissingFileError(f"No such file or directory: {source}")
+    file = open_safetensors(source, mapped=backend == "mmap")
+    return CompressedFile(file) if is_compressed(file) else file
 
 
 def _load_all(
-    source: bytes | Path, framework: str, device: Any, threads: int | None, max_bytes: int | None
+    source: bytes | Path,
+    framework: str,
+    device: Any,
+    threads: int | None,
+    max_bytes: int | None,
+    backend: str = "mmap",
 ) -> dict[str, Any]:
+    form = framework_of(framework, device)
+    with _open(source, backend) as file:
+        _check_expansion(file, max_bytes)
+        return _decode(file, form, threads)
+
+
+def _check_expansion(file: _File, max_bytes: int | None = None) -> None:
+    if isinstance(file, CompressedFile):
+        file.check_expansion(max_bytes)
+    else:
+        check_claim(sum(info.nbytes for info in file.tensors), file, max_bytes)
+
+
+def _decode(file: _File, framework: Framework, threads: int | None = None) -> dict[str, Any]:
     """Decode every tensor into one allocation of large pages.
 
     The tensors are views of it, as those of a mapped safetensors file are views of the map.
     """
-    convert = _converter(framework, device)
-    with CompressedFile(source) as file:
-        file.check_expansion(max_bytes)
-        manifest = file.manifest
-        blobs = manifest.blobs.values()
-        sizes = [-(-record.nbytes // _ALIGNMENT) * _ALIGNMENT for record in blobs]
-        try:
-            arena = empty_in_large_pages(sum(sizes))
-        except MemoryError as error:
-            raise CheckpointError(
-                f"its tensors take {sum(sizes):,} bytes, more memory than there is; "
-                "take them one by one by safe_open",
-                path=file.where,
-            ) from error
-        starts: dict[str, int] = {}
-        jobs: list[Job] = []
-        start = 0
-        for record, size in zip(blobs, sizes, strict=True):
-            tensor, starts[record.name] = file.open_blob(record), start
-            out = np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start)
-            jobs += decode_jobs(tensor, out)
-            start += size
-        decode_all(jobs, thread_count(threads))
-    tensors = {}
+    tensors, places = _places(file)
+    sizes = [-(-tensor.grid.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
+    try:
+        arena = empty_in_large_pages(sum(sizes))
+    except MemoryError as error:
+        raise CheckpointError(
+            f"its tensors take {sum(sizes):,} bytes, more memory than there is; "
+            "take them one by one by safe_open",
+            path=file.where,
+        ) from error
+    starts = [0, *itertools.accumulate(sizes)]
+    jobs: list[Job] = []
+    for tensor, start in zip(tensors, starts, strict=False):
+        out = np.ndarray(tensor.grid.shape, tensor.grid.dtype, arena, start)
+        jobs += decode_jobs(tensor, out)
+    decode_all(jobs, thread_count(threads))
+    found = {}
+    for name, (number, offset, info) in places.items():
+        start = starts[number] + offset
+        layout = framework.layout(info.dtype, info.shape, info.nbytes)
+        found[name] = framework.tensor(arena[start : start + info.nbytes], info.dtype, layout)
+    return found | {name: found[target] for name, target in file.aliases.items()}
+
+
+def _places(file: _File) -> tuple[list[ChunkedTensor], dict[str, _Place]]:
+    """Return what is to be decoded, and where in that each tensor lies."""
+    if not isinstance(file, CompressedFile):
+        plain = {info.name: _Place(n, 0, info) for n, info in enumerate(file.tensors)}
+        return [open_tensor(file, info) for info in file.tensors], plain
+    manifest = file.manifest
+    numbers = {name: number for number, name in enumerate(manifest.blobs)}
+    places = {}
     for name, record in manifest.tensors.items():
         stored = record if record.same_as is None else manifest.tensors[record.same_as]
-        start = starts[stored.blob]
-        if stored.bundle is not None:
-            start += manifest.layout.spans[stored.name].start
-        tensors[name] = convert(arena[start : start + record.nbytes], record.dtype, record.shape)
-    return tensors | {name: tensors[target] for name, target in manifest.aliases.items()}
+        start = 0 if stored.bundle is None else manifest.layout.spans[stored.name].start
+        places[name] = _Place(numbers[stored.blob], start, record)
+    return [file.open_blob(record) for record in manifest.blobs.values()], places
 
 
 class safe_open:
-    """Open a compressed file for slices, like ``safetensors.safe_open``.
+    """Open a file, compressed or not, for slices, like ``safetensors.safe_open``.
 
     Parameters
     ----------
@@ -161,11 +203,14 @@ class safe_open:
     framework : {"np", "pt"}
     device : str or torch.device
         Where torch tensors go.
+    backend : {"mmap", "pread"}
+        Whether the file is mapped into memory, or read tensor by tensor.
 
     Raises
     ------
     CheckpointError, FormatError
-        If the file cannot be read or is not a compressed checkpoint.
+        If the file cannot be read or is not a safetensors file. A ``SafetensorError`` too; a
+        ``FileNotFoundError`` if there is none.
 
     Examples
     --------
@@ -174,31 +219,56 @@ class safe_open:
     ...         rows = file.get_slice(name)[10:20]  # decodes only the chunks that hold them
     """
 
+    @safetensors_errors()
     def __init__(
-        self, filename: str | os.PathLike[str], framework: str = "np", device: Any = "cpu"
+        self,
+        filename: str | os.PathLike[str],
+        framework: str = "np",
+        device: Any = "cpu",
+        *,
+        backend: str = "mmap",
     ) -> None:
-        self._convert = _converter(framework, device)
-        self._file = CompressedFile(Path(filename))
+        self._framework = framework_of(framework, device)
+        self._opened: _File | None = _open(Path(filename), backend)
+        self._infos: Mapping[str, TensorInfo | TensorRecord] = (
+            self._opened.manifest.tensors
+            if isinstance(self._opened, CompressedFile)
+            else {info.name: info for info in self._opened.tensors}
+        )
 
     def __enter__(self) -> safe_open:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
+
+    @property
+    def _file(self) -> _File:
+        if self._opened is None:
+            raise CheckpointError("File is closed")
+        return self._opened
 
     def keys(self) -> list[str]:
-        """Return the names of all tensors, aliases included."""
-        return [*self._file.manifest.tensors, *self._file.manifest.aliases]
+        """Return the names of all tensors, aliases included, sorted."""
+        return sorted(self.offset_keys())
 
+    @safetensors_errors()
     def offset_keys(self) -> list[str]:
         """Return the names in the order of the source file."""
-        return self.keys()
+        return [*self._infos, *self._file.aliases]
 
+    @safetensors_errors()
     def metadata(self) -> dict[str, str] | None:
         """Return the source file's metadata, as it was."""
-        found = self._file.manifest.template.structure.get("metadata")
+        file = self._file
+        found: Any = file.metadata
+        if isinstance(file, CompressedFile):
+            found = file.manifest.template.structure.get("metadata")
         return dict(found) if isinstance(found, dict) else None
 
+    @safetensors_errors()
     def get_tensor(self, name: str) -> Any:
         """Return a tensor.
 
@@ -209,72 +279,16 @@ class safe_open:
         """
         return self.get_slice(name).whole()
 
+    @safetensors_errors()
+    def get_tensors(self) -> dict[str, Any]:
+        """Return all tensors, as `load_file` does."""
+        _check_expansion(self._file)
+        return _decode(self._file, self._framework)
+
+    @safetensors_errors()
     def get_slice(self, name: str) -> TensorSlice:
         """Return a tensor that decodes only what is taken from it by an index."""
-        return TensorSlice(self._file.record(name), self._file.open_tensor(name), self._convert)
-
-
-class TensorSlice:
-    """A tensor of which only the chunks that an index touches are decoded.
-
-    Indices are NumPy's basic ones along the first axis (an integer or a slice), optionally followed
-    by any for the other axes.
-    """
-
-    def __init__(self, record: TensorRecord, tensor: ChunkedTensor, convert: Converter) -> None:
-        self._record = record
-        self._tensor = tensor
-        self._convert = convert
-
-    def get_shape(self) -> list[int]:
-        """Return the tensor's shape."""
-        return list(self._record.shape)
-
-    def get_dtype(self) -> str:
-        """Return safetensors' name of its dtype."""
-        return self._record.dtype
-
-    def whole(self) -> Any:
-        """Return the tensor, in memory of its own."""
-        grid = self._tensor.grid
-        flat = np.empty(grid.nbytes, np.uint8)
-        decode_tensor(self._tensor, flat.view(grid.dtype).reshape(grid.shape))
-        return self._convert(flat, self._record.dtype, self._record.shape)
-
-    def __getitem__(self, index: Any) -> Any:
-        first, *others = index if isinstance(index, tuple) and index else (index,)
-        shape = self._record.shape
-        if not shape or numpy_dtype(self._record.dtype) is None or first in (Ellipsis, ()):
-            return self.whole()[index]
-        rows = range(shape[0])
-        try:
-            taken = rows[first]
-        except IndexError:
-            raise IndexError(
-                f"{shown(self._record.name)}: expected one of {len(rows)} rows, got {first}"
-            ) from None
-        except TypeError:
-            raise TypeError(
-                f"{shown(self._record.name)}: expected an integer or a slice along the first axis, "
-                f"got {first!r}; decode it whole by get_tensor for other indices"
-            ) from None
-        if isinstance(taken, int):
-            return self._rows(taken, taken + 1)[(0, *others)]
-        if not taken:
-            return self._rows(0, 0)[(slice(None), *others)]
-        low, high = min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1
-        block = self._rows(low, high)
-        # A list of rows, since torch knows no negative step.
-        picked = block[:: taken.step] if taken.step > 0 else block[[row - low for row in taken]]
-        return picked[(slice(None), *others)]
-
-    def _rows(self, low: int, high: int) -> Any:
-        """Return rows `low` to `high` of the tensor."""
-        grid, (count, *others) = self._tensor.grid, self._record.shape
-        # The grid's rows may be others: a flat tensor, or the equal one of another shape.
-        elements = math.prod(grid.shape) // count if count else 0
-        per_row = max(grid.row_elements, 1)
-        begin, end = low * elements // per_row, -(-high * elements // per_row)
-        decoded = decode_rows(self._tensor, begin, end).reshape(-1)
-        rows = decoded[low * elements - begin * per_row : high * elements - begin * per_row]
-        return self._convert(rows.view(np.uint8), self._record.dtype, (high - low, *others))
+        info = self._infos.get(self._file.aliases.get(name, name))
+        if info is None:
+            raise FormatError(f"has no tensor {shown(name)}", path=self._file.where)
+        return TensorSlice(info, open_tensor(self._file, info), self._framework)

@@ -21,6 +21,7 @@ from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import atomic_folder, file_size, link_file
@@ -175,7 +176,7 @@ class PlainTensor(NamedTuple):
         return out
 
 
-def open_tensor(checkpoint: Checkpoint, info: TensorInfo) -> ChunkedTensor:
+def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> ChunkedTensor:
     """Return a tensor of any checkpoint, to be read by rows (see `decode_rows`)."""
     if isinstance(checkpoint, CompressedFile):
         return checkpoint.open_tensor(info.name)

@@ -61,7 +61,7 @@ class CompressedFile(Checkpoint):
     kind = "compressed"
 
     def __init__(self, source: Path | bytes | SafetensorsFile) -> None:
-        self._file = source if isinstance(source, SafetensorsFile) else _open(source)
+        self._file = source if isinstance(source, SafetensorsFile) else open_safetensors(source)
         self.path, self.where, self.nbytes = self._file.path, self._file.where, self._file.nbytes
         text = (self._file.metadata or {}).get(METADATA_KEY)
         if text is None or not is_manifest(text):
@@ -106,14 +106,8 @@ class CompressedFile(Checkpoint):
         FormatError
             If they take more.
         """
-        limit = default_max_bytes(self.nbytes) if max_bytes is None else max_bytes
         stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
-        if (claimed := sum(stored)) > limit:
-            raise FormatError(
-                f"{self.nbytes:,} bytes that claim to be {claimed:,} once decoded, more than the "
-                f"limit of {limit:,}; if you trust the file, set max_bytes=…",
-                path=self.where,
-            )
+        check_claim(sum(stored), self._file, max_bytes)
 
     def check_codecs(self) -> None:
         """Require every codec of the file.
@@ -235,11 +229,29 @@ def _size(decoded: np.ndarray | TensorcompError) -> int:
     return decoded.nbytes if isinstance(decoded, np.ndarray) else 0
 
 
-def _open(source: Path | bytes) -> SafetensorsFile:
+def check_claim(claimed: int, file: SafetensorsFile, max_bytes: int | None) -> None:
+    """Refuse a file whose tensors take more than a limit; see `check_expansion`."""
+    limit = default_max_bytes(file.nbytes) if max_bytes is None else max_bytes
+    if claimed > limit:
+        raise FormatError(
+            f"{file.nbytes:,} bytes that claim to be {claimed:,} once decoded, more than the "
+            f"limit of {limit:,}; if you trust the file, set max_bytes=…",
+            path=file.where,
+        )
+
+
+def open_safetensors(source: Path | bytes, *, mapped: bool = True) -> SafetensorsFile:
+    """Open a safetensors file, or the bytes of one, whether compressed or not.
+
+    Raises
+    ------
+    CheckpointError, FormatError
+        If it cannot be read, or is something else: the message says what.
+    """
     if isinstance(source, Path):
         kind = detect_format(source)  # which explains a file that is not a checkpoint at all
         if kind != "safetensors":
             raise FormatError(
-                f"is a checkpoint of kind {kind!r}, not a compressed one", path=source
+                f"is a checkpoint of kind {kind!r}, not a safetensors file", path=source
             )
-    return SafetensorsFile(source)
+    return SafetensorsFile(source, mapped=mapped)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, MissingFileError, TensorcompError
 
 
 @contextmanager
@@ -21,6 +21,10 @@ def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system while reading into a `CheckpointError`."""
     try:
         yield
+    except TensorcompError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"cannot be read: {_reason(error)}", path=path) from error
     except OSError as error:
         raise CheckpointError(f"cannot be read: {_reason(error)}", path=path) from error
     except MemoryError as error:
@@ -32,6 +36,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn an `OSError` while writing into a `CheckpointError`."""
     try:
         yield
+    except TensorcompError:
+        raise
     except OSError as error:
         raise CheckpointError(f"cannot be written: {_reason(error)}", path=path) from error
 
@@ -51,7 +57,7 @@ def file_size(path: Path) -> int:
     refuse_nul(path)
     with reading(path):
         if path.is_symlink() and not path.exists():
-            raise CheckpointError(
+            raise MissingFileError(
                 "a link to a file that is not there; download it again", path=path
             )
         status = path.stat()

@@ -28,6 +28,7 @@ from tampering import (
 import tensorcomp
 from tensorcomp._zstd_frames import compress
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
+from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, FormatError, VerificationError
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
@@ -180,8 +181,10 @@ def test_a_later_format_is_named(tmp_path):
 
 
 def test_a_plain_safetensors_file_is_named(tmp_path):
+    plain = with_metadata(sound(), None)
     with pytest.raises(FormatError, match="not one that tensorcomp compressed"):
-        tensorcomp.load(with_metadata(sound(), None))
+        CompressedFile(plain)
+    assert all(blob.dtype == np.uint8 for blob in tensorcomp.load(plain).values())
 
 
 @pytest.mark.parametrize("size", [1 << 24, 1 << 29])

@@ -33,6 +33,8 @@ class SafetensorsFile(Checkpoint):
     ----------
     source : Path or bytes
         The file, or its bytes.
+    mapped : bool
+        Whether to map a file; else each tensor is read when it is asked for.
 
     Attributes
     ----------
@@ -49,7 +51,7 @@ class SafetensorsFile(Checkpoint):
 
     kind: ClassVar[str] = "safetensors"
 
-    def __init__(self, source: Path | bytes) -> None:
+    def __init__(self, source: Path | bytes, *, mapped: bool = True) -> None:
         self._map: memoryview | bytes | None
         if isinstance(source, bytes):
             self.nbytes, self.where = len(source), "the given bytes"
@@ -60,7 +62,7 @@ class SafetensorsFile(Checkpoint):
             self.nbytes = file_size(source)
             with reading(source), source.open("rb") as file:
                 self.header = read_header(file, self.nbytes, self.where)
-                self._map = map_file(file)
+                self._map = map_file(file) if mapped else None
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
 
