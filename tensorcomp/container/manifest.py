@@ -67,6 +67,8 @@ from tensorcomp.errors import PARSING_ERRORS, FormatError
 
 FORMAT_VERSION = 7
 METADATA_KEY = "tensorcomp"
+# Of files of weights it is "pt": hosts that look for that refuse blobs as weights.
+MARK = {"format": METADATA_KEY}
 _BUNDLES_SINCE = 6  # format version
 _MAX_BYTES = 1 << 30  # bytes of manifest JSON; a header is at most 100 MB
 _GROWTH = 1 << 10  # times that honest JSON may shrink

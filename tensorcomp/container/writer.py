@@ -14,7 +14,7 @@ from tensorcomp.checkpoints.safetensors.header import PREFIX_BYTES, build_header
 from tensorcomp.codecs.base import Pieces
 from tensorcomp.codecs.payload import byte_count, join
 from tensorcomp.container.blob import blob_index
-from tensorcomp.container.manifest import METADATA_KEY, Manifest, manifest_to_text
+from tensorcomp.container.manifest import MARK, METADATA_KEY, Manifest, manifest_to_text
 
 _BLOCK = 1 << 24
 _SMALL = 1 << 16  # bytes that are sooner joined than written piece by piece
@@ -172,7 +172,7 @@ def header_bytes(draft: Manifest) -> int:
 
 def _header(manifest: Manifest, blobs: dict[str, int]) -> bytes:
     infos = [TensorInfo(name, "U8", (size,), size) for name, size in blobs.items()]
-    return build_header(infos, {METADATA_KEY: manifest_to_text(manifest)})
+    return build_header(infos, {**MARK, METADATA_KEY: manifest_to_text(manifest)})
 
 
 def _move(file: Output, begin: int, end: int, by: int) -> None:
