@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp.dtypes import numpy_dtype, torch_dtype, torch_dtype_name
+from tensorcomp.dtypes import dtype_name, numpy_dtype, torch_dtype, torch_dtype_name
+from tensorcomp.errors import InputTypeError
 
 _PAIRS = "float4_e2m1fn_x2"  # two floats of safetensors' F4 a byte, which only torch has
 
@@ -16,18 +17,34 @@ def torch_to_numpy(name: str, tensor: Any) -> np.ndarray:
 
     Raises
     ------
-    TypeError
+    InputTypeError
         If it is sparse, quantized or on the meta device, or its dtype has no safetensors equal.
     """
     import torch
 
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        raise TypeError(f"tensor {name!r} has no plain values; give .to_dense() or .dequantize()")
+        raise InputTypeError(
+            f"tensor {name!r} has no plain values; give .to_dense() or .dequantize()"
+        )
     dtype = numpy_dtype(torch_dtype_name(tensor.dtype) or "")
     if dtype is None:
-        raise TypeError(f"tensor {name!r}: no safetensors dtype holds {tensor.dtype}")
+        raise InputTypeError(f"tensor {name!r}: no safetensors dtype holds {tensor.dtype}")
     dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     return byte_view(dense).view(dtype).reshape(tuple(dense.shape))
+
+
+def torch_entry(name: str, tensor: Any) -> tuple[str, tuple[int, ...], np.ndarray]:
+    """Return safetensors' dtype and shape of a torch tensor, and its values.
+
+    Raises as `torch_to_numpy` does.
+    """
+    import torch
+
+    if tensor.dtype == getattr(torch, _PAIRS, None) and tensor.ndim:
+        array = torch_to_numpy(name, tensor.view(torch.uint8))
+        return "F4", (*array.shape[:-1], 2 * array.shape[-1]), array
+    array = torch_to_numpy(name, tensor)
+    return dtype_name(array.dtype), array.shape, array
 
 
 def byte_view(tensor: Any) -> np.ndarray:

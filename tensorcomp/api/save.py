@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tensorcomp.api.compress import CompressResult
+from tensorcomp.api.safetensors_errors import safetensors_errors
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.io.files import atomic_file
 from tensorcomp.io.memory_file import MemoryFile
@@ -16,6 +17,7 @@ from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 
 
+@safetensors_errors()
 def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
@@ -38,7 +40,7 @@ def save(
 
     Raises
     ------
-    TypeError
+    InputTypeError
         If a value is not an array, or its dtype has no safetensors equal.
     PlanError
         If the budget cannot be kept.
@@ -57,6 +59,7 @@ def save(
     return file.to_bytes()
 
 
+@safetensors_errors()
 def save_file(
     tensors: Mapping[str, Any],
     filename: str | os.PathLike[str],
@@ -81,7 +84,7 @@ def save_file(
 
     Raises
     ------
-    TypeError
+    InputTypeError
         If a value is not an array, or its dtype has no safetensors equal.
     CheckpointError
         If the file cannot be written.

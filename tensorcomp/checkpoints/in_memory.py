@@ -11,6 +11,7 @@ from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.dtypes import dtype_name
+from tensorcomp.errors import InputTypeError
 
 
 class MemoryCheckpoint(Checkpoint):
@@ -24,15 +25,17 @@ class MemoryCheckpoint(Checkpoint):
 
     Raises
     ------
-    TypeError
+    InputTypeError
         If a value is not an array, or its dtype has no safetensors equal.
     """
 
     def __init__(
         self, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
     ) -> None:
-        arrays = {name: _as_numpy(name, tensor) for name, tensor in tensors.items()}
-        infos = [TensorInfo(n, dtype_name(a.dtype), a.shape, a.nbytes) for n, a in arrays.items()]
+        _require_text(tensors, metadata or {})
+        described = [_described(name, tensor) for name, tensor in tensors.items()]
+        arrays = {info.name: array for info, array in described}
+        infos = [info for info, _ in described]
         # The library's order: widest types first, so that all are aligned, then by name.
         infos.sort(key=lambda info: (-arrays[info.name].itemsize, info.name))
         self._arrays = {name: readable(array) for name, array in arrays.items()}
@@ -50,15 +53,26 @@ class MemoryCheckpoint(Checkpoint):
         return SourceTemplate(self.kind, structure)
 
 
-def _as_numpy(name: str, tensor: Any) -> np.ndarray:
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    if isinstance(tensor, np.generic):
-        return np.asarray(tensor)
-    if type(tensor).__module__.partition(".")[0] == "torch" or hasattr(tensor, "untyped_storage"):
-        from tensorcomp._torch_arrays import torch_to_numpy
+def _require_text(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Require that names and metadata are strings."""
+    odd = [text for text in (*tensors, *metadata, *metadata.values()) if not isinstance(text, str)]
+    if odd:
+        raise InputTypeError(f"expected names and metadata to be strings, got {odd[0]!r}")
 
-        return torch_to_numpy(name, tensor)
-    raise TypeError(
-        f"tensor {name!r} is a {type(tensor).__name__}; give NumPy arrays or torch tensors"
-    )
+
+def _described(name: str, tensor: Any) -> tuple[TensorInfo, np.ndarray]:
+    """Return what describes a tensor, and its values."""
+    if type(tensor).__module__.partition(".")[0] == "torch" or hasattr(tensor, "untyped_storage"):
+        from tensorcomp._torch_arrays import torch_entry
+
+        dtype, shape, array = torch_entry(name, tensor)
+        return TensorInfo(name, dtype, shape, array.nbytes), array
+    if not isinstance(tensor, (np.ndarray, np.generic)):
+        kind = type(tensor).__name__
+        raise InputTypeError(f"tensor {name!r} is a {kind}; give NumPy arrays or torch tensors")
+    array = np.asarray(tensor)
+    try:
+        dtype = dtype_name(array.dtype)
+    except TypeError as error:
+        raise InputTypeError(f"tensor {name!r}: {error}") from error
+    return TensorInfo(name, dtype, array.shape, array.nbytes), array
