@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import Result, command, stdout_width
-from .options import as_json, job_options, options_of, output, replace, source
+from .options import as_json, job_options, keep_names, options_of, output, replace, source
 
 
 @command()
@@ -14,8 +14,11 @@ from .options import as_json, job_options, options_of, output, replace, source
 @output()
 @job_options
 @replace
+@keep_names
 @as_json
-def compress(source: Path, out: Path | None, *, force: bool, replace: Any, **asked: Any) -> Result:
+def compress(
+    source: Path, out: Path | None, *, force: bool, replace: Any, keep_names: bool, **asked: Any
+) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
     INPUT is a safetensors file, a torch file (.pt, .pth, .bin, .ckpt), an .npz archive, or a folder
@@ -53,7 +56,13 @@ def compress(source: Path, out: Path | None, *, force: bool, replace: Any, **ask
     options = options_of(asked)
     with progress("compressing") as watch:
         result = files.compress(
-            source, out, force=force, replace=replace, progress=watch, options=options
+            source,
+            out,
+            force=force,
+            replace=replace,
+            keep_names=keep_names,
+            progress=watch,
+            options=options,
         )
     summary = result.summary
     freed = {"freed_bytes": summary.input_bytes - summary.output_bytes} if replace else {}

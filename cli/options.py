@@ -108,6 +108,11 @@ replace = printing(
     type=click.Choice(["lossless", "lossy"]),
     callback=lambda _ctx, _option, value: value if value == "lossy" else value is not None,
 )
+keep_names = printing(
+    "--keep-names",
+    "Of a folder: give compressed safetensors files the names of their originals, for hosts that "
+    "look for no others.",
+)
 _json = printing("--json", "Print one JSON object, no text.")
 _amounts = (
     printing("-q, --quiet", "Print no progress, no remarks: errors and tables only."),

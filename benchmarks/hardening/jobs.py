@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 import tensorcomp
 from tensorcomp.benchmark.run import bench
-from tensorcomp.container.model import COMPRESSED
+from tensorcomp.container.compressed_folder import COMPRESSED
 from tensorcomp.errors import VerificationError
 from tensorcomp.gradients.ddp.checkpoints import (
     from_tensors,

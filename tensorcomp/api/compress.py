@@ -7,20 +7,20 @@ import functools
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
 from tensorcomp.api.replace import LOSES, Replace, Replacement, check_model, require_room
-from tensorcomp.checkpoints.open import detect_format
+from tensorcomp.container.compressed_folder import indexes_for_hosts
 from tensorcomp.container.model import (
     Copied,
     Model,
-    compressed_path,
     default_output,
     open_model,
     open_original,
     output_folder,
+    output_names,
     refuse_itself,
     refuse_suffix,
 )
@@ -47,12 +47,15 @@ class CompressResult:
         That the job took, from opening the input to renaming the output.
     copied : Copied or None
         Number and bytes of a folder's other files; None for a single file.
+    outputs : mapping of Path to Path
+        Of a folder: what each of `files` became, relative to `path`.
     """
 
     path: Path
     files: Mapping[Path, FileResult]
     seconds: float
     copied: Copied | None = None
+    outputs: Mapping[Path, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def summary(self) -> CheckpointSummary:
@@ -60,8 +63,7 @@ class CompressResult:
         if not self.path.is_dir():
             (result,) = self.files.values()
             return result.summary()
-        kinds = (result.manifest.template.kind for result in self.files.values())
-        names = (path.as_posix() for path in map(compressed_path, self.files, kinds))
+        names = (self.outputs[path].as_posix() for path in self.files)
         return join(map(FileResult.summary, self.files.values(), names), self.copied)
 
     @property
@@ -100,6 +102,7 @@ def compress(
     *,
     force: bool = False,
     replace: Replace = False,
+    keep_names: bool = False,
     progress: Progress | None = None,
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
@@ -120,6 +123,9 @@ def compress(
         Delete each original when the file beside it that takes its place is verified and on the
         disk; a folder is changed file by file, and a killed run continued by the next one.
         ``"lossy"`` allows that where something was lost.
+    keep_names : bool
+        Of a folder: give compressed safetensors files the names of their originals, for hosts that
+        look for no others.
     progress : Progress, optional
     options : CompressOptions, optional
         Settings of compression; or give its fields as keywords.
@@ -148,20 +154,29 @@ def compress(
     options = CompressOptions(**keywords) if options is None else options
     progress = progress or Progress()
     model = open_model(path, compressed=False, stand_ins=bool(replace))
+    if keep_names and (replace or not model.is_folder):
+        raise PlanError(
+            "expected keep_names=True for a folder that is written elsewhere, got "
+            f"{'replace=True' if replace else 'a file'}; leave out one of them"
+        )
+    outputs: Mapping[Path, Path] = {}
     if replace:
         check_model(model, out)
-        written = _replace(model, options, progress, replace, force=force)
+        outputs = _replace(model, options, progress, replace, force=force)
         files = {}
-        for shard, new in written.items():
-            with CompressedFile(new) as opened:
+        for shard, new in outputs.items():
+            with CompressedFile(model.path / new if model.is_folder else new) as opened:
                 files[shard] = FileResult(opened.manifest, opened.blobs, opened.nbytes)
         target = model.path if model.is_folder else new
     else:
         target = Path(out) if out is not None else default_output(model.path)
-        compress_all = _compress_folder if model.is_folder else _compress_file
-        results = compress_all(model, target, options, progress, force=force)
+        if model.is_folder:
+            outputs = output_names(model, keep_names=keep_names)
+            results = _compress_folder(model, target, outputs, options, progress, force=force)
+        else:
+            results = _compress_file(model, target, options, progress, force=force)
         files = dict(zip(model.shards, results, strict=True))
-    return CompressResult(target, files, time.perf_counter() - begun, model.copied)
+    return CompressResult(target, files, time.perf_counter() - begun, model.copied, outputs)
 
 
 def _compress_file(
@@ -175,12 +190,16 @@ def _compress_file(
 
 
 def _compress_folder(
-    model: Model, target: Path, options: CompressOptions, progress: Progress, *, force: bool
+    model: Model,
+    target: Path,
+    written: Mapping[Path, Path],
+    options: CompressOptions,
+    progress: Progress,
+    *,
+    force: bool,
 ) -> list[FileResult]:
-    written = {
-        shard: compressed_path(shard, detect_format(model.file(shard))) for shard in model.names
-    }
-    with output_folder(model, target, written, force=force) as partial:
+    indexes = indexes_for_hosts(model, written)
+    with output_folder(model, target, written, indexes, force=force) as partial:
 
         def job(shard: Path, keys: Mapping[str, str]) -> Shard:
             create = functools.partial(atomic_file, partial / written[shard], force=True)
@@ -194,7 +213,7 @@ def _compress_folder(
 def _replace(
     model: Model, options: CompressOptions, progress: Progress, replace: Replace, *, force: bool
 ) -> dict[Path, Path]:
-    """Compress the files of a model, each in its own place; return the new files."""
+    """Compress the files of a model, each in its own place; return where, in a folder."""
     _check_replaceable(options, replace, is_folder=model.is_folder)
     left: dict[Path, Replacement] = {}
     written = {}
@@ -204,7 +223,7 @@ def _replace(
             target = default_output(source)
             item = Replacement(source, target, replace, options.threads, force)
             left |= {shard: item} if item.is_left() else {}
-        written[shard] = target
+        written[shard] = target.relative_to(model.path) if model.is_folder else target
     if left and options.plan is None and options.prune is None:
         _require_room(list(left.values()), options)
     if not model.is_folder:
@@ -219,6 +238,9 @@ def _replace(
         ]
         nbytes = sum(item.size for item in left.values())
         compress_shards(shards, options, progress, nbytes, whole=len(left) == len(model.shards))
+    for index, text in indexes_for_hosts(model, written).items():
+        with atomic_file(model.path / index, force=True) as file:
+            file.write(text.encode())
     return written
 
 

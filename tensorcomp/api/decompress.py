@@ -30,7 +30,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.files import atomic_file
+from tensorcomp.io.files import atomic_file, writing
 from tensorcomp.progress import Progress
 
 
@@ -125,6 +125,9 @@ def _replace(
                 grown += opened.manifest.source_bytes - opened.nbytes
     if left:
         require_room([item.target for item in left], *max(peaks))
+    for index in model.indexes:  # of files that will not be there
+        with writing(model.path / index):
+            (model.path / index).unlink()
     progress.begin_folder(nbytes)
     for item in left:
         with item.create() as new, CompressedFile(item.source) as opened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -48,7 +48,9 @@ class FolderFiles(NamedTuple):
 
 
 def scan_folder(
-    path: str | os.PathLike[str], replaced: Mapping[Path, Path] = MappingProxyType({})
+    path: str | os.PathLike[str],
+    replaced: Mapping[Path, Path] = MappingProxyType({}),
+    left_out: Collection[Path] = (),
 ) -> FolderFiles:
     """Find the checkpoint files of a folder; check shards against indexes.
 
@@ -63,6 +65,8 @@ def scan_folder(
     replaced : mapping of Path to Path
         Checkpoint files that others are there for, relative to the folder: those count in place of
         these.
+    left_out : collection of Path
+        Files to leave out.
 
     Raises
     ------
@@ -73,7 +77,7 @@ def scan_folder(
     """
     root = Path(path)
     found, links = walk_folder(root)
-    files = sorted({*found, *replaced}.difference(replaced.values()))
+    files = sorted({*found, *replaced}.difference(replaced.values(), left_out))
     by_folder: dict[Path, list[str]] = {}
     for file in sorted((*files, *links)):
         by_folder.setdefault(file.parent, []).append(file.name)

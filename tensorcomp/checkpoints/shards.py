@@ -13,9 +13,9 @@ from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.files import file_size, reading
 
-# model.safetensors.index.json, pytorch_model.bin.index.json, and diffusers' variants of them:
+# model.safetensors.index.json, pytorch_model.bin.index.json, and variants of them:
 # model.safetensors.index.fp16.json
-_INDEX_NAME = re.compile(r"(?P<whole>.+\.(?:safetensors|bin))\.index(?:\.[\w-]+)?\.json", re.DOTALL)
+_INDEX_NAME = re.compile(r"(?P<whole>.+\.(?:safetensors|bin))\.index(?:\.[\w-]+)*\.json", re.DOTALL)
 _SHARD_NAME = re.compile(
     r"(?P<stem>.+?)-[0-9]{5}-of-(?P<count>[0-9]{5})(?P<suffix>\..+)", re.DOTALL
 )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +20,19 @@ from tensorcomp.checkpoints.folder import copy_others, scan_folder, walk_folder
 from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.manifest import METADATA_KEY, is_manifest
+from tensorcomp.container.compressed_folder import (
+    COMPRESSED,
+    SAFETENSORS,
+    check_indexes,
+    is_compressed,
+    is_compressed_file,
+)
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import atomic_folder, file_size, link_file
+from tensorcomp.io.files import atomic_folder, file_size, link_file, writing
 
-COMPRESSED = ".tc.safetensors"
-SAFETENSORS = ".safetensors"
 FOLDER = ".tc"
 _KINDS = {SAFETENSORS: "safetensors", ".npz": "npz"} | dict.fromkeys((".pt", ".pth"), "torch")
 
@@ -67,6 +72,8 @@ class Model:
         Further names of shards and of other files.
     replaced : mapping of Path to Path
         Shards whose place compressed files have taken, and which.
+    indexes : frozenset of Path
+        Indexes that `compress` wrote for hosts, in none of the above.
     """
 
     path: Path
@@ -76,6 +83,7 @@ class Model:
     unread: dict[str, str] = field(default_factory=dict)
     links: Mapping[Path, Path] = field(default_factory=dict)
     replaced: Mapping[Path, Path] = field(default_factory=dict)
+    indexes: frozenset[Path] = frozenset()
 
     @functools.cached_property
     def copied(self) -> Copied | None:
@@ -143,22 +151,31 @@ def open_model(
     if not path.is_dir():
         return Model(path, (Path(path.name),))
     replaced: dict[Path, Path] = {}
+    indexes: frozenset[Path] = frozenset()
     if compressed is not False or stand_ins:  # else scan_folder alone walks the folder
         files, links = walk_folder(path)
-        shards = tuple(file for file in files if file.name.endswith(COMPRESSED))
+        shards = tuple(file for file in files if _is_shard(path, file, by_name=stand_ins))
+        indexes = check_indexes(path, files, shards)
         if stand_ins:
             restored = restored_shards(Model(path, shards, is_folder=True))[0]
             replaced = {original: shard for shard, original in restored.items()}
         elif shards:
-            others = tuple(file for file in files if not file.name.endswith(COMPRESSED))
-            return Model(path, shards, others, is_folder=True, links=links)
-    found = scan_folder(path, replaced)
+            others = tuple(file for file in files if file not in indexes.union(shards))
+            return Model(path, shards, others, is_folder=True, links=links, indexes=indexes)
+    found = scan_folder(path, replaced, indexes)
     if compressed:
         raise CheckpointError(
             f"{path}: holds no *{COMPRESSED} file; give a folder that was compressed"
         )
     gone = {shard: other for shard, other in replaced.items() if not (path / shard).exists()}
     return Model(path, found.weights, found.others, True, found.unread, found.links, gone)
+
+
+def _is_shard(root: Path, file: Path, *, by_name: bool) -> bool:
+    """Return whether a file is a compressed shard; one that kept its name has taken no place."""
+    if file.name.endswith(COMPRESSED) or by_name:
+        return file.name.endswith(COMPRESSED)
+    return file.suffix == SAFETENSORS and is_compressed_file(root / file)
 
 
 class PlainTensor(NamedTuple):
@@ -216,6 +233,19 @@ def compressed_path(source: Path, kind: str) -> Path:
     return source.with_name(usual if is_usual else f"{source.name}.{COMPRESSED}")
 
 
+def output_names(model: Model, *, keep_names: bool) -> dict[Path, Path]:
+    """Return the path that each name of a shard has in a compressed folder.
+
+    Safetensors files alone can keep theirs: a host takes others for what their names say.
+    """
+    written = {}
+    for shard in model.names:
+        kind = detect_format(model.file(shard))
+        same = kind == "safetensors" and restored_name(shard.name, kind) == shard.name
+        written[shard] = shard if keep_names and same else compressed_path(shard, kind)
+    return written
+
+
 def restored_name(name: str, kind: str) -> str:
     """Return the name of the file of this kind that a compressed file restores."""
     stem, suffix = name.removesuffix(COMPRESSED), {"torch": ".pt"}.get(kind, f".{kind}")
@@ -260,11 +290,6 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
         yield checkpoint
 
 
-def is_compressed(checkpoint: Checkpoint) -> bool:
-    """Return whether a safetensors file is one that `compress` wrote."""
-    return is_manifest((checkpoint.metadata or {}).get(METADATA_KEY))
-
-
 def refuse_itself(source: Path, target: Path) -> None:
     """Raise `CheckpointError` if an output would replace its input."""
     if target.exists() and source.exists() and target.samefile(source):
@@ -275,7 +300,12 @@ def refuse_itself(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def output_folder(
-    model: Model, target: Path, written: Mapping[Path, Path], *, force: bool
+    model: Model,
+    target: Path,
+    written: Mapping[Path, Path],
+    texts: Mapping[Path, str] = MappingProxyType({}),
+    *,
+    force: bool,
 ) -> Iterator[Path]:
     """Make a folder atomically with a model's other files; yield its path.
 
@@ -285,6 +315,8 @@ def output_folder(
     target : Path
     written : mapping of Path to Path
         What each name of a shard becomes, relative to the folder.
+    texts : mapping of Path to str
+        Further files to write.
     force : bool
 
     Raises
@@ -304,10 +336,13 @@ def output_folder(
         if (other := sources.setdefault(name, source)) != source:
             both = f"both {shown(other)} and {shown(source)} would become {shown(name)}"
             raise CheckpointError(f"{both}; move one of them away", path=model.path)
-    with atomic_folder(target, set(map(PurePath, sources)), force=force) as partial:
+    with atomic_folder(target, {*map(PurePath, (*sources, *texts))}, force=force) as partial:
         copy_others(model.path, model.others, partial)
         for name in sources:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with writing(partial / name):
+                (partial / name).write_text(text, "utf-8")
         yield partial
         for link, file in model.links.items():
             link_file(partial / outputs[file], partial / outputs[link])

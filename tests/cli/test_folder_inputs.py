@@ -424,3 +424,20 @@ def test_an_index_that_names_a_missing_shard_is_refused_by_every_verb(call, tmp_
     for verb in READING:
         again = [tmp_path] if verb == "compare" else []
         call.refused("1 of 2 shards are missing", verb, tmp_path, *again)
+
+
+def test_names_are_kept_on_demand(call, linked, tmp_path):
+    out, back = tmp_path / "kept", tmp_path / "back"
+    call.ok("compress", linked, "-o", out, "--keep-names")
+    names = {file for file in files_of(out) if file.endswith(".safetensors")}
+    assert {file for file in names if not file.endswith("state..tc.safetensors")} == {
+        "best.safetensors",
+        "final.safetensors",
+        "latest/model.safetensors",
+        "step3/model.safetensors",
+    }
+    call.ok("decompress", out, "-o", back)
+    for name in ("final.safetensors", "step3/model.safetensors"):
+        assert (back / name).read_bytes() == (linked / name).read_bytes()
+    refused = call("compress", linked, "--keep-names", "--replace").line
+    assert "expected --keep-names for a folder that is written elsewhere, got --replace" in refused
