@@ -23,9 +23,12 @@ class Framework(ABC):
     ----------
     device : str or torch.device
         Where they are.
+    shares_files : bool
+        Whether tensors of an ordinary file are views of a private mapping of it.
     """
 
     device: Any
+    shares_files = False
 
     @abstractmethod
     def layout(self, dtype: str, shape: tuple[int, ...], nbytes: int) -> Layout:
@@ -115,6 +118,8 @@ class TorchFramework(Framework):
     OptionError
         If torch knows no such device.
     """
+
+    shares_files = True
 
     def __init__(self, device: Any) -> None:
         import torch

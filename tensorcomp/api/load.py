@@ -120,13 +120,13 @@ class _Place(NamedTuple):
     info: TensorInfo | TensorRecord
 
 
-def _open(source: bytes | Path, backend: str = "mmap") -> _File:
+def _open(source: bytes | Path, framework: Framework, backend: str = "mmap") -> _File:
     """Open a safetensors file, compressed or not."""
     if backend not in _BACKENDS:
         raise OptionError(f"expected backend to be one of {', '.join(_BACKENDS)}, got {backend!r}")
     if isinstance(source, Path) and not os.path.lexists(source):
         raise MissingFileError(f"No such file or directory: {source}")
-    file = open_safetensors(source, mapped=backend == "mmap")
+    file = open_safetensors(source, mapped=backend == "mmap", private=framework.shares_files)
     return CompressedFile(file) if is_compressed(file) else file
 
 
@@ -139,7 +139,7 @@ def _load_all(
     backend: str = "mmap",
 ) -> dict[str, Any]:
     form = framework_of(framework, device)
-    with _open(source, backend) as file:
+    with _open(source, form, backend) as file:
         _check_expansion(file, max_bytes)
         return _decode(file, form, threads)
 
@@ -152,10 +152,16 @@ def _check_expansion(file: _File, max_bytes: int | None = None) -> None:
 
 
 def _decode(file: _File, framework: Framework, threads: int | None = None) -> dict[str, Any]:
-    """Decode every tensor into one allocation of large pages.
+    """Decode every tensor into one allocation of large pages, of which they are views.
 
-    The tensors are views of it, as those of a mapped safetensors file are views of the map.
+    Those of an ordinary file may be views of its private mapping instead.
     """
+    if framework.shares_files and isinstance(file, SafetensorsFile):
+        plain = {info.name: open_tensor(file, info) for info in file.tensors}
+        return {
+            info.name: TensorSlice(info, plain[info.name], framework).whole()
+            for info in file.tensors
+        }
     tensors, places = _places(file)
     sizes = [-(-tensor.grid.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
     try:
@@ -230,7 +236,7 @@ class safe_open:
         backend: str = "mmap",
     ) -> None:
         self._framework = framework_of(framework, device)
-        self._opened: _File | None = _open(Path(filename), backend)
+        self._opened: _File | None = _open(Path(filename), self._framework, backend)
         self._infos: Mapping[str, TensorInfo | TensorRecord] = (
             self._opened.manifest.tensors
             if isinstance(self._opened, CompressedFile)

@@ -76,11 +76,8 @@ class TensorSlice:
 
     @safetensors_errors()
     def whole(self) -> Any:
-        """Return the tensor, in memory of its own."""
-        grid = self._tensor.grid
-        memory = np.empty(grid.nbytes, np.uint8)
-        decode_tensor(self._tensor, memory.view(grid.dtype).reshape(grid.shape))
-        return self._framework.tensor(memory, self._info.dtype, self._layout)
+        """Return the tensor, in memory of its own or of the privately mapped file."""
+        return self._finished(decode_tensor(self._tensor), self._layout[1])
 
     @safetensors_errors()
     def __getitem__(self, index: Any) -> Any:
@@ -98,8 +95,12 @@ class TensorSlice:
             taken = range(shape[0])[first]
             low, high = (taken[0], taken[-1] + 1) if taken else (0, 0)
             part = self._rows(low, high)[(slice(None, None, taken.step), *others)]
-        owned = np.require(part, requirements=("C", "W")).reshape(-1).view(np.uint8)
-        return self._framework.tensor(owned, self._info.dtype, (self._layout[0], np.shape(part)))
+        return self._finished(part, np.shape(part))
+
+    def _finished(self, part: np.ndarray, shape: tuple[int, ...]) -> Any:
+        """Return decoded elements as the framework's tensor."""
+        memory = np.require(part, requirements=("C", "W", "A")).reshape(-1).view(np.uint8)
+        return self._framework.tensor(memory, self._info.dtype, (self._layout[0], shape))
 
     def _rows(self, low: int, high: int) -> np.ndarray:
         """Return rows `low` to `high` of the tensor; an uncompressed one's cannot be changed."""

@@ -198,7 +198,12 @@ def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> Chun
     if isinstance(checkpoint, CompressedFile):
         return checkpoint.open_tensor(info.name)
     grid = chunk_grid(info.dtype, info.shape, info.nbytes, info.nbytes + 1)
-    return PlainTensor(grid, checkpoint.read(info.name).view(grid.dtype).reshape(grid.shape))
+    data = (
+        checkpoint.read_private(info.name)
+        if isinstance(checkpoint, SafetensorsFile)
+        else checkpoint.read(info.name)
+    )
+    return PlainTensor(grid, data.view(grid.dtype).reshape(grid.shape))
 
 
 def stored_bytes(checkpoint: Checkpoint, info: TensorInfo) -> int:

@@ -240,7 +240,9 @@ def check_claim(claimed: int, file: SafetensorsFile, max_bytes: int | None) -> N
         )
 
 
-def open_safetensors(source: Path | bytes, *, mapped: bool = True) -> SafetensorsFile:
+def open_safetensors(
+    source: Path | bytes, *, mapped: bool = True, private: bool = False
+) -> SafetensorsFile:
     """Open a safetensors file, or the bytes of one, whether compressed or not.
 
     Raises
@@ -254,4 +256,4 @@ def open_safetensors(source: Path | bytes, *, mapped: bool = True) -> Safetensor
             raise FormatError(
                 f"is a checkpoint of kind {kind!r}, not a safetensors file", path=source
             )
-    return SafetensorsFile(source, mapped=mapped)
+    return SafetensorsFile(source, mapped=mapped, private=private)

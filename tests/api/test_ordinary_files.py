@@ -51,10 +51,12 @@ def test_every_door_gives_the_tensors(kind, backend, framework, paths):
     check(tensorcomp.load(before, framework))
     with tensorcomp.safe_open(str(path), framework, backend=backend) as file:
         check(file.get_tensors())
-        check({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        check({name: file.get_slice(name)[...] for name in file.offset_keys()})
         assert file.keys() == sorted(file.offset_keys())
         assert file.metadata() == METADATA
+    with tensorcomp.safe_open(path, framework, backend=backend) as file:
+        check({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    with tensorcomp.safe_open(path, framework, backend=backend) as file:
+        check({name: file.get_slice(name)[...] for name in file.offset_keys()})
     module = tensorcomp.numpy if framework == "np" else tensorcomp.torch
     check(module.load_file(path, backend=backend, threads=2))
     check(module.load(before, threads=1))
@@ -66,6 +68,34 @@ def test_a_file_that_is_read_is_not_mapped(kind, paths, monkeypatch):
     monkeypatch.setattr(file_module, "map_file", lambda file: pytest.fail("mapped"))
     with tensorcomp.safe_open(paths[kind], backend="pread") as file:
         check(file.get_tensors())
+
+
+def test_torch_tensors_of_an_ordinary_file_are_not_copied(paths):
+    with tensorcomp.safe_open(paths["ordinary"], "pt") as file:
+        first, second = file.get_tensor("embed.weight"), file.get_slice("embed.weight")[2:4]
+    assert second.data_ptr() == first[2:4].data_ptr()  # views of one mapping, as theirs
+    first[:] = 1
+    assert (second == 1).all()
+    with tensorcomp.safe_open(paths["ordinary"], "pt") as file:
+        assert not (file.get_tensor("embed.weight") == 1).all()
+
+
+def test_a_header_of_odd_length_leads_to_aligned_tensors(tmp_path):
+    header = b'{"a":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}}'
+    header += b" " * (len(header) % 2 + 1)  # an odd length
+    values = np.arange(3, dtype=np.float64)
+    path = tmp_path / "x.safetensors"
+    path.write_bytes((len(header)).to_bytes(8, "little") + header + values.tobytes())
+    for framework in ("np", "pt"):
+        for backend in BACKENDS:
+            with tensorcomp.safe_open(path, framework, backend=backend) as file:
+                for found in (
+                    file.get_tensor("a"),
+                    file.get_slice("a")[:3],
+                    file.get_tensors()["a"],
+                ):
+                    assert np.array_equal(np.asarray(found), values)
+                    assert np.asarray(found).ctypes.data % 8 == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

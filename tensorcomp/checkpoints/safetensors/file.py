@@ -35,6 +35,8 @@ class SafetensorsFile(Checkpoint):
         The file, or its bytes.
     mapped : bool
         Whether to map a file; else each tensor is read when it is asked for.
+    private : bool
+        Whether what `read_private` returns can be changed without a copy; the file stays as it is.
 
     Attributes
     ----------
@@ -51,7 +53,7 @@ class SafetensorsFile(Checkpoint):
 
     kind: ClassVar[str] = "safetensors"
 
-    def __init__(self, source: Path | bytes, *, mapped: bool = True) -> None:
+    def __init__(self, source: Path | bytes, *, mapped: bool = True, private: bool = False) -> None:
         self._map: memoryview | bytes | None
         if isinstance(source, bytes):
             self.nbytes, self.where = len(source), "the given bytes"
@@ -62,12 +64,18 @@ class SafetensorsFile(Checkpoint):
             self.nbytes = file_size(source)
             with reading(source), source.open("rb") as file:
                 self.header = read_header(file, self.nbytes, self.where)
-                self._map = map_file(file) if mapped else None
+                self._map = map_file(file, private=private) if mapped else None
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
 
     def read(self, name: str) -> np.ndarray:
         """Return the tensor's bytes: a view of the mapped file, or read afresh."""
+        data = self.read_private(name)
+        data.flags.writeable = False
+        return data
+
+    def read_private(self, name: str) -> np.ndarray:
+        """Return the tensor's bytes as `read`, writable if the mapping is private."""
         try:
             begin, stop = self.header.offsets[name]
         except KeyError:
@@ -79,7 +87,6 @@ class SafetensorsFile(Checkpoint):
             data = np.fromfile(self.path, np.uint8, count, offset=start)
         if data.size < count:
             raise CheckpointError("became shorter while it was read", path=self.path)
-        data.flags.writeable = False
         return data
 
     def template(self) -> SourceTemplate:
