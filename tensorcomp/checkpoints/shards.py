@@ -121,13 +121,19 @@ def check_shards(index: Index, present: Collection[str]) -> None:
             _check_tensors(index)
 
 
-def _check_names(index: Index, present: Collection[str]) -> None:
+def require_shards(index: Index, present: Collection[str]) -> None:
+    """Require that all shards of an index are among the names that are there."""
     missing = sorted(index.shards.difference(present))
     if missing:
         raise CheckpointError(
             f"{len(missing):,} of {len(index.shards):,} shards are missing: {listed(missing)}; "
-            "download them"
+            "download them",
+            path=index.where,
         )
+
+
+def _check_names(index: Index, present: Collection[str]) -> None:
+    require_shards(index, present)
     if index.weight_map is None:
         return
     series = {_series(shard) for shard in index.shards} - {None}

@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES, PREFIX_BYTES
-from tensorcomp.checkpoints.shards import read_index
+from tensorcomp.checkpoints.shards import read_index, require_shards
 from tensorcomp.container.manifest import METADATA_KEY, is_manifest
 from tensorcomp.errors import CheckpointError
 
@@ -22,6 +21,7 @@ COMPRESSED = ".tc.safetensors"
 SAFETENSORS = ".safetensors"
 _INDEX = ".tc.json"  # model.safetensors.index.tc.json, which hosts find as the variant "tc"
 _HEAD_BYTES = 1 << 16
+_MOST_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES
 
 
 def is_compressed(checkpoint: Checkpoint) -> bool:
@@ -37,16 +37,28 @@ def is_compressed_file(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-            size = int.from_bytes(head[:PREFIX_BYTES], "little")
-            if size > MAX_HEADER_BYTES:
-                return False
-            head += file.read(max(size + PREFIX_BYTES - len(head), 0))
-        if f'"{METADATA_KEY}"'.encode() not in head[: size + PREFIX_BYTES]:
-            return False
-        with SafetensorsFile(path) as checkpoint:
-            return is_compressed(checkpoint)
-    except (OSError, ValueError, CheckpointError):
+            head += file.read(max(min(_header_end(head), _MOST_BYTES) - len(head), 0))
+        return is_compressed_data(head, path)
+    except (OSError, ValueError):
         return False
+
+
+def is_compressed_data(head: bytes, source: Path | bytes | None = None) -> bool:
+    """Return whether bytes begin a file that `compress` wrote; never raise.
+
+    They reach to its data, at least. The file is `source`, unless they are all of it.
+    """
+    if f'"{METADATA_KEY}"'.encode() not in head[: _header_end(head)]:
+        return False
+    try:
+        with SafetensorsFile(head if source is None else source) as checkpoint:
+            return is_compressed(checkpoint)
+    except CheckpointError:
+        return False
+
+
+def _header_end(head: bytes) -> int:
+    return PREFIX_BYTES + int.from_bytes(head[:PREFIX_BYTES], "little")
 
 
 def indexes_for_hosts(model: Model, written: Mapping[Path, Path]) -> dict[Path, str]:
@@ -77,7 +89,7 @@ def indexes_for_hosts(model: Model, written: Mapping[Path, Path]) -> dict[Path, 
     return texts
 
 
-def check_indexes(root: Path, files: Collection[Path], shards: Collection[Path]) -> frozenset[Path]:
+def check_indexes(root: Path, files: Collection[Path], shards: frozenset[Path]) -> frozenset[Path]:
     """Require the shards that the indexes of a compressed folder name.
 
     Parameters
@@ -85,7 +97,7 @@ def check_indexes(root: Path, files: Collection[Path], shards: Collection[Path])
     root : Path
     files : collection of Path
         All files, relative to the folder.
-    shards : collection of Path
+    shards : frozenset of Path
         Those that are compressed.
 
     Returns
@@ -101,21 +113,16 @@ def check_indexes(root: Path, files: Collection[Path], shards: Collection[Path])
     written = set()
     for file in files:
         index = read_index(root / file)
-        named = {file.with_name(name) for name in index.shards} if index is not None else set()
-        if named.isdisjoint(shards):
+        if index is None or shards.isdisjoint(map(file.with_name, index.shards)):
             continue
+        here = {other.name for other in files if other.parent == file.parent}
         # In a folder that is being replaced, some are restored already.
-        missing = [n.name for n in named if n not in files and _restored(n) not in files]
-        if missing:
-            raise CheckpointError(
-                f"{len(missing):,} of {len(named):,} shards are missing: "
-                f"{listed(sorted(missing))}; download them",
-                path=root / file,
-            )
+        restored = {name for name in index.shards if _restored(name) in here}
+        require_shards(index, here | restored)
         if file.name.endswith(_INDEX):
             written.add(file)
     return frozenset(written)
 
 
-def _restored(shard: Path) -> Path:
-    return shard.with_name(shard.name.removesuffix(COMPRESSED) + SAFETENSORS)
+def _restored(name: str) -> str:
+    return name.removesuffix(COMPRESSED) + SAFETENSORS

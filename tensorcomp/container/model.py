@@ -155,7 +155,7 @@ def open_model(
     if compressed is not False or stand_ins:  # else scan_folder alone walks the folder
         files, links = walk_folder(path)
         shards = tuple(file for file in files if _is_shard(path, file, by_name=stand_ins))
-        indexes = check_indexes(path, files, shards)
+        indexes = check_indexes(path, files, frozenset(shards))
         if stand_ins:
             restored = restored_shards(Model(path, shards, is_folder=True))[0]
             replaced = {original: shard for shard, original in restored.items()}

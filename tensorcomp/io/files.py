@@ -223,12 +223,13 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise CheckpointError("is a folder; give another name by out=…", path=path)
     if path.exists() and not path.is_file():
         raise CheckpointError("is a device or a pipe; give a regular file by out=…", path=path)
-    _refuse_unless_forced(path, force=force)
+    refuse_unless_forced(path, force=force)
     if not path.parent.is_dir():
         raise CheckpointError(f"there is no folder {path.parent}", path=path)
 
 
-def _refuse_unless_forced(path: Path, *, force: bool) -> None:
+def refuse_unless_forced(path: Path, *, force: bool) -> None:
+    """Require that nothing is there, or may be replaced."""
     if path.exists() and not force:
         raise CheckpointError(
             "exists already; force=True replaces it, out=… names another", path=path
@@ -316,7 +317,7 @@ def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: b
         raise CheckpointError(
             "exists already and is not a folder; give another by out=…", path=path
         )
-    _refuse_unless_forced(path, force=force)
+    refuse_unless_forced(path, force=force)
     known = set(names)
     for found in sorted(path.rglob("*")) if path.exists() else ():
         relative = PurePath(found.relative_to(path))

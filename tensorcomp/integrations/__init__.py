@@ -1,0 +1,1 @@
+"""Read and write compressed checkpoints inside other libraries."""
