@@ -116,10 +116,10 @@ def _tensors(side: Mapping[Path, Checkpoint]) -> Iterator[_Tensor]:
     for shard, checkpoint in side.items():
         name = shard.name
         if isinstance(checkpoint, CompressedFile):
-            name = restored_name(name, checkpoint.template().kind)
+            name = restored_name(name, checkpoint.template().format)
         file = PurePosixPath(shard.with_name(name))
         infos = {info.name: info for info in checkpoint.tensors}
-        for info in checkpoint.tensors:
+        for info in checkpoint.arrays:
             yield _Tensor(file, info, stored_bytes(checkpoint, info), False, checkpoint, info)
         for name, target in checkpoint.aliases.items():
             holder = infos[target]

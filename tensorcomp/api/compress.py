@@ -112,8 +112,8 @@ def compress(
     Parameters
     ----------
     path : str or path-like
-        A safetensors file, a torch file, an ``.npz`` archive, or a folder of such files, whatever
-        their names. Its other files are copied.
+        A checkpoint file of any format, or a folder of such files, whatever their names. Its other
+        files are copied.
     out : str or path-like, optional
         By default beside the input: ``model.tc.safetensors`` for ``model.safetensors``,
         ``model.pt.tc.safetensors`` for ``model.pt``, ``NAME.tc`` for a folder.

@@ -46,7 +46,7 @@ def decompress(
 ) -> Path:
     """Restore the file or folder that `compress` read.
 
-    A safetensors file is restored byte for byte, others as equal objects.
+    It is restored byte for byte, but for what lossy compression changed.
 
     Parameters
     ----------
@@ -81,9 +81,10 @@ def decompress(
     if not source.is_dir():
         with CompressedFile(source) as file:
             file.check_expansion(max_bytes)
-            kind = file.template().kind
+            kind = file.template().format
             target = Path(out or source.with_name(restored_name(source.name, kind)))
-            refuse_suffix(source, target, kind)
+            if out is not None:
+                refuse_suffix(source, target, kind)
             refuse_itself(source, target)
             _restore_file(file, atomic_file(target, force=force), threads, progress)
         return target
@@ -174,6 +175,10 @@ class _Decoder(Checkpoint):
     def template(self) -> SourceTemplate:
         """Return what rebuilds the original file."""
         return self._file.template()
+
+    def is_exact(self, name: str) -> bool:
+        """Return whether a tensor is what the original file held."""
+        return self._file.is_exact(name)
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes."""

@@ -192,13 +192,19 @@ def _places(file: _File) -> tuple[list[ChunkedTensor], dict[str, _Place]]:
         plain = {info.name: _Place(n, 0, info) for n, info in enumerate(file.tensors)}
         return [open_tensor(file, info) for info in file.tensors], plain
     manifest = file.manifest
-    numbers = {name: number for number, name in enumerate(manifest.blobs)}
+    numbers: dict[str, int] = {}  # of blobs
     places = {}
-    for name, record in manifest.tensors.items():
+    for name, record in _records(file).items():
         stored = record if record.same_as is None else manifest.tensors[record.same_as]
         start = 0 if stored.bundle is None else manifest.layout.spans[stored.name].start
-        places[name] = _Place(numbers[stored.blob], start, record)
-    return [file.open_blob(record) for record in manifest.blobs.values()], places
+        places[name] = _Place(numbers.setdefault(stored.blob, len(numbers)), start, record)
+    return [file.open_blob(manifest.blobs[name]) for name in numbers], places
+
+
+def _records(file: CompressedFile) -> dict[str, TensorRecord]:
+    """Return the records of a file's arrays."""
+    records = file.manifest.tensors
+    return {name: record for name, record in records.items() if name not in file.hidden}
 
 
 class safe_open:
@@ -238,7 +244,7 @@ class safe_open:
         self._framework = framework_of(framework, device)
         self._opened: _File | None = _open(Path(filename), self._framework, backend)
         self._infos: Mapping[str, TensorInfo | TensorRecord] = (
-            self._opened.manifest.tensors
+            _records(self._opened)
             if isinstance(self._opened, CompressedFile)
             else {info.name: info for info in self._opened.tensors}
         )

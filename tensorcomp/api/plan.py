@@ -163,12 +163,14 @@ def plan(
     planner = replace(options.planner(), predict=True)
     model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}
+    hidden: set[str] = set()
     roles: dict[str, str] = {}
     shards = []
     for shard, keys in model.keys().items():
         shards.append(Shard(functools.partial(open_original, model.file(shard)), _nothing, keys))
         with shards[-1].open() as checkpoint:
             infos |= {keys[info.name]: info for info in checkpoint.tensors}
+            hidden |= {keys[name] for name in checkpoint.hidden if name in keys}
             found = roles_of(checkpoint.tensors)
             roles |= {keys[name]: role for name, role in found.items()}
     with pruned_shards(shards, options, planner) as pruned:
@@ -197,7 +199,8 @@ def plan(
         )
         rows.append(row)
     output_bytes = problem.overhead + sum(row.stored for row in rows)
-    return PlanReport(nbytes, output_bytes, tuple(rows), True, planned, copied=model.copied)
+    shown_rows = tuple(row for row in rows if row.name not in hidden)
+    return PlanReport(nbytes, output_bytes, shown_rows, True, planned, copied=model.copied)
 
 
 def _nothing() -> NoReturn:

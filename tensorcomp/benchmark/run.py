@@ -82,10 +82,10 @@ def bench(
         tensors, nbytes = [], 0
         for shard in model.shards:
             checkpoint = stack.enter_context(open_original(model.file(shard)))
-            roles = roles_of(checkpoint.tensors)
+            roles = roles_of(checkpoint.arrays)
             nbytes += checkpoint.nbytes
             tensors += [
-                SourceTensor(info, roles[info.name], checkpoint.read) for info in checkpoint.tensors
+                SourceTensor(info, roles[info.name], checkpoint.read) for info in checkpoint.arrays
             ]
         lossy = take_pieces([tensor for tensor in tensors if _may_lose(tensor, found)], most)
         exact = take_pieces([tensor for tensor in tensors if not _may_lose(tensor, found)], most)

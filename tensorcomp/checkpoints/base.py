@@ -1,18 +1,23 @@
-"""Define what every checkpoint offers, whatever its format."""
+"""Define what every checkpoint offers, whatever its format; map its file."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import stat
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from tensorcomp._log import LOGGER
 from tensorcomp.errors import CheckpointError, TensorcompError
+from tensorcomp.io.files import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class SourceTemplate:
     Parameters
     ----------
     kind : str
-        The file format: ``"safetensors"``, ``"torch"`` or ``"npz"``.
+        How it is written: ``"safetensors"`` or ``"layout"``; ``"torch"`` and ``"npz"`` of files
+        of format 7 and before.
     structure : mapping
         JSON values only.
     attachments : mapping of str to bytes
@@ -54,6 +60,11 @@ class SourceTemplate:
     kind: str
     structure: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def format(self) -> str:
+        """Format of the checkpoint file, such as ``"torch"``."""
+        return str(self.structure.get("format")) if self.kind == "layout" else self.kind
 
 
 class Checkpoint(ABC):
@@ -75,14 +86,17 @@ class Checkpoint(ABC):
         Further names of tensors in `tensors`: tied weights.
     metadata : mapping of str to str, or None
         Metadata of a safetensors file.
+    hidden : frozenset of str
+        Tensors that hold the rest of a file: no array of its own.
     """
 
-    kind: ClassVar[str] = "safetensors"
+    kind: str = "safetensors"
     path: Path = Path()
     nbytes: int
     tensors: tuple[TensorInfo, ...]
     aliases: Mapping[str, str] = MappingProxyType({})
     metadata: Mapping[str, str] | None = None
+    hidden: frozenset[str] = frozenset()
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
@@ -98,6 +112,15 @@ class Checkpoint(ABC):
     @abstractmethod
     def template(self) -> SourceTemplate:
         """Return what rebuilds the file from its tensors."""
+
+    @property
+    def arrays(self) -> tuple[TensorInfo, ...]:
+        """Those of `tensors` that are not hidden."""
+        return tuple([info for info in self.tensors if info.name not in self.hidden])
+
+    def is_exact(self, name: str) -> bool:
+        """Return whether a tensor is what its file held before compression."""
+        return True
 
     def close(self) -> None:  # noqa: B027 - most hold no file
         """Release the file."""
@@ -127,3 +150,53 @@ class Checkpoint(ABC):
         is_folder = stat.S_ISDIR(status.st_mode)  # such as that of what has no file
         state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         return () if is_folder else state
+
+
+def file_bytes(path: Path) -> np.ndarray:
+    """Return the bytes of a file, mapped where its file system allows."""
+    with reading(path), path.open("rb") as file:
+        mapped = map_file(file) if path.stat().st_size else None
+        return np.frombuffer(file.read() if mapped is None else mapped, np.uint8)
+
+
+def map_file(file: BinaryIO, *, private: bool = False) -> memoryview | None:
+    """Map a whole file for reading; return None where its file system refuses.
+
+    A private mapping can be changed, and leaves the file as it is: pages are copied when they are
+    first written to.
+    """
+    try:
+        return _map(file, private=private)
+    except (OSError, ValueError) as error:
+        LOGGER.debug("%s: read, since it cannot be mapped: %s", file.name, error)
+        return None
+
+
+def _map(file: BinaryIO, *, private: bool) -> memoryview:
+    """Map a whole file; the mapping takes no descriptor.
+
+    `mmap.mmap` keeps a duplicate of the descriptor, so that a process with a limit of 64 could read
+    no model of more shards. It is unmapped with the last view.
+
+    Raises
+    ------
+    OSError, ValueError
+        If the system refuses, or the file is empty.
+    """
+    access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
+    held = mmap.mmap(file.fileno(), 0, access=access)
+    if not hasattr(mmap, "MAP_SHARED"):  # on Windows, where descriptors are not so few
+        return memoryview(held)
+    size, libc = len(held), ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * [ctypes.c_int]), ctypes.c_long)
+    libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if private else 0)
+    flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+    address = libc.mmap(None, size, protection, flags, file.fileno(), 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        return memoryview(held)
+    held.close()
+    pages = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(pages, libc.munmap, address, size).atexit = False
+    return memoryview(pages) if private else memoryview(pages).toreadonly()

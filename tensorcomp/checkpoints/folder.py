@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tensorcomp._formatting import printable, shown
 from tensorcomp._log import LOGGER
-from tensorcomp.checkpoints.open import detect_format, open_checkpoint
+from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
 from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import file_size, is_temporary, reading, writing
@@ -22,8 +22,10 @@ SAFETENSORS_SUFFIX = ".safetensors"
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
 # Files with such names that are not compressed are told of.
 _CHECKPOINT_NAME = re.compile(
-    r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|distcp)(\.(tar|gz|bz2|xz|zst|zip))?"
+    r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|keras|onnx|distcp)"
+    r"(\.(tar|gz|bz2|xz|zst|zip))?"
 )
+_LEAST_BYTES = 1 << 20  # of a file of no known format that is compressed: it may be of use as it is
 
 
 class FolderFiles(NamedTuple):
@@ -92,7 +94,7 @@ def scan_folder(
                 weights.add(links.get(file, file))
     if not weights:
         why = next((f"; {shown(file)} {reason}" for file, reason in unread.items()), "")
-        raise CheckpointError(f"holds no .safetensors, torch or .npz checkpoint{why}", path=root)
+        raise CheckpointError(f"holds no checkpoint{why}", path=root)
     for reason in dict.fromkeys(unread.values()):
         first, *more = (root / file for file, why in unread.items() if why == reason)
         place = printable(f"{first} and {len(more):,} more" if more else str(first))
@@ -176,13 +178,22 @@ def _known_weights(folder: Path, names: list[str]) -> set[str]:
 
 
 def _is_checkpoint(root: Path, file: Path, unread: dict[str, str]) -> bool:
-    """Return whether a file holds tensors; note why if it is a checkpoint that cannot be read."""
+    """Return whether a file holds tensors; note why if it is a checkpoint that cannot be read.
+
+    One of no known format is taken as bytes if it is long and has the name of a checkpoint.
+    """
+    path = root / file
     is_noted = _CHECKPOINT_NAME.fullmatch(file.name) is not None
     try:
-        is_noted |= detect_format(root / file) != "safetensors"  # else a short magic, maybe chance
-        with open_checkpoint(root / file) as checkpoint:
-            return bool(checkpoint.tensors)
+        kind = detect_format(path)
+        if kind == "bytes" and (not is_noted or file_size(path) < _LEAST_BYTES):
+            if is_noted:
+                unread[file.as_posix()] = f"is {describe_unknown(path)}"
+            return False
+        is_noted |= kind != "safetensors"  # else a short magic, maybe chance
+        with open_checkpoint(path) as checkpoint:
+            return bool(checkpoint.arrays) or (kind == "bytes")
     except CheckpointError as error:
         if is_noted:
-            unread[file.as_posix()] = str(error).removeprefix(f"{root / file}: ")
+            unread[file.as_posix()] = str(error).removeprefix(f"{path}: ")
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
@@ -32,12 +33,17 @@ def unpack(packed: bytes, *, limit: int, like: bytes = b"") -> bytes:
         raise FormatError(f"a template's attachment is damaged: {error}") from error
 
 
-def pack_template(kind: str, structure: Mapping[str, Any]) -> SourceTemplate:
-    """Make a template; a long structure becomes an attachment."""
+def pack_template(
+    kind: str, structure: Mapping[str, Any], inline: Mapping[str, Any] = MappingProxyType({})
+) -> SourceTemplate:
+    """Make a template; a long structure becomes an attachment.
+
+    What is `inline` does not.
+    """
     text = json.dumps(structure, separators=(",", ":"))
     if len(text) <= _INLINE_CHARACTERS:
-        return SourceTemplate(kind, structure)
-    return SourceTemplate(kind, {}, {_FRAME: pack(text.encode())})
+        return SourceTemplate(kind, {**inline, **structure})
+    return SourceTemplate(kind, inline, {_FRAME: pack(text.encode())})
 
 
 def unpack_structure(template: SourceTemplate) -> Mapping[str, Any]:

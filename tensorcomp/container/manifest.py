@@ -37,7 +37,7 @@ A small tensor may be part of a bundle, whose trees and digest are its own (see 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
 ``packed``; format 5, the codec ``groupfloats``; format 6, bundles; format 7, the codec
-``outliers``.
+``outliers``; format 8, files as arrays at known places (see `layouts`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import PARSING_ERRORS, FormatError
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 METADATA_KEY = "tensorcomp"
 # Of files of weights it is "pt": hosts that look for that refuse blobs as weights.
 MARK = {"format": METADATA_KEY}
@@ -124,6 +124,15 @@ class Manifest:
         """Records that own a blob: tensors in the source's order, then bundles."""
         alone = {name: record for name, record in self.tensors.items() if record.has_blob}
         return {**alone, **self.bundles}
+
+    @functools.cached_property
+    def hidden(self) -> frozenset[str]:
+        """Tensors that hold the rest of a file that had another format."""
+        if self.template.kind != "layout":
+            return frozenset()
+        from tensorcomp.checkpoints.layouts.restore import hidden_tensors
+
+        return hidden_tensors(self.template)
 
     def planned(self, record: TensorRecord) -> PlannedTree | None:
         """Return the tree of a tensor, or of its bundle; None for a duplicate."""

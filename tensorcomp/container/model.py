@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorcomp._formatting import printable, shown
+from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import copy_others, scan_folder, walk_folder
-from tensorcomp.checkpoints.open import detect_format, open_checkpoint
+from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.compressed_folder import (
@@ -34,7 +35,11 @@ from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import atomic_folder, file_size, link_file, writing
 
 FOLDER = ".tc"
-_KINDS = {SAFETENSORS: "safetensors", ".npz": "npz"} | dict.fromkeys((".pt", ".pth"), "torch")
+# Suffixes that are of one format only, and those that a format has by default.
+_FORMATS = {SAFETENSORS: "safetensors", ".pt": "torch", ".pth": "torch"} | {
+    f".{name}": name for name in ("npz", "npy", "gguf", "onnx", "keras")
+}
+_SUFFIXES = {"torch": ".pt", "hdf5": ".h5", "bytes": ".bin"}
 
 
 class Copied(NamedTuple):
@@ -253,7 +258,7 @@ def output_names(model: Model, *, keep_names: bool) -> dict[Path, Path]:
 
 def restored_name(name: str, kind: str) -> str:
     """Return the name of the file of this kind that a compressed file restores."""
-    stem, suffix = name.removesuffix(COMPRESSED), {"torch": ".pt"}.get(kind, f".{kind}")
+    stem, suffix = name.removesuffix(COMPRESSED), _SUFFIXES.get(kind, f".{kind}")
     if stem == name:  # `compress` was given that
         return name if name.endswith(suffix) else name + suffix
     if stem.endswith(".") and stem.strip("."):
@@ -263,7 +268,7 @@ def restored_name(name: str, kind: str) -> str:
 
 def refuse_suffix(source: Path, target: Path, kind: str) -> None:
     """Require that an output's name is not that of another kind of checkpoint."""
-    if _KINDS.get(target.suffix.lower(), kind) != kind:
+    if _FORMATS.get(target.suffix.lower(), kind) != kind:
         names = f"expected a name for a {printable(kind)} file, got {shown(target.name)}"
         raise CheckpointError(f"{names}; give another by out=…", path=source)
 
@@ -276,7 +281,7 @@ def restored_shards(model: Model) -> tuple[dict[Path, Path], int]:
     restored, nbytes = {}, 0
     for shard in model.names:
         with CompressedFile(model.file(shard)) as opened:
-            restored[shard] = shard.with_name(restored_name(shard.name, opened.template().kind))
+            restored[shard] = shard.with_name(restored_name(shard.name, opened.template().format))
             nbytes += sum(info.nbytes for info in opened.tensors) if shard not in model.links else 0
     return restored, nbytes
 
@@ -292,7 +297,17 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
             raise CheckpointError(
                 "tensorcomp has compressed it already; decompress it first", path=path
             )
+        if not checkpoint.arrays and checkpoint.tensors:
+            _warn_of_bytes(path)
         yield checkpoint
+
+
+@functools.lru_cache(1 << 10)
+def _warn_of_bytes(path: Path) -> None:
+    """Say once that a file is taken as bytes."""
+    known = detect_format(path)
+    what = describe_unknown(path) if known == "bytes" else f"a {known} file of no plain arrays"
+    LOGGER.warning("%s: is %s; compressed as bytes", printable(str(path)), what)
 
 
 def refuse_itself(source: Path, target: Path) -> None:

@@ -28,7 +28,13 @@ from tensorcomp.container.tensor_blob import (
     decode_checked,
     raise_located,
 )
-from tensorcomp.errors import FormatError, PlanError, TensorcompError, UnknownCodecError
+from tensorcomp.errors import (
+    FormatError,
+    PlanError,
+    TensorcompError,
+    UnknownCodecError,
+    located,
+)
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -91,6 +97,16 @@ class CompressedFile(Checkpoint):
     def template(self) -> SourceTemplate:
         """Return what rebuilds the original file."""
         return self.manifest.template
+
+    @functools.cached_property
+    def hidden(self) -> frozenset[str]:  # type: ignore[override]
+        """Tensors that hold the rest of a file that had another format."""
+        with located(path=self.where):
+            return self.manifest.hidden
+
+    def is_exact(self, name: str) -> bool:
+        """Return whether a tensor decodes to what the original file held."""
+        return self.record(name).pruned is None and self.open_tensor(name).lossless
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to decode to far more than its size.

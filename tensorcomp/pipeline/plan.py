@@ -5,6 +5,7 @@ A file's header stands before its blobs, so room for it is set aside when only t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import starmap
@@ -65,7 +66,9 @@ def source_problem(
         problem = planner.plan(tensors(), workers)
     plan = problem.cheapest([info.name for info in source.tensors])
     work = bundled(source, plan, options.chunk_elements)
-    return replace(problem, overhead=header_bytes(likely_manifest(work, known_records(work))))
+    header = header_bytes(likely_manifest(work, known_records(work)))
+    weights = sum(math.prod(info.shape) for info in source.arrays)
+    return replace(problem, overhead=header, weights=weights)
 
 
 def known_records(work: BundledSource) -> Records:

@@ -267,6 +267,8 @@ class FileResult(NamedTuple):
         manifest, rows = self.manifest, {}
         roles = classify_all(manifest.infos)
         for info, record in zip(manifest.infos, manifest.tensors.values(), strict=True):
+            if info.name in manifest.hidden:
+                continue
             holder, planned, role = (
                 manifest.stored(info.name),
                 manifest.planned(record),
@@ -303,7 +305,7 @@ def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSumm
         return FileResult(checkpoint.manifest, checkpoint.blobs, checkpoint.nbytes).summary(file)
     roles = classify_all(checkpoint.tensors)
     rows = {}
-    for info in checkpoint.tensors:
+    for info in checkpoint.arrays:
         role, reason = roles[info.name]
         rows[info.name] = TensorSummary.of(info, role, info.nbytes, file=file, role_reason=reason)
     tensors = _with_tied(rows, checkpoint.aliases)

@@ -97,7 +97,8 @@ def write_with_plan(
         total = sum(result.output_bytes for result in results)
         elements = {key: math.prod(record.shape) for key, _, record in _by_key(results, keys)}
         input_bytes = sum(result.input_bytes for result in results)
-        most = plan.budget.size(input_bytes, sum(elements.values()))
+        weights = sum(result.summary().weights for result in results)
+        most = plan.budget.size(input_bytes, weights)
         if most is None or total <= most:
             return results
         movable = {key for key, tensor in plan.tensors.items() if _may_grow(tensor)}

@@ -40,7 +40,7 @@ def load_importance(path: Path) -> Mapping[str, float]:
     """
     found = {}
     with open_checkpoint(path) as checkpoint:
-        for info in checkpoint.tensors:
+        for info in checkpoint.arrays:
             found[info.name] = math.nan
             dtype = numpy_dtype(info.dtype)
             if dtype is None or not is_float(dtype) or not info.nbytes:

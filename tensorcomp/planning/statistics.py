@@ -168,7 +168,7 @@ class Statistics:
         metadata = checkpoint.template().structure.get("metadata")
         about = _about(metadata, path)
         arrays: dict[str, dict[str, np.ndarray]] = {}
-        for info in checkpoint.tensors:
+        for info in checkpoint.arrays:
             statistic, _, name = info.name.partition("/")
             dtype = numpy_dtype(info.dtype)
             if statistic not in STATISTICS or not name or dtype is None or dtype.kind != "f":

@@ -69,7 +69,7 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
             info.name: numpy_to_torch(
                 checkpoint.read(info.name).copy(), info.dtype, info.shape, "cpu"
             )
-            for info in checkpoint.tensors
+            for info in checkpoint.arrays
         }
 
 

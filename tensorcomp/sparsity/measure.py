@@ -139,7 +139,7 @@ def _entries(
     for label, source in sources:
         if isinstance(source, CompressedFile):
             source.check_expansion()
-        for info in source.tensors:
+        for info in source.arrays:
             dtype = numpy_dtype(info.dtype)
             if dtype is not None and info.dtype[0] != "C":
                 yield _Entry(source, info, dtype, label)

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from tensorcomp.checkpoints.open import detect_format, open_checkpoint
+from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
 from tensorcomp.errors import CheckpointError
 
 
@@ -40,23 +40,15 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "HTML, byte order mark": (b"\xef\xbb\xbf<HTML>", "an HTML page"),
     "XML": (b"<?xml version='1.0'?><Error>AccessDenied</Error>", "an XML text"),
     "JSON": (b'{"error": "Repository not found"}', "a JSON text"),
-    "GGUF": (b"GGUF\x03\0\0\0{" + bytes(20), "a GGUF file"),
-    "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(20), "an HDF5 file"),
-    "npy": (b"\x93NUMPY\x01\0", "np.savez"),
-    "gzip": (b"\x1f\x8b\x08\0" + bytes(20), "gzip archive; unpack it"),
-    "zstd": (b"(\xb5/\xfd" + bytes(20), "zstd archive; unpack it"),
-    "tar": (tar_of(b"data"), "tar archive"),
-    "zip of texts": (zip_of(readme=b"hello"), "a zip archive that holds 'readme'"),
-    "TorchScript": (
+    "npy": (b"\x93NUMPY\x01\0", "header"),
+    "torch zip without a pickle": (
         zip_of(m__data_pkl=b"", m__constants_pkl=b"").replace(b"_pkl", b".pkl"),
-        "TorchScript",
+        "a damaged pickle",
     ),
     "cut zip": (zip_of(readme=b"hello" * 99)[:-30], "directory is missing or damaged"),
     "zip magic alone": (b"PK\x03\x04", "directory is missing or damaged"),
-    "pickle": (pickle.dumps({"a": print}), "a plain Python pickle, which can run any code"),
-    "noise": (bytes(range(200, 256)), "is of no known format"),
-    "text": (b"hello, world", "is of no known format"),
-    "Entry not found": (b"Entry not found", "is of no known format"),
+    "text": (b"hello, world", "is a text"),
+    "Entry not found": (b"Entry not found", "is a text"),
     "header longer than the file": (b"\x90\x01\0\0\0\0\0\0{}", "claims a header of 400 bytes"),
     "huge header": (b"\xff" * 8 + b"{}", "claims a header of 18,446,744,073,709,551,615 bytes"),
 }
@@ -74,6 +66,29 @@ def test_other_files_are_named_whatever_their_suffix(kind, suffix, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+UNKNOWN: dict[str, tuple[bytes, str]] = {
+    "gzip": (b"\x1f\x8b\x08\0" + bytes(20), "a gzip archive; unpack it"),
+    "zstd": (b"(\xb5/\xfd" + bytes(20), "a zstd archive; unpack it"),
+    "tar": (tar_of(b"data"), "a tar archive"),
+    "zip of texts": (zip_of(readme=b"hello"), "of no known format"),
+    "pickle": (pickle.dumps({"a": print}), "a plain Python pickle"),
+    "noise": (bytes(range(200, 256)), "of no known format"),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".npz"])
+def test_files_of_no_known_format_are_bytes(kind, suffix, tmp_path, round_trip):
+    data, words = UNKNOWN[kind]
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(data)
+    assert detect_format(path) == "bytes"
+    assert describe_unknown(path).startswith(words)
+    with open_checkpoint(path) as checkpoint:
+        assert not checkpoint.arrays
+    assert round_trip(path).read_bytes() == data
+
+
 KNOWN: dict[str, tuple[str, Callable[[BinaryIO], object]]] = {
     "safetensors": (
         "safetensors",
@@ -84,6 +99,7 @@ KNOWN: dict[str, tuple[str, Callable[[BinaryIO], object]]] = {
         "torch",
         lambda file: torch.save([torch.zeros(2)], file, _use_new_zipfile_serialization=False),
     ),
+    "npy": ("npy", lambda file: np.save(file, np.zeros(2))),
     "npz": ("npz", lambda file: np.savez(file, a=np.zeros(2))),
     "npz without arrays": ("npz", np.savez),
 }

@@ -2,7 +2,6 @@
 
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +35,6 @@ def test_wrong_usage(call, arguments, words):
     assert line.endswith("--help")
 
 
-def make_zip(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("readme.txt", "text")
-
-
 def make_truncated(path: Path) -> None:
     save_file({"first": np.ones(10, np.float32), "second": np.ones(1000, np.float32)}, path)
     path.write_bytes(path.read_bytes()[:-100])
@@ -53,7 +47,6 @@ UNREADABLE = {
     "empty": Path.touch,
     "git-lfs": lambda path: path.write_text(POINTER),
     "HTML": lambda path: path.write_text("<!DOCTYPE html>\n<html><body>Not found</body></html>"),
-    "zip archive": make_zip,
     "cut short": make_truncated,
     "holds no": Path.mkdir,
     "link": lambda path: path.symlink_to("nowhere"),

@@ -31,7 +31,8 @@ _CONTRADICTIONS = """
     large shape; somewhat larger shape; smaller shape; unknown dtype; unknown dtype, huge;
     narrower dtype; wider dtype; complex dtype; dtype of half a byte; other integer type;
     fallback out of range; wrong digest; tied to nothing; tied to itself; tied in a ring; tied
-    over a tensor; kind of a torch file; kind of an archive; metadata of surrogates; attachment
+    over a tensor; kind of a torch file; kind of an archive; kind of a layout; nothing is said
+    to be hidden; fewer gaps than tensors; metadata of surrogates; attachment
     is no frame; bundles is empty; a bundle more; a bundle of nothing; in an unknown bundle; in
     a tensor; another type in a bundle; a wider type in a bundle; a larger tensor in a bundle; a
     huge tensor in a bundle; tensors that fill less; tensors that fill more; a tensor more in a

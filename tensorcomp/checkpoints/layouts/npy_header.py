@@ -7,7 +7,6 @@ Layout: ``\x93NUMPY``, the version's two bytes, the length of a text (16 bits in
 from __future__ import annotations
 
 import ast
-import io
 import math
 import warnings
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from typing import IO, Any
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp.checkpoints.base import TensorInfo
-from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.dtypes import dtype_name
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError
 
 _MAGIC = b"\x93NUMPY"
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _MAX_TEXT_BYTES = 10_000  # NumPy's own limit
+MAX_HEADER_BYTES = 12 + _MAX_TEXT_BYTES
 _INT64_MAX = 2**63 - 1
 
 
@@ -64,7 +63,7 @@ class NpyHeader:
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
     """Read the header at the position of a file.
 
-    Raises `CheckpointError` if it is damaged, or its array holds Python objects.
+    Raises `CheckpointError` if it is damaged.
     """
     start = file.read(len(_MAGIC) + 2)
     width = _LENGTH_BYTES.get((start[-2], start[-1])) if len(start) == len(_MAGIC) + 2 else None
@@ -83,18 +82,6 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
     return NpyHeader(dtype, fortran_order, shape, start + length + text)
 
 
-def usual_npy_header(info: TensorInfo) -> bytes:
-    """Return NumPy's header of a little-endian array in C order."""
-    dtype = numpy_dtype(info.dtype)
-    if dtype is None:
-        return b""
-    file = io.BytesIO()
-    descr = np.lib.format.dtype_to_descr(dtype)
-    fields = {"descr": descr, "fortran_order": False, "shape": info.shape}
-    np.lib.format.write_array_header_1_0(file, fields)
-    return file.getvalue()
-
-
 def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]]:
     try:
         fields: Any = ast.literal_eval(text.decode(encoding))
@@ -104,11 +91,6 @@ def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]
             dtype = np.lib.format.descr_to_dtype(descr)
     except (*PARSING_ERRORS, MemoryError, SyntaxError) as error:
         raise CheckpointError(f"its .npy header is damaged: {error!r}") from error
-    if dtype.hasobject:
-        raise CheckpointError(
-            "holds Python objects, and loading them could run any code; "
-            "save arrays of numbers or texts instead"
-        )
     sizes_fit = isinstance(shape, tuple) and all(
         type(size) is int and 0 <= size <= _INT64_MAX for size in shape
     )

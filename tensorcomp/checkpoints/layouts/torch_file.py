@@ -1,156 +1,349 @@
-"""Read torch files: ``.pt``, ``.pth`` and ``.bin``, zipped or legacy.
+"""Find the tensors of torch files, zipped, legacy or distributed.
 
-Loading is always ``weights_only``: a file that needs code to be run is refused.
+Pickles are never loaded (see `pickle_objects`): the persistent ids in them name storages, and the
+arguments of torch's functions that rebuild tensors say their shapes. A tensor is known by the path
+to it: dict keys, list indices and attributes, joined by dots.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-import zipfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+import io
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
-import numpy as np
+from tensorcomp._formatting import unique_name
+from tensorcomp.checkpoints.base import file_bytes
+from tensorcomp.checkpoints.layouts.layout import Array, Layout
+from tensorcomp.checkpoints.layouts.pickle_objects import Made, Named, call, read_pickle, walk
+from tensorcomp.checkpoints.layouts.zip_members import archives, stored_members
+from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
+from tensorcomp.dtypes import dtype_bits
+from tensorcomp.errors import CheckpointError, located
+from tensorcomp.io.files import reading
 
-from tensorcomp._formatting import shown
-from tensorcomp._log import LOGGER
-from tensorcomp._torch_arrays import byte_view
-from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.layouts.torch_layout import lay_out
-from tensorcomp.checkpoints.layouts.torch_tree import TreeEncoder
-from tensorcomp.checkpoints.open import MAX_DEFLATE_RATIO, ZIP_MAGICS, open_zip
-from tensorcomp.checkpoints.packing import pack_template
-from tensorcomp.dtypes import torch_dtype_name
-from tensorcomp.errors import CheckpointError, located, needing
-from tensorcomp.io.files import file_size, reading
+_LEAST_REST = 4096  # bytes of a storage outside its tensors that are an array, too
+_STORAGES = {
+    "Float": "F32", "Double": "F64", "Half": "F16", "BFloat16": "BF16", "Long": "I64",
+    "Int": "I32", "Short": "I16", "Char": "I8", "Byte": "U8", "Bool": "BOOL",
+    "ComplexFloat": "C64", "ComplexDouble": "C128", "QInt8": "I8", "QUInt8": "U8",
+    "QInt32": "I32", "Untyped": "U8",
+}  # fmt: skip
+_DTYPES = {
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "uint16": "U16",
+    "uint32": "U32", "uint64": "U64",
+}  # fmt: skip
+_REBUILDS = frozenset(
+    f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "qtensor")
+)
+_WRAPS = frozenset(
+    f"torch._utils._rebuild_{kind}" for kind in ("parameter", "parameter_with_state")
+)
+_FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
+_VIEW_OF_ANOTHER = 6  # entries of a legacy storage's persistent id
 
-if TYPE_CHECKING:
-    import torch
 
-_FORBIDDEN = re.compile(r"GLOBAL (\S+) was not an allowed global")
-_DETAIL = re.compile(r"WeightsUnpickler error: ([^\n]*)")
+class Storage(NamedTuple):
+    """A storage: its key in the file, dtype if known, and number of elements."""
+
+    key: str
+    dtype: str | None
+    size: int
 
 
-class TorchFile(Checkpoint):
-    """An open torch file: tensors, and the nested objects that hold them.
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor as the pickle describes it: elements of a storage.
 
-    Tensors are mapped where the file allows. Numbers, texts, lists, dicts and the like are part of
-    the template.
-
-    Raises
-    ------
-    CheckpointError
-        If torch is not installed, or the file is damaged, needs code to be run, or holds something
-        else than tensors and plain Python objects.
+    Parameters
+    ----------
+    storage : Storage
+    offset : int
+        First element.
+    shape, stride : tuple of int
     """
 
-    kind: ClassVar[str] = "torch"
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.nbytes = file_size(path)
-        loaded, inflated = _load(path)
-        limit = self.nbytes * (MAX_DEFLATE_RATIO if inflated else 1)
-        encoder = TreeEncoder(limit)
-        with located(path=path):
-            tree = encoder.encode(loaded)
-            layout = lay_out(encoder.leaves)
-        self._stored = layout.stored
-        self._structure = {"tree": tree, "leaves": layout.leaves, "pools": layout.pools}
-        self.tensors = tuple(_tensor_info(name, tensor) for name, tensor in layout.stored.items())
-        self.aliases = layout.aliases
-        storages = [leaf.tensor.untyped_storage() for leaf in encoder.leaves]
-        claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-        if claimed > limit:
-            raise CheckpointError(
-                f"claims {claimed:,} bytes of tensors but holds {self.nbytes:,}; it is damaged",
-                path=path,
-            )
-
-    def read(self, name: str) -> np.ndarray:
-        """Return the tensor's bytes in C order: a view if it is contiguous."""
-        try:
-            tensor = self._stored[name]
-        except KeyError:
-            raise CheckpointError(f"has no tensor {shown(name)}", path=self.path) from None
-        data = byte_view(tensor.contiguous())
-        data.flags.writeable = False
-        return data
-
-    def template(self) -> SourceTemplate:
-        """Return the nested objects, and how to rebuild each tensor."""
-        return pack_template(self.kind, self._structure)
-
-    def close(self) -> None:
-        """Let go of the tensors; the file is unmapped when no array views it."""
-        self._stored = {}
+    @property
+    def axes(self) -> tuple[int, ...] | None:
+        """Its axes, slowest first, if it fills a run of its storage; else None."""
+        axes = sorted(range(len(self.shape)), key=lambda axis: (-self.stride[axis], axis))
+        expected = 1
+        for axis in reversed([axis for axis in axes if self.shape[axis] != 1]):
+            if self.stride[axis] != expected:
+                return None
+            expected *= self.shape[axis]
+        wide = iter([axis for axis in axes if self.shape[axis] != 1])
+        # Axes of one element may stand anywhere: they keep their places.
+        return tuple(next(wide) if self.shape[axis] != 1 else axis for axis in range(len(axes)))
 
 
-def _load(path: Path) -> tuple[Any, bool]:
-    """Return the object in a torch file, and whether its storages were deflated."""
-    require_torch(path)
+@dataclass(frozen=True)
+class NestedObjects:
+    """The objects of a torch file, and the names of the arrays they hold."""
+
+    root: Any
+    names: dict[StoredTensor, str]
+
+
+def read_objects(file: Any) -> Any:
+    """Return the objects of a torch pickle; a tensor is a `StoredTensor`."""
+    return read_pickle(file, _storage, _make)
+
+
+def _storage(key: Any) -> Any:
+    """Return the storage of a persistent id."""
+    match key:
+        case ("storage", Named(kind), str(name), _, int(size), *view) if size >= 0:
+            if view and view[0] is not None:
+                return Made("view", key)
+            kind = kind.rpartition(".")[2].removesuffix("Storage")
+            return Storage(name, _STORAGES.get(kind), size)
+    return Made("storage", key)
+
+
+def _make(maker: Any, args: Any) -> Any:
+    """Return a tensor for the functions that rebuild one."""
+    name = maker.name if isinstance(maker, Named) else ""
+    if name in _REBUILDS and isinstance(args, tuple):
+        return _tensor(name, args) or Made(maker, args)
+    if name in _WRAPS and isinstance(args, tuple) and args:
+        return args[0] if isinstance(args[0], StoredTensor) else Made(maker, args)
+    if name == _FROM_TYPE and isinstance(args, tuple) and len(args) >= 3:
+        made = _make(args[0], args[2])
+        return made if isinstance(made, StoredTensor) else Made(maker, args)
+    return call(maker, args)
+
+
+def _tensor(name: str, args: tuple[Any, ...]) -> StoredTensor | None:
+    match args:
+        case (Storage() as storage, int(offset), sizes, steps, *others):
+            shape, stride = _sizes(sizes), _sizes(steps)
+            if shape is None or stride is None or len(shape) != len(stride) or offset < 0:
+                return None
+            if not name.endswith("_v3"):
+                return StoredTensor(storage, offset, shape, stride)
+            # Of a storage of bytes; the dtype stands behind two flags.
+            dtype = others[2].name if len(others) > 2 and isinstance(others[2], Named) else ""
+            known = _DTYPES.get(dtype.rpartition(".")[2], "")
+            bits = dtype_bits(known)
+            if bits is not None:
+                storage = Storage(storage.key, known, storage.size * 8 // bits)
+                return StoredTensor(storage, offset, shape, stride)
+    return None
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, Made) and isinstance(value.args, tuple) and len(value.args) == 1:
+        value = value.args[0]  # torch.Size((…))
+    if not isinstance(value, (tuple, list)):
+        return None
+    sound = all(type(size) is int and 0 <= size < 1 << 62 for size in value)
+    return tuple(value) if sound else None
+
+
+@dataclass
+class _Found:
+    """Arrays and aliases found so far, under names of their own."""
+
+    arrays: list[Array] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=lambda: {METADATA_KEY})
+    objects: NestedObjects | None = None
+
+    def add(
+        self,
+        objects: Any,
+        place: Callable[[str], tuple[int, int] | None],
+        root: tuple[str, ...] = (),
+        *,
+        swapped: bool = False,
+    ) -> None:
+        """Add the tensors that objects hold; `place` says where a storage's bytes are."""
+        tensors: dict[Storage, list[tuple[str, StoredTensor]]] = {}
+        for path, item in walk(objects):
+            if isinstance(item, (StoredTensor, Storage)):
+                text = ".".join([*root, *path]) if root or path else "tensor"
+                name = unique_name(text, self.taken)
+                storage = item if isinstance(item, Storage) else item.storage
+                held = tensors.setdefault(storage, [])
+                if isinstance(item, StoredTensor):
+                    held.append((name, item))
+                elif not held:
+                    held.append((name, StoredTensor(storage, 0, (storage.size,), (1,))))
+        self.objects = NestedObjects(objects, {})
+        seen: dict[str, Storage] = {}
+        for storage, held in tensors.items():
+            found = place(storage.key)
+            bits = dtype_bits(storage.dtype or "")
+            # One storage seen as two types is taken as the first.
+            if found is not None and bits and seen.setdefault(storage.key, storage) == storage:
+                start, nbytes = found
+                if nbytes == storage.size * bits // 8:
+                    self._add_storage(storage, start, bits // 8, held, swapped)
+
+    def _add_storage(
+        self,
+        storage: Storage,
+        start: int,
+        width: int,
+        tensors: Sequence[tuple[str, StoredTensor]],
+        swapped: bool,
+    ) -> None:
+        """Add the tensors of a storage that do not overlap, larger ones first, and the rest."""
+        assert storage.dtype is not None
+        order = range(len(tensors))
+        assert self.objects is not None
+        kept = self.objects.names
+        edges: list[int] = []  # of what is taken, in pairs
+        for index in sorted(order, key=lambda index: -math.prod(tensors[index][1].shape)):
+            name, tensor = tensors[index]
+            size = math.prod(tensor.shape)
+            begin, end = tensor.offset, tensor.offset + size
+            axes = tensor.axes
+            if axes is None or end > storage.size:
+                continue
+            if tensor in kept:
+                self.aliases[name] = kept[tensor]
+                continue
+            at = bisect_left(edges, end) if size else 0
+            if size and (at % 2 or (at and edges[at - 1] > begin)):
+                continue
+            if size:
+                edges[at:at] = [begin, end]
+                kept[tensor] = name
+            plain = axes == tuple(range(len(axes)))
+            self.arrays.append(
+                Array(name, storage.dtype, tensor.shape, start + begin * width, size * width,
+                      () if plain else axes, swapped and width > 1)
+            )  # fmt: skip
+        for begin, end in zip([0, *edges[1::2]], [*edges[::2], storage.size], strict=True):
+            if (end - begin) * width >= _LEAST_REST:
+                name = unique_name(f"{tensors[0][0]}.storage", self.taken)
+                self.arrays.append(
+                    Array(name, storage.dtype, (end - begin,), start + begin * width,
+                          (end - begin) * width, (), swapped and width > 1)
+                )  # fmt: skip
+
+    def layout(self, kind: str) -> Layout:
+        """Return what was found."""
+        return Layout(kind, self.arrays, self.aliases, self.objects)
+
+
+def torch_layout(path: Path) -> Layout:
+    """Find the tensors of a torch file, or TorchScript program."""
     with reading(path), path.open("rb") as file:
-        zipped = file.read(4) in ZIP_MAGICS
-    inflated = False
-    if zipped:
-        with open_zip(path) as archive:
-            entries = archive.infolist()
-        # torch stores its records as they are; mapping a file zipped again would give its zip data.
-        inflated = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-    try:
-        return _load_weights(path, map_file=zipped and not inflated), inflated
-    except Exception as error:  # a damaged pickle can raise anything
-        raise CheckpointError(_explained(error), path=path) from error
+        if file.read(2) != b"PK":
+            return _legacy_layout(path)
+    found = _Found()
+    _add_zip(found, path)
+    return found.layout("torch")
 
 
-def _load_weights(path: Path, *, map_file: bool) -> Any:
-    import torch
+def _add_zip(
+    found: _Found,
+    path: Path,
+    start: int = 0,
+    stop: int | None = None,
+    root: tuple[str, ...] = (),
+) -> None:
+    members = stored_members(path, start, stop)
+    with reading(path), path.open("rb") as file:
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=map_file)
-        except RuntimeError as error:
-            # Some network file systems refuse to map; such files are read instead.
-            if not map_file or "mmap" not in str(error):
-                raise
-            LOGGER.debug("%s: read, since it cannot be mapped: %s", path, error)
-            return torch.load(path, map_location="cpu", weights_only=True)
+        def content(name: str) -> io.BytesIO:
+            member = members[name]
+            file.seek(member.start)
+            return io.BytesIO(file.read(member.size))
 
-
-def _explained(error: Exception) -> str:
-    """Explain a failed load: the class that needs code, or what is broken."""
-    text = str(error)
-    forbidden = _FORBIDDEN.search(text)
-    if forbidden:
-        name = forbidden.group(1)
-        what = "a NumPy object" if name.startswith("numpy.") else "an object"
-        return (
-            f"holds {what} made by {shown(name)}, and loading it could run any code; where "
-            "you trust the file, load it, turn such objects into tensors, numbers, texts, lists or "
-            "dicts (best, keep the state_dict() only), and save it again"
-        )
-    detail = _DETAIL.search(text)
-    reason = detail.group(1) if detail else text.partition("\n")[0]
-    if "weights_only" in reason:  # torch's advice is to run the file's code
-        reason = "only tensors and plain objects are loaded"
-    return (
-        f"cannot be loaded as tensors and plain objects; it is damaged, cut short, or "
-        f"needs code to be run ({type(error).__name__}: {reason[:200]})"
-    )
+        for name in members:
+            pickle = PurePosixPath(name)
+            if pickle.name not in ("data.pkl", "constants.pkl"):
+                continue
+            folder = f"{pickle.with_suffix('')}/"
+            places = {
+                member.removeprefix(folder): (at.start, at.size)
+                for member, at in members.items()
+                if member.startswith(folder)
+            }
+            order = str(pickle.with_name("byteorder"))
+            swapped = order in members and content(order).read() == b"big"
+            with located(path=path):
+                found.add(read_objects(content(name)), places.get, root, swapped=swapped)
 
 
-def require_torch(path: Path) -> None:
-    """Require that torch is installed."""
-    with located(path=path), needing("torch", CheckpointError, "a torch file needs torch"):
-        import torch  # noqa: F401
+def _legacy_layout(path: Path) -> Layout:
+    """Find the tensors of a torch file that is no zip archive.
+
+    Four pickles (a magic number, the version, the machine, the objects) and that of the storages'
+    keys are followed by each storage: the number of its elements in 8 bytes, and its bytes.
+    """
+    found = _Found()
+    with reading(path), path.open("rb") as file, located(path=path):
+        _, _, system, objects, keys = (read_objects(file) for _ in range(5))
+        storages = {storage.key: storage for storage in _storages(objects)}
+        places = {}
+        for key in keys if isinstance(keys, list) else ():
+            storage = storages.get(key)
+            count = int.from_bytes(file.read(8), "little")
+            if storage is None:
+                break
+            nbytes = storage.size * (dtype_bits(storage.dtype or "") or 0) // 8
+            if count not in (storage.size, nbytes):  # elements, or bytes of untyped storages
+                break
+            places[key] = file.tell(), nbytes
+            file.seek(nbytes, io.SEEK_CUR)
+        if file.tell() > path.stat().st_size:
+            raise CheckpointError(
+                "ends before the last of its tensors; it is cut short: get it again"
+            )
+        swapped = isinstance(system, dict) and system.get("little_endian") is False
+        found.add(objects, places.get, swapped=swapped)
+    return found.layout("torch")
 
 
-def _tensor_info(name: str, tensor: torch.Tensor) -> TensorInfo:
-    """Describe a tensor; as bytes if safetensors lacks its dtype."""
-    nbytes = tensor.numel() * tensor.element_size()
-    dtype = torch_dtype_name(tensor.dtype)
-    if dtype is None:
-        return TensorInfo(name, "U8", (nbytes,), nbytes)
-    return TensorInfo(name, dtype, tuple(tensor.shape), nbytes)
+def _storages(objects: Any) -> Iterable[Storage]:
+    for _, item in walk(objects):
+        if isinstance(item, StoredTensor):
+            yield item.storage
+        elif isinstance(item, Storage):
+            yield item
+
+
+def distributed_layout(path: Path) -> Layout:
+    """Find the tensors of a part of a distributed checkpoint, archives in a row."""
+    names = _names_by_offset(path)
+    found = _Found()
+    for number, (start, stop) in enumerate(archives(file_bytes(path))):
+        _add_zip(found, path, start, stop, (names.get(start, str(number)),))
+    return found.layout("distcp")
+
+
+def _names_by_offset(path: Path) -> dict[int, str]:
+    """Return the names of the tensors by where they begin, as the folder's metadata say."""
+    metadata = path.with_name(".metadata")
+    if not metadata.is_file():
+        return {}
+    with reading(metadata), located(path=metadata):
+        value = read_pickle(io.BytesIO(metadata.read_bytes()))
+    names = {}
+    for key, place in _attribute(value, "storage_data", {}).items():
+        name, offset = _attribute(key, "fqn", None), _attribute(place, "offset", None)
+        is_here = _attribute(place, "relative_path", None) == path.name
+        if is_here and isinstance(name, str) and isinstance(offset, int):
+            names[offset] = name
+    return names
+
+
+def _attribute(value: Any, name: str, default: Any) -> Any:
+    """Return an attribute of an object that a pickle describes."""
+    state = value.state if isinstance(value, Made) else None
+    found = state.get(name, default) if isinstance(state, dict) else default
+    return found if default is None or isinstance(found, type(default)) else default

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from tensorcomp._formatting import shown
-from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo, map_file
 from tensorcomp.checkpoints.packing import pack, unpack
 from tensorcomp.checkpoints.safetensors.header import (
     MAX_HEADER_BYTES,
@@ -20,7 +19,6 @@ from tensorcomp.checkpoints.safetensors.header import (
 )
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.files import file_size, reading, writing
-from tensorcomp.io.mapping import map_file
 
 _HEADER = "header"
 _METADATA = "metadata"
@@ -50,8 +48,6 @@ class SafetensorsFile(Checkpoint):
     CheckpointError
         If the file cannot be read or breaks the format.
     """
-
-    kind: ClassVar[str] = "safetensors"
 
     def __init__(self, source: Path | bytes, *, mapped: bool = True, private: bool = False) -> None:
         self._map: memoryview | bytes | None

@@ -22,12 +22,13 @@ import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
-from tensorcomp.checkpoints.packing import unpack_structure
+from tensorcomp.checkpoints.layouts.layout import LayoutCheckpoint
+from tensorcomp.checkpoints.layouts.torch_file import StoredTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 
 MOMENT, STEP = "exp_avg_sq", "step"
+_MAX_DEPTH = 50  # of nested objects in which optimizers and models are looked for
 _USUAL_BETA = 0.999  # of torch; files without nested objects do not say it
 
 
@@ -55,15 +56,13 @@ class TrainingFile:
         self.tensors: list[tuple[tuple[str, ...], TensorInfo]] = []
         self.optimizers: list[tuple[tuple[str, ...], Mapping[Any, Any]]] = []
         self._infos = {info.name: info for info in source.tensors}
-        template = source.template()
-        self.is_nested = template.kind == "torch"
-        if not self.is_nested:
+        objects = source.objects if isinstance(source, LayoutCheckpoint) else None
+        self.is_nested = objects is not None
+        if objects is None:
             self.tensors = [((info.name,), info) for info in source.tensors]
             return
-        structure = unpack_structure(template)
-        leaves = structure["leaves"]
-        decoder = _InfoDecoder(lambda leaf: self._infos.get(leaves[leaf].get("name")))
-        for path, value in _walk(decoder.decode(structure["tree"]), ()):
+        known = {tensor: self._infos[name] for tensor, name in objects.names.items()}
+        for path, value in _walk(_with_infos(objects.root, known), ()):
             if isinstance(value, TensorInfo):
                 self.tensors.append((path, value))
             elif _holds_moments(value):
@@ -128,15 +127,20 @@ class TrainingFile:
         return float(self.source.read(info.name).view(dtype).astype(np.float64)[0])
 
 
-class _InfoDecoder(TreeDecoder):
-    """Decode nested objects with a `TensorInfo` in the place of each tensor.
+def _with_infos(value: Any, known: Mapping[StoredTensor, TensorInfo], depth: int = 0) -> Any:
+    """Return nested objects with a `TensorInfo` in the place of each tensor.
 
     None stands for a tensor that shares the memory of another.
     """
-
-    def _decode_tensor(self, node: dict[str, Any]) -> Any:
-        self._decode_pairs(node.get("attributes", []))  # what they hold is numbered too
-        return self.tensor_at(node["tensor"])
+    if isinstance(value, StoredTensor):
+        return known.get(value)
+    if depth == _MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {key: _with_infos(item, known, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_infos(item, known, depth + 1) for item in value]
+    return value
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -61,7 +61,7 @@ class PrunedCheckpoint(Checkpoint):
     ) -> None:
         self.original = original
         self.tensors = original.tensors
-        self.aliases = original.aliases
+        self.aliases, self.hidden = original.aliases, original.hidden
         self.nbytes = original.nbytes
         self._selection = selection
         self._score = score

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 from tensorcomp._formatting import shown
 from tensorcomp._torch_arrays import byte_view
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.layouts.torch_file import require_torch
-from tensorcomp.checkpoints.layouts.torch_layout import is_dense
-from tensorcomp.checkpoints.layouts.torch_tree_decoder import TreeDecoder
+from tensorcomp.checkpoints.earlier.torch_tree_decoder import TreeDecoder
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.file import checked_bytes
 from tensorcomp.dtypes import common_name
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError, FormatError, located, needing
 from tensorcomp.io.files import writing
 
 if TYPE_CHECKING:
@@ -37,7 +35,8 @@ def restore_torch(template: SourceTemplate, source: Checkpoint, out_path: Path) 
 
     Large tensors pass through unnamed files beside it.
     """
-    require_torch(out_path)
+    with located(path=out_path), needing("torch", CheckpointError, "a torch file needs torch"):
+        import torch  # noqa: F401
     structure = unpack_structure(template)
     try:
         tree, leaves, pools = (structure[key] for key in ("tree", "leaves", "pools"))
@@ -102,7 +101,7 @@ class _Rebuilder:
         tensor = self._filled(dtype, [info]).view(shape)
         if "stride" not in node:
             return tensor
-        if not is_dense(shape, node["stride"]):
+        if not _is_dense(shape, node["stride"]):
             raise FormatError("has strides that are not a permutation", tensor=info.name)
         return torch.empty_strided(shape, node["stride"], dtype=dtype).copy_(tensor)
 
@@ -148,3 +147,13 @@ def _dtype(text: str | None) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise FormatError(f"torch has no dtype {text!r}")
     return dtype
+
+
+def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether a tensor is contiguous but for a permutation of its axes."""
+    expected = 1
+    for step, size in sorted((st, s) for st, s in zip(stride, shape, strict=True) if s > 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tensorcomp.checkpoints.layouts.torch_tree import is_numbered
 from tensorcomp.errors import PARSING_ERRORS, FormatError
 
 if TYPE_CHECKING:
     import torch
+
+_SHORT_TEXT = 64
+_NUMBERED = frozenset(
+    ("dict", "odict", "counter", "tuple", "size", "set", "str", "bytes", "bytearray", "tensor")
+)
 
 
 @dataclass
@@ -43,7 +47,7 @@ class TreeDecoder:
             value = self._decode_tagged(node)
         else:
             value = node
-        if is_numbered(node):
+        if _is_numbered(node):
             self._built.append(value)
         return value
 
@@ -119,3 +123,10 @@ def _torch_object(tag: str, content: Any) -> Any:
     if not isinstance(value, getattr(torch, tag)):
         raise TypeError(f"expected a {tag} of torch, got {content!r}")
     return value
+
+
+def _is_numbered(node: Any) -> bool:
+    """Return whether a ``ref`` may mean the object of this node."""
+    if isinstance(node, dict):
+        return not _NUMBERED.isdisjoint(node)
+    return isinstance(node, list) or (isinstance(node, str) and len(node) > _SHORT_TEXT)

@@ -1,0 +1,1 @@
+"""Restorers of torch files and .npz archives from formats up to 7."""
