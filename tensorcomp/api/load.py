@@ -17,8 +17,8 @@ from tensorcomp.api.safetensors_errors import safetensors_errors
 from tensorcomp.api.tensor_slice import TensorSlice
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
-from tensorcomp.container.compressed_folder import is_compressed
 from tensorcomp.container.decoding import Job, decode_all, decode_jobs
+from tensorcomp.container.manifest import is_compressed
 from tensorcomp.container.model import open_tensor
 from tensorcomp.container.reader import CompressedFile, check_claim, open_safetensors
 from tensorcomp.container.records import TensorRecord

@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES, PREFIX_BYTES
 from tensorcomp.checkpoints.shards import read_index, require_shards
-from tensorcomp.container.manifest import METADATA_KEY, is_manifest
+from tensorcomp.container.manifest import METADATA_KEY, is_compressed
 from tensorcomp.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -22,11 +21,6 @@ SAFETENSORS = ".safetensors"
 _INDEX = ".tc.json"  # model.safetensors.index.tc.json, which hosts find as the variant "tc"
 _HEAD_BYTES = 1 << 16
 _MOST_BYTES = PREFIX_BYTES + MAX_HEADER_BYTES
-
-
-def is_compressed(checkpoint: Checkpoint) -> bool:
-    """Return whether a safetensors file is one that `compress` wrote."""
-    return is_manifest((checkpoint.metadata or {}).get(METADATA_KEY))
 
 
 def is_compressed_file(path: Path) -> bool:

@@ -50,7 +50,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
-from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
@@ -155,6 +155,11 @@ class Manifest:
             return 0
         size = blobs[record.blob]
         return size if record.bundle is None else self.layout.share(record, size)
+
+
+def is_compressed(checkpoint: Checkpoint) -> bool:
+    """Return whether a safetensors file is one that `compress` wrote."""
+    return is_manifest((checkpoint.metadata or {}).get(METADATA_KEY))
 
 
 def is_manifest(text: str | None) -> bool:

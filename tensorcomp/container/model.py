@@ -25,9 +25,9 @@ from tensorcomp.container.compressed_folder import (
     COMPRESSED,
     SAFETENSORS,
     check_indexes,
-    is_compressed,
     is_compressed_file,
 )
+from tensorcomp.container.manifest import is_compressed
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
