@@ -138,9 +138,7 @@ class Cases:
             assert len(text) <= _LONGEST, f"a message of {len(text)} characters"
             cause: BaseException | None = refusal
             while cause is not None:
-                # torch asks for what a legacy file claims, and fills nothing of it.
-                by_torch = case.sound.kind == "torch checkpoint"
-                assert by_torch or not isinstance(cause, MemoryError), "too much memory, refused"
+                assert not isinstance(cause, MemoryError), "too much memory, refused"
                 cause = cause.__cause__ or cause.__context__
             return "refused"
         if refusal is None or refusal == self._wanted(case):
