@@ -56,7 +56,7 @@ def compressed(path: Path, name: str, **options) -> tuple[Path, float, float]:
     """Return the file, its bits per weight and the sum of errors, each over its tensor's scale."""
     out = path.with_name(f"{name}.tc.safetensors")
     tensorcomp.compress(path, out, profile="transformer", **options)
-    before, after = load_file(path), tensorcomp.load(out)
+    before, after = load_file(path), tensorcomp.load_file(out)
     error = sum(np.sum((x - after[k]) ** 2) / np.sqrt(np.mean(x**2)) for k, x in before.items())
     return out, 8 * out.stat().st_size / (COUNT * math.prod(SHAPE)), float(error)
 
@@ -82,7 +82,7 @@ def test_bytes_do_not_depend_on_threads(experts):
 
 def test_a_bound_is_kept_by_each(experts):
     out, _, _ = compressed(experts, "bound", budget=Budget(min_snr=30))
-    after = tensorcomp.load(out)
+    after = tensorcomp.load_file(out)
     for name, x in load_file(experts).items():
         assert np.linalg.norm(x - after[name]) <= 10**-1.5 * np.linalg.norm(x)
 
