@@ -33,7 +33,7 @@ RUN = "\nimport sys; from tensorcomp_cli.entry import run; run()"
 LIMIT = 120  # seconds of a run
 NET = """import torch
 model = torch.nn.Linear(3, 2)
-data = [(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))]
+data = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.long))]
 """
 # What a verb is given in place of MODEL, and -o OUT if it has that option.
 ARGUMENTS: Mapping[str, Sequence[str]] = {

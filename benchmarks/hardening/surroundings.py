@@ -62,7 +62,9 @@ def environments() -> Iterator[Environment]:
         *("PYTHONDEVMODE=1", "PYTHONWARNINGS=error", "TERM=dumb", "NO_COLOR=1", "COLUMNS=1"),
     ):
         yield Environment(setting, variables=dict([setting.split("=")]))
-    yield Environment("no variables", 'exec env -i PYTHONPATH="$PYTHONPATH" "$@"')
+    yield Environment(
+        "no variables", 'exec env -i PYTHONPATH="$PYTHONPATH" PYTHONDONTWRITEBYTECODE=1 "$@"'
+    )
     yield Environment("read-only installation", POWERLESS, {"PYTHONPATH": "INSTALLED"})
     for number, stream in enumerate(("stdin", "stdout", "stderr")):
         yield Environment(f"{stream} closed", f"{GO} {number}>&-")
