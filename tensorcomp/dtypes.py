@@ -42,6 +42,32 @@ _TABLE: dict[str, tuple[str | None, int]] = {
     "F6_E2M3": (None, 6),
     "F6_E3M2": (None, 6),
 }
+# By ggml's name: the weights and the bytes of a block. Such tensors stand in GGUF files.
+_BLOCKS: dict[str, tuple[int, int]] = {
+    "Q4_0": (32, 18),
+    "Q4_1": (32, 20),
+    "Q5_0": (32, 22),
+    "Q5_1": (32, 24),
+    "Q8_0": (32, 34),
+    "Q2_K": (256, 84),
+    "Q3_K": (256, 110),
+    "Q4_K": (256, 144),
+    "Q5_K": (256, 176),
+    "Q6_K": (256, 210),
+    "IQ4_NL": (32, 18),
+    "IQ4_XS": (256, 136),
+    "TQ1_0": (256, 54),
+    "TQ2_0": (256, 66),
+    "MXFP4": (32, 17),
+    "NVFP4": (64, 36),
+    "IQ1_S": (256, 50),
+    "IQ1_M": (256, 56),
+    "IQ2_XXS": (256, 66),
+    "IQ2_XS": (256, 74),
+    "IQ2_S": (256, 82),
+    "IQ3_XXS": (256, 98),
+    "IQ3_S": (256, 110),
+}
 _NAMES = {common: name for name, (common, _) in _TABLE.items() if common is not None}
 _FLOAT_KINDS = frozenset("fV")  # V, or f by recent versions, is ml_dtypes' kind
 
@@ -85,6 +111,11 @@ def dtype_name(dtype: np.dtype) -> str:
 def dtype_bits(name: str) -> int | None:
     """Return the bits per element of a safetensors dtype, None if unknown."""
     return _TABLE.get(name, (None, None))[1]
+
+
+def block_size(name: str) -> tuple[int, int] | None:
+    """Return the weights and bytes of a ggml type's block, None if it is none."""
+    return _BLOCKS.get(name)
 
 
 def holds_floats(dtype: np.dtype) -> bool:

@@ -5,8 +5,11 @@ import pytest
 import safetensors.torch
 import torch
 from dtype_names import NAMES
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from tensorcomp.dtypes import (
+    _BLOCKS,
+    block_size,
     common_name,
     dtype_bits,
     dtype_name,
@@ -45,6 +48,13 @@ def test_what_arrays_cannot_hold_has_a_size_at_most(name, bits):
     assert common_name(name) is None
     assert numpy_dtype(name) is None
     assert torch_dtype(name) is None
+
+
+def test_blocks_have_the_sizes_that_ggml_gives_them():
+    for name, size in _BLOCKS.items():
+        assert GGML_QUANT_SIZES[GGMLQuantizationType[name]] == size == block_size(name)
+        assert dtype_bits(name) is numpy_dtype(name) is None
+    assert block_size("F32") is None
 
 
 def test_byte_order_and_spelling_do_not_count():

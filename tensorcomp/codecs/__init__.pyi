@@ -21,6 +21,7 @@ from tensorcomp.codecs.lowrank.svd import Svd as Svd
 from tensorcomp.codecs.payload import decode as decode
 from tensorcomp.codecs.payload import encode as encode
 from tensorcomp.codecs.quantize.affine import Affine as Affine
+from tensorcomp.codecs.quantize.ggml import Ggml as Ggml
 from tensorcomp.codecs.quantize.grid import IntegerGrid as IntegerGrid
 from tensorcomp.codecs.quantize.kmeans import Kmeans as Kmeans
 from tensorcomp.codecs.quantize.nf4 import Nf4 as Nf4

@@ -28,11 +28,14 @@ class ChunkGrid:
     dtype : numpy.dtype
     chunk : int
         Rows of a chunk, or its elements where `shape` has one axis.
+    stored : str
+        Name of the tensor's own type, if it is cut as bytes since NumPy lacks it.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     chunk: int
+    stored: str = ""
 
     @property
     def count(self) -> int:
@@ -90,7 +93,7 @@ def chunk_grid(
     """
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
-        return ChunkGrid((nbytes,), np.dtype(np.uint8), elements)
+        return ChunkGrid((nbytes,), np.dtype(np.uint8), elements, dtype)
     if numpy_type.kind == "b":
         numpy_type = np.dtype(np.uint8)
     elif numpy_type.kind == "c":

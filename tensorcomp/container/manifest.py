@@ -37,7 +37,7 @@ A small tensor may be part of a bundle, whose trees and digest are its own (see 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
 ``packed``; format 5, the codec ``groupfloats``; format 6, bundles; format 7, the codec
-``outliers``; format 8, files as arrays at known places (see `layouts`).
+``outliers``; format 8, files as arrays at known places (see `layouts`), and the codec ``ggml``.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@
 #include "ans.c"
 #include "uniform.c"
 #include "grid.c"
+#include "ggml.c"
 #include "groups.c"
 #include "codebooks.c"
 #include "stochastic.c"

@@ -55,6 +55,19 @@ def grid_restore(codes: Array, steps: Array, mantissa: int, lowest: int, out: Ar
     Where a step is negative, code -1 is -0.0, and lower ones stand for an integer one higher.
     """
 
+# ggml.c: a table (k, 7) int64 of runs of bytes and of elements: start, length, shift, bits, target,
+# step, up
+
+def ggml_split(blocks: Array, table: Array, elements: Array, /) -> int:
+    """Set elements (N, E) uint8 to bits of blocks (N, B) uint8.
+
+    Of each byte of a run, ``bits`` bits from ``shift`` on are joined to the elements from
+    ``target`` on, ``step`` apart, ``up`` bits up.
+    """
+
+def ggml_join(elements: Array, table: Array, blocks: Array, /) -> int:
+    """Undo `ggml_split`: join the elements' bits to blocks."""
+
 # groups.c: values (R, C); groups are runs of `length` within each row, the last one maybe shorter,
 # numbered row by row; what groups have has shape (G,)
 

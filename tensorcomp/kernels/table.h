@@ -47,6 +47,10 @@ KERNEL(uniform_confine, "F[n] int f64[m] float &i16[n]")
 KERNEL(grid_find_steps, "F[r,c] float int int &f64[r] &i32[r,c]")
 KERNEL(grid_restore, "~W[r,c] ~f64[r] int int &F[r,c]")
 
+/* ggml.c */
+KERNEL(ggml_split, "u8[n,b] i64[k,7] &u8[n,e]")
+KERNEL(ggml_join, "~u8[n,e] ~i64[k,7] &u8[n,b]")
+
 /* groups.c */
 KERNEL(groups_greatest, "F[r,c] int &F[g]")
 KERNEL(groups_extremes, "F[r,c] int &F[g] &F[g]")

@@ -116,7 +116,7 @@ def lossless_encoder(
     array: np.ndarray, grid: ChunkGrid, effort: str, reason: str = ""
 ) -> TensorEncoder:
     """Return the encoder that the lossless planner chooses."""
-    plan = plan_lossless(array, effort)
+    plan = plan_lossless(array, effort, grid.stored)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{reason}; {plan.reason}" if reason else plan.reason
     return TensorEncoder(_learn(trees, sample_rows(array), grid), reason)

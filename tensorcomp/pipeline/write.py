@@ -19,13 +19,14 @@ from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
 from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
 from tensorcomp.container.writer import CompressedWriter, Output
+from tensorcomp.dtypes import block_size
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
 from tensorcomp.pipeline.plan import known_records, likely_manifest, six_digits
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
 from tensorcomp.pipeline.summary import FileResult
-from tensorcomp.planning.plan import TensorPlan, bound_to_json
+from tensorcomp.planning.plan import bound_to_json
 from tensorcomp.progress import Progress
 
 Result = TypeVar("Result")
@@ -76,15 +77,20 @@ def write_file(
 
 
 def _grid(source: BundledSource, info: TensorInfo) -> ChunkGrid:
-    elements = _long_chunk(source.planned(info.name)) or source.chunk_elements
+    elements = _own_chunk(source, info.name, info.dtype) or source.chunk_elements
     return chunk_grid(info.dtype, info.shape, info.nbytes, elements)
 
 
-def _long_chunk(plan: TensorPlan | None) -> int:
-    """Return the elements of a long chunk if a tensor's tree asks for it, else 0."""
-    if plan is None or plan.tree is None:
-        return 0
-    return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0
+def _own_chunk(source: BundledSource, name: str, dtype: str) -> int:
+    """Return the elements of a tensor's chunks if they are others than usual, else 0.
+
+    A tree may ask for long chunks, and blocks of ggml's types are not cut.
+    """
+    plan = source.planned(name)
+    if plan is not None and plan.tree is not None:
+        return MAX_CHUNK_ELEMENTS if any(c.long_chunks for c in plan.tree.walk()) else 0
+    block = block_size(dtype)
+    return source.chunk_elements // block[1] * block[1] if block else 0
 
 
 def _begun(results: Iterator[Result]) -> Iterator[Result]:
@@ -136,7 +142,7 @@ class _FileWriter:
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
             row_error=0.0 if lossless else _lost_row(blob.errors),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
-            chunk_elements=_long_chunk(self._source.planned(name)),
+            chunk_elements=_own_chunk(self._source, name, record.dtype),
             pruned=None if pruned is None else pruned.record,
         )
         self._sizes[name] = blob.size

@@ -16,6 +16,7 @@ import numpy as np
 
 from tensorcomp.codecs.bit_views import as_rows, readable, word_dtype
 from tensorcomp.codecs.payload import byte_count, encode
+from tensorcomp.codecs.quantize.ggml_blocks import BLOCKS
 from tensorcomp.codecs.quantize.grid import IntegerGrid
 from tensorcomp.codecs.registry import added_templates
 from tensorcomp.codecs.text import parse_tree
@@ -23,6 +24,7 @@ from tensorcomp.codecs.tree import Node, fit
 from tensorcomp.dtypes import holds_floats
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
+from tensorcomp.planning.block_trees import block_tree, whole_blocks
 from tensorcomp.planning.sparse_forms import MANY, VALUES, sparse_forms
 
 EFFORTS = ("fast", "balanced", "max")
@@ -81,7 +83,7 @@ def sparse_sample(array: np.ndarray, effort: str) -> np.ndarray:
     return sample_rows(array, max(_SPARSE_SAMPLE, _SAMPLE[effort]))
 
 
-def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
+def plan_lossless(array: np.ndarray, effort: str, dtype: str = "") -> LosslessPlan:
     """Return the plan of a tensor: of trees that fit, the smallest on a sample.
 
     Parameters
@@ -90,6 +92,8 @@ def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
         The whole tensor as codecs see it, its own shape or (elements,).
     effort : str
         ``fast``, ``balanced`` or ``max``.
+    dtype : str, optional
+        Name of the stored type, where the array has its bytes.
     """
     if array.size == 0:
         return _plan("raw", "empty")
@@ -105,6 +109,10 @@ def plan_lossless(array: np.ndarray, effort: str) -> LosslessPlan:
         candidates = dict(_floats(array, zeros, distinct, effort))
     else:
         candidates = dict(_others(array, distinct, effort))
+    if dtype in BLOCKS:
+        blocks = whole_blocks(array, dtype)
+        candidates[block_tree(blocks, dtype, effort)] = f"blocks of {dtype}"
+        return _smallest(blocks, candidates, any_tree(array.dtype, effort))
     for text in added_templates(lossless=True):
         candidates.setdefault(text, "best of another package's codecs")
     if zeros > MANY and (is_float or array.itemsize <= 2):

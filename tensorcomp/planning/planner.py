@@ -205,7 +205,8 @@ class Planner:
             reason = f"{reason}, zeros kept" if templates else "no tree keeps its zeros"
         if not templates:
             counts = (self.budget.is_size or self.predict) and tensor.array.size
-            bits = lossless_rate(tensor.array, self.effort) if counts else None
+            dtype = tensor.info.dtype
+            bits = lossless_rate(tensor.array, self.effort, dtype) if counts else None
             return TensorPlan(reason=reason, bits=bits)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)

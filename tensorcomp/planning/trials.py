@@ -266,9 +266,9 @@ def is_dense_float(exact: LosslessPlan) -> bool:
     return exact.fallback is None and exact.tree.codec.for_any_array
 
 
-def lossless_rate(array: np.ndarray, effort: str) -> float:
+def lossless_rate(array: np.ndarray, effort: str, dtype: str = "") -> float:
     """Return the bits per weight of a sample that is coded losslessly."""
-    return rate_of(plan_lossless(array, effort), array, effort)
+    return rate_of(plan_lossless(array, effort, dtype), array, effort)
 
 
 def rate_of(exact: LosslessPlan, array: np.ndarray, effort: str) -> float:

@@ -36,6 +36,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "filter": ("filter", "filter(0.1, mask=raw)", "filter(0.9, values=uniform(0.01))"),
     "floats": ("floats", "floats(0, contexts=1)", "floats(4, contexts=32)"),
     "gaps": ("gaps", "sparse(mask=gaps)"),
+    "ggml": tuple(f'ggml("{name}")' for name in ("Q5_1", "Q3_K", "Q4_K", "MXFP4")),
     "grid": ("grid", "grid(8, scales=raw, codes=ans(contexts=4))"),
     "huffman": ("huffman", "huffman(contexts=8)", "huffman(contexts=32)"),
     "kmeans": ("kmeans", "kmeans(3, codes=huffman)", "kmeans(300, codebook=fields)"),

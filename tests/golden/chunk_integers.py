@@ -54,6 +54,9 @@ def integer_cases() -> Iterator[tuple[str, ChunkCase]]:
         "ans(contexts=16, states=12, bypass=true)": (
             "int8", "int16", "int16, large", "int16, larger", "long rows, int16", "uint16",
         ),
+        'ggml("Q4_1")': ("uint8", "int8", "int8, two chunks"),
+        'ggml("Q6_K")': ("uint8", "short rows"),
+        'ggml("NVFP4")': ("int8", "counts"),
     }  # fmt: skip
     for states in (4, 8, 16, 32):
         trees[f"ans(trellis={states})"] = ("int8", "rare values, matrix")

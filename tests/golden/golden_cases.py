@@ -244,6 +244,13 @@ def outliers() -> dict[str, np.ndarray]:
     return {**floats(), "chunks": matrix, "fp16 clamped": (matrix * 32).astype(np.float16)}
 
 
+def blocks() -> dict[str, np.ndarray]:
+    """Return bytes that are blocks of ggml's types as well as any, some of them not finite."""
+    some = (bell(5000, 37) // 3000).astype(np.int8).view(np.uint8)
+    ends = np.concatenate([some[:700], np.full(300, 255, np.uint8)])
+    return {"chunks": some, "not finite": ends, "few": some[:5]}
+
+
 TREES: dict[str, Case] = {
     "ans": Case("ans", integers),
     "ans_contexts": Case("ans(contexts=16, states=12)", integers),
@@ -259,6 +266,10 @@ TREES: dict[str, Case] = {
     ),
     "floats_long_rows": Case("floats(contexts=2)", long_floats, chunk_elements=16_500, since=2),
     "gaps": Case("gaps", index_sets),
+    **{
+        f"ggml_{name}": Case(f'ggml("{name.upper()}")', blocks, chunk_elements=1 << 12, since=8)
+        for name in ("q5_1", "q8_0", "q3_k", "q4_k", "mxfp4")
+    },
     "grid": Case("grid", grids),
     "grid_fallback": Case("grid", mixed, fallback="fields"),
     "huffman": Case("huffman", integers),

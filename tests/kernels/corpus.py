@@ -20,7 +20,7 @@ from tensorcomp.kernels import native
 from tensorcomp.testing import nasty_arrays
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = sorted((ROOT / "tests" / "golden" / "v7").glob("*.tc.safetensors"))
+GOLDEN = sorted((ROOT / "tests" / "golden" / "v8").glob("*.tc.safetensors"))
 # Beside the golden files: what they have too little of, and arrays without planes.
 TREES = (
     "groupfloats", 'groupfloats(4, 2, "columns")', "groupfloats(0, groups=1)", "floats",

@@ -19,6 +19,7 @@ from reference.reader import read
 from reference.tree import decode, parse
 from tensorcomp.codecs import payload as coding
 from tensorcomp.codecs.base import Filter, Serializer, Transform, spec_of
+from tensorcomp.codecs.quantize.ggml_blocks import BLOCKS
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import fit, pack_shared
@@ -44,6 +45,7 @@ EXACT = [
     "floats(4, contexts=32)",
     "groupfloats",
     'groupfloats(1, 2, "columns")',
+    *(f'ggml("{name}")' for name in BLOCKS),
     "huffman(contexts=8)",
     "palette(codes=huffman(contexts=8))",
     "runlength",

@@ -26,7 +26,17 @@ from typing import Any
 import numpy as np
 
 # Each module registers its codecs.
-from reference import ans, factors, floats, huffman, masks, plain, quantizers, tables  # noqa: F401
+from reference import (  # noqa: F401
+    ans,
+    blocks,
+    factors,
+    floats,
+    huffman,
+    masks,
+    plain,
+    quantizers,
+    tables,
+)
 from reference.bits import take_sized
 from reference.codec import CODECS, Codec, Leaf, Shape
 
