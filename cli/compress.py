@@ -21,10 +21,10 @@ def compress(
 ) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
-    INPUT is a safetensors file, a torch file (.pt, .pth, .bin, .ckpt), an .npz archive, or a folder
-    of such files: they are known by content, and all others are copied. Without -o,
-    model.safetensors becomes model.tc.safetensors beside it, model.pt becomes
-    model.pt.tc.safetensors, and a folder NAME becomes NAME.tc.
+    INPUT is a checkpoint file (safetensors, torch, GGUF, NumPy, HDF5 or ONNX), or a folder of such
+    files: they are known by content, and all others are copied. A file of no known format is
+    compressed as bytes. Without -o, model.safetensors becomes model.tc.safetensors beside it,
+    model.pt becomes model.pt.tc.safetensors, and a folder NAME becomes NAME.tc.
 
     A budget is one limit: --max-rel-l2, --min-snr and --max-abs-error hold for each tensor as it is
     decoded; --bits-per-weight, --target-ratio and --target-size hold for the file, or for

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     """Restore the checkpoint that was compressed.
 
-    A .safetensors file comes back byte for byte; a torch file or .npz archive as equal objects.
-    Without -o, model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc
+    It comes back byte for byte, but for what lossy compression changed. Without -o, model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc
     becomes NAME. With --replace, each file takes the place of the compressed one, in a folder one
     after the other.
 
