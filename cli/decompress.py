@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 def decompress(source: Path, out: Path | None, **options: Any) -> Result:
     """Restore the checkpoint that was compressed.
 
-    It comes back byte for byte, but for what lossy compression changed. Without -o, model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc
-    becomes NAME. With --replace, each file takes the place of the compressed one, in a folder one
-    after the other.
+    It comes back byte for byte, but for what lossy compression changed. Without -o,
+    model.tc.safetensors becomes model.safetensors beside it, and a folder NAME.tc becomes NAME.
+    With --replace, each file takes the place of the compressed one, in a folder one after the
+    other.
 
     \b
     Example:
