@@ -24,7 +24,7 @@ from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError
 from tensorcomp.io.files import file_size
 
 if TYPE_CHECKING:
-    from tensorcomp.checkpoints.layouts.torch_file import NestedObjects
+    from tensorcomp.checkpoints.layouts.torch_tensors import NestedObjects
 
 KIND = "layout"
 _SKELETON, _BYTES = "skeleton", "bytes"

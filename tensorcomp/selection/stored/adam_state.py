@@ -23,7 +23,7 @@ import numpy as np
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.layouts.layout import LayoutCheckpoint
-from tensorcomp.checkpoints.layouts.torch_file import StoredTensor
+from tensorcomp.checkpoints.layouts.torch_tensors import StoredTensor
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError
 
