@@ -7,7 +7,7 @@ import mmap
 import stat
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -88,6 +88,8 @@ class Checkpoint(ABC):
         Metadata of a safetensors file.
     hidden : frozenset of str
         Tensors that hold the rest of a file: no array of its own.
+    notes : sequence of str, or None
+        What is compressed as bytes, and why, each a line; None if only the arrays can tell.
     """
 
     kind: str = "safetensors"
@@ -97,6 +99,7 @@ class Checkpoint(ABC):
     aliases: Mapping[str, str] = MappingProxyType({})
     metadata: Mapping[str, str] | None = None
     hidden: frozenset[str] = frozenset()
+    notes: Sequence[str] | None = None
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:

@@ -22,10 +22,12 @@ SAFETENSORS_SUFFIX = ".safetensors"
 _SKIPPED_FOLDERS = frozenset((".git", ".cache"))
 # Files with such names that are not compressed are told of.
 _CHECKPOINT_NAME = re.compile(
-    r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|keras|onnx|distcp)"
+    r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|hdf5|keras|onnx|distcp)"
     r"(\.(tar|gz|bz2|xz|zst|zip))?"
 )
 _LEAST_BYTES = 1 << 20  # of a file of no known format that is compressed: it may be of use as it is
+
+_LEAST_KNOWN_BYTES = 1 << 12  # of one of a known format without arrays, such as an ONNX graph
 
 
 class FolderFiles(NamedTuple):
@@ -100,7 +102,9 @@ def scan_folder(
         place = printable(f"{first} and {len(more):,} more" if more else str(first))
         LOGGER.warning("%s: %s; left as it is", place, reason)
     others = (file for file in files if file not in weights)
-    return FolderFiles(tuple(sorted(weights)), tuple(others), unread, links)
+    # An ONNX model comes after the files of its external data: without it, they are bytes.
+    in_order = sorted(weights, key=lambda file: (file.suffix == ".onnx", file))
+    return FolderFiles(tuple(in_order), tuple(others), unread, links)
 
 
 def walk_folder(root: Path) -> tuple[list[Path], dict[Path, Path]]:
@@ -192,7 +196,8 @@ def _is_checkpoint(root: Path, file: Path, unread: dict[str, str]) -> bool:
             return False
         is_noted |= kind != "safetensors"  # else a short magic, maybe chance
         with open_checkpoint(path) as checkpoint:
-            return bool(checkpoint.arrays) or (kind == "bytes")
+            is_told_of = checkpoint.notes is not None and checkpoint.nbytes >= _LEAST_KNOWN_BYTES
+            return bool(checkpoint.arrays) or kind == "bytes" or is_told_of
     except CheckpointError as error:
         if is_noted:
             unread[file.as_posix()] = str(error).removeprefix(f"{path}: ")

@@ -14,7 +14,7 @@ from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.files import file_size, reading
 
 Kind = Literal[
-    "safetensors", "torch", "distcp", "npz", "npy", "keras", "hdf5", "gguf", "onnx",
+    "safetensors", "torch", "distcp", "npz", "npy", "keras", "hdf5", "gguf", "onnx", "onnx-data",
     "bytes",
 ]  # fmt: skip
 
@@ -25,10 +25,13 @@ _HEAD_BYTES = 512
 _TEXT_BYTES = 16
 _ADVICE = "give a .safetensors, .pt, .pth, .ckpt, .bin, .npz, .gguf, .h5 or .onnx checkpoint"
 
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_ONNX_START = b"\x08"  # the tag of the version; most models begin with it
+
 _MAGICS: tuple[tuple[bytes, Kind], ...] = (
     (_TORCH_LEGACY_MAGIC, "torch"),
     (b"GGUF", "gguf"),
-    (b"\x89HDF\r\n\x1a\n", "hdf5"),
+    (_HDF5_MAGIC, "hdf5"),
     (b"\x93NUMPY", "npy"),
 )
 # What files begin with that are no checkpoints, and what to do about each.
@@ -83,9 +86,14 @@ def detect_format(path: Path) -> Kind:
     for magic, kind in _MAGICS:
         if head.startswith(magic):
             return kind
+    if _hdf5_follows(path):
+        return "hdf5"
     stranger = _not_a_checkpoint(head)
     if stranger is not None:
         raise CheckpointError(f"is {stranger}", path=path)
+    onnx = _onnx_kind(path, head)
+    if onnx is not None:
+        return onnx
     return "safetensors" if header_follows else "bytes"  # with a false length: the parser says so
 
 
@@ -93,6 +101,25 @@ def _head(path: Path) -> bytes:
     file_size(path)
     with reading(path), path.open("rb") as file:
         return file.read(_HEAD_BYTES)
+
+
+def _hdf5_follows(path: Path) -> bool:
+    """Return whether an HDF5 file begins behind a block of its user, as MATLAB's do."""
+    with reading(path), path.open("rb") as file:
+        place, data = _HEAD_BYTES, b" "
+        while data and data != _HDF5_MAGIC:
+            file.seek(place)
+            place, data = 2 * place, file.read(len(_HDF5_MAGIC))
+        return bool(data)
+
+
+def _onnx_kind(path: Path, head: bytes) -> Kind | None:
+    """Return how a file without a magic belongs to an ONNX model, if it does."""
+    from tensorcomp.checkpoints.layouts.onnx_file import is_onnx, is_onnx_data
+
+    if head.startswith(_ONNX_START) and is_onnx(path):
+        return "onnx"
+    return "onnx-data" if is_onnx_data(path) else None
 
 
 def _zip_kind(path: Path) -> Kind:
@@ -129,6 +156,8 @@ def describe_unknown(path: Path) -> str:
     for magic, meaning in _ARCHIVES:
         if head.startswith(magic):
             return meaning
+    if path.suffix.lower() == ".onnx":
+        return "no ONNX model, or one that is cut short or damaged"
     if head[257:262] == b"ustar":
         return "a tar archive; unpack it for a better ratio"
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
@@ -143,6 +172,11 @@ _OPENERS: dict[Kind, str] = {
     "distcp": f"{_HERE}.layouts.torch_file:distributed_layout",
     "npz": f"{_HERE}.layouts.numpy_file:npz_layout",
     "npy": f"{_HERE}.layouts.numpy_file:npy_layout",
+    "gguf": f"{_HERE}.layouts.gguf_file:gguf_layout",
+    "hdf5": f"{_HERE}.layouts.hdf5_file:hdf5_layout",
+    "keras": f"{_HERE}.layouts.hdf5_file:keras_layout",
+    "onnx": f"{_HERE}.layouts.onnx_file:onnx_layout",
+    "onnx-data": f"{_HERE}.layouts.onnx_file:onnx_data_layout",
 }
 _RESTORERS = {
     "safetensors": f"{_HERE}.safetensors.file:restore_safetensors",

@@ -39,7 +39,7 @@ FOLDER = ".tc"
 _FORMATS = {SAFETENSORS: "safetensors", ".pt": "torch", ".pth": "torch"} | {
     f".{name}": name for name in ("npz", "npy", "gguf", "onnx", "keras")
 }
-_SUFFIXES = {"torch": ".pt", "hdf5": ".h5", "bytes": ".bin"}
+_SUFFIXES = {"torch": ".pt", "hdf5": ".h5", "onnx-data": ".onnx.data", "bytes": ".bin"}
 
 
 class Copied(NamedTuple):
@@ -297,17 +297,20 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
             raise CheckpointError(
                 "tensorcomp has compressed it already; decompress it first", path=path
             )
-        if not checkpoint.arrays and checkpoint.tensors:
-            _warn_of_bytes(path)
+        notes = checkpoint.notes
+        if notes is None and checkpoint.tensors and not checkpoint.arrays:
+            is_known = checkpoint.kind != "bytes"
+            what = f"a {checkpoint.kind} file of no plain arrays" if is_known else ""
+            notes = (f"is {what or describe_unknown(path)}; compressed as bytes",)
+        for note in notes or ():
+            _warn(path, note)
         yield checkpoint
 
 
 @functools.lru_cache(1 << 10)
-def _warn_of_bytes(path: Path) -> None:
-    """Say once that a file is taken as bytes."""
-    known = detect_format(path)
-    what = describe_unknown(path) if known == "bytes" else f"a {known} file of no plain arrays"
-    LOGGER.warning("%s: is %s; compressed as bytes", printable(str(path)), what)
+def _warn(path: Path, note: str) -> None:
+    """Say once what of a file is taken as bytes."""
+    LOGGER.warning("%s: %s", printable(str(path)), note)
 
 
 def refuse_itself(source: Path, target: Path) -> None:

@@ -79,12 +79,15 @@ class Layout:
         Further names of arrays.
     objects : NestedObjects, optional
         Of a torch file: what holds the arrays.
+    notes : sequence of str, optional
+        See `Checkpoint.notes`.
     """
 
     format: str
     arrays: Sequence[Array]
     aliases: Mapping[str, str] = field(default_factory=dict)
     objects: NestedObjects | None = None
+    notes: Sequence[str] | None = None
 
 
 class LayoutCheckpoint(Checkpoint):
@@ -123,7 +126,7 @@ class LayoutCheckpoint(Checkpoint):
         if size:
             infos.insert(0, TensorInfo(self._skeleton, "U8", (size,), size))
         self.tensors = tuple(infos)
-        self.objects = layout.objects
+        self.objects, self.notes = layout.objects, layout.notes
 
     def read(self, name: str) -> np.ndarray:
         """Return an array's bytes in C order, or those of the skeleton."""
@@ -228,7 +231,9 @@ def _apart(arrays: Iterable[Array], size: int) -> list[Array]:
 def _holds(array: Array) -> bool:
     """Return whether an array's bytes are those of its elements."""
     bits = dtype_bits(array.dtype)
-    return bits is None or -(-math.prod(array.shape) * bits // 8) == array.nbytes
+    is_endless = max(array.shape, default=0) > _MAX_GAP  # and another axis 0
+    holds = bits is None or -(-math.prod(array.shape) * bits // 8) == array.nbytes
+    return holds and not is_endless
 
 
 def _with_long_runs(
