@@ -197,6 +197,22 @@ def test_members_that_stand_twice_or_are_encrypted(tmp_path, round_trip):
     assert round_trip(path).read_bytes() == path.read_bytes()
 
 
+def test_members_without_a_name_and_folders(tmp_path, round_trip):
+    path = tmp_path / "m.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", b"1")
+        archive.writestr("folder/", b"")
+        archive.writestr("a.npy", saved(np.ones(3)))
+    path.write_bytes(path.read_bytes().replace(b"\x01\0\0\0x1", b"\0\0\x01\0x1"))
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\1\2")
+    data[entry + 28], data[entry + 30] = 0, 1  # the name is a field now
+    path.write_bytes(data)
+    with open_checkpoint(path) as checkpoint:
+        assert [info.name for info in checkpoint.arrays] == ["a"]
+    assert round_trip(path).read_bytes() == path.read_bytes()
+
+
 def test_members_beyond_the_file_are_refused(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, a=np.ones(3))

@@ -9,10 +9,13 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, cast
+
+import numpy as np
 
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError
 
+_LINE_BYTES = 64  # of most lines in pickles
 _MAX_DEPTH = 1000  # of what is walked
 # Dicts by other names; what they are called with are their pairs, or of `defaultdict` its factory.
 _DICTS = frozenset(
@@ -53,6 +56,36 @@ class Made:
     elements: list[Any] = field(default_factory=list)
 
 
+class BytesReader:
+    """Bytes to be read like a file, of which a read takes no more than there is.
+
+    Attributes
+    ----------
+    position : int
+        Of what is read next.
+    """
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._data = data
+        self.position = 0
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes."""
+        found = self._data[self.position : self.position + size].tobytes()
+        self.position += len(found)
+        return found
+
+    def readline(self) -> bytes:
+        """Return the bytes up to the next line feed, which is the last of them."""
+        start, length = self.position, _LINE_BYTES
+        while True:
+            line, feed, _ = self._data[start : start + length].tobytes().partition(b"\n")
+            if feed or start + length >= self._data.size:
+                self.position = start + len(line + feed)
+                return line + feed
+            length *= 2
+
+
 Call = Callable[[Any, Any], Any]
 
 
@@ -74,7 +107,7 @@ def call(maker: Any, args: Any) -> Any:
 
 
 def read_pickle(
-    file: IO[bytes],
+    file: IO[bytes] | BytesReader,
     persistent: Callable[[Any], Any] = lambda key: Made("storage", key),
     make: Call = call,
 ) -> Any:
@@ -97,7 +130,7 @@ def read_pickle(
     """
     machine = _Machine(persistent, make)
     try:
-        for opcode, argument, _ in pickletools.genops(file):
+        for opcode, argument, _ in pickletools.genops(cast("IO[bytes]", file)):
             machine.step(opcode.name, argument)
         return machine.pop()
     except (*PARSING_ERRORS, OSError, MemoryError, RecursionError) as error:

@@ -6,7 +6,6 @@ to it: dict keys, list indices and attributes, joined by dots.
 
 from __future__ import annotations
 
-import io
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -14,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from tensorcomp._formatting import unique_name
 from tensorcomp.checkpoints.base import file_bytes
 from tensorcomp.checkpoints.layouts.layout import Array, Layout
-from tensorcomp.checkpoints.layouts.pickle_objects import Made, read_pickle, walk
+from tensorcomp.checkpoints.layouts.pickle_objects import BytesReader, Made, read_pickle, walk
 from tensorcomp.checkpoints.layouts.torch_tensors import (
     NestedObjects,
     Storage,
@@ -29,7 +30,6 @@ from tensorcomp.checkpoints.layouts.zip_members import archives, stored_members
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.io.files import reading
 
 _LEAST_REST = 4096  # bytes of a storage outside its tensors that are an array, too
 
@@ -124,53 +124,53 @@ class _Found:
 
 def torch_layout(path: Path) -> Layout:
     """Find the tensors of a torch file, or TorchScript program."""
-    with reading(path), path.open("rb") as file:
-        if file.read(2) != b"PK":
-            return _legacy_layout(path)
+    data = file_bytes(path)
+    if data[:2].tobytes() != b"PK":
+        return _legacy_layout(path, data)
     found = _Found()
-    _add_zip(found, path)
+    _add_zip(found, path, data, 0, data.size)
     return found.layout("torch")
 
 
 def _add_zip(
     found: _Found,
     path: Path,
-    start: int = 0,
-    stop: int | None = None,
+    data: np.ndarray,
+    start: int,
+    stop: int,
     root: tuple[str, ...] = (),
 ) -> None:
+    """Add the tensors of the archive at a place of the file."""
     members = stored_members(path, start, stop)
-    with reading(path), path.open("rb") as file:
 
-        def content(name: str) -> io.BytesIO:
-            member = members[name]
-            file.seek(member.start)
-            return io.BytesIO(file.read(member.size))
+    def content(name: str) -> BytesReader:
+        member = members[name]
+        return BytesReader(data[member.start : member.start + member.size])
 
-        for name in members:
-            pickle = PurePosixPath(name)
-            if pickle.name not in ("data.pkl", "constants.pkl"):
-                continue
-            folder = f"{pickle.with_suffix('')}/"
-            places = {
-                member.removeprefix(folder): (at.start, at.size)
-                for member, at in members.items()
-                if member.startswith(folder)
-            }
-            order = str(pickle.with_name("byteorder"))
-            swapped = order in members and content(order).read() == b"big"
-            with located(path=path):
-                found.add(read_objects(content(name)), places.get, root, swapped=swapped)
+    for name in members:
+        pickle = PurePosixPath(name)
+        if pickle.name not in ("data.pkl", "constants.pkl"):
+            continue
+        folder = f"{pickle.with_suffix('')}/"
+        places = {
+            member.removeprefix(folder): (at.start, at.size)
+            for member, at in members.items()
+            if member.startswith(folder)
+        }
+        order = str(pickle.with_name("byteorder"))
+        swapped = order in members and content(order).read(4) == b"big"
+        with located(path=path):
+            found.add(read_objects(content(name)), places.get, root, swapped=swapped)
 
 
-def _legacy_layout(path: Path) -> Layout:
+def _legacy_layout(path: Path, data: np.ndarray) -> Layout:
     """Find the tensors of a torch file that is no zip archive.
 
     Four pickles (a magic number, the version, the machine, the objects) and that of the storages'
     keys are followed by each storage: the number of its elements in 8 bytes, and its bytes.
     """
-    found = _Found()
-    with reading(path), path.open("rb") as file, located(path=path):
+    found, file = _Found(), BytesReader(data)
+    with located(path=path):
         _, _, system, objects, keys = (read_objects(file) for _ in range(5))
         known = {storage.key: storage for storage in storages(objects)}
         places = {}
@@ -182,9 +182,9 @@ def _legacy_layout(path: Path) -> Layout:
             nbytes = storage.size * (dtype_bits(storage.dtype or "") or 0) // 8
             if count not in (storage.size, nbytes):  # elements, or bytes of untyped storages
                 break
-            places[key] = file.tell(), nbytes
-            file.seek(nbytes, io.SEEK_CUR)
-        if file.tell() > path.stat().st_size:
+            places[key] = file.position, nbytes
+            file.position += nbytes
+        if file.position > data.size:
             raise CheckpointError(
                 "ends before the last of its tensors; it is cut short: get it again"
             )
@@ -195,10 +195,10 @@ def _legacy_layout(path: Path) -> Layout:
 
 def distributed_layout(path: Path) -> Layout:
     """Find the tensors of a part of a distributed checkpoint, archives in a row."""
-    names = _names_by_offset(path)
+    names, data = _names_by_offset(path), file_bytes(path)
     found = _Found()
-    for number, (start, stop) in enumerate(archives(file_bytes(path))):
-        _add_zip(found, path, start, stop, (names.get(start, str(number)),))
+    for number, (start, stop) in enumerate(archives(data)):
+        _add_zip(found, path, data, start, stop, (names.get(start, str(number)),))
     return found.layout("distcp")
 
 
@@ -207,8 +207,8 @@ def _names_by_offset(path: Path) -> dict[int, str]:
     metadata = path.with_name(".metadata")
     if not metadata.is_file():
         return {}
-    with reading(metadata), located(path=metadata):
-        value = read_pickle(io.BytesIO(metadata.read_bytes()))
+    with located(path=metadata):
+        value = read_pickle(BytesReader(file_bytes(metadata)))
     names = {}
     for key, place in _attribute(value, "storage_data", {}).items():
         name, offset = _attribute(key, "fqn", None), _attribute(place, "offset", None)

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tensorcomp.checkpoints.layouts.pickle_objects import Made, Named, call, read_pickle, walk
+from tensorcomp.checkpoints.layouts.pickle_objects import (
+    BytesReader,
+    Made,
+    Named,
+    call,
+    read_pickle,
+    walk,
+)
 from tensorcomp.dtypes import dtype_bits
 
 _STORAGES = {
@@ -81,7 +88,7 @@ class NestedObjects:
     names: dict[StoredTensor, str]
 
 
-def read_objects(file: Any) -> Any:
+def read_objects(file: BytesReader) -> Any:
     """Return the objects of a torch pickle; a tensor is a `StoredTensor`."""
     return read_pickle(file, _storage, _make)
 

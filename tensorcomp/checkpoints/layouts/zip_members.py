@@ -95,10 +95,12 @@ def stored_members(path: Path, start: int = 0, stop: int | None = None) -> dict[
             is_plain = (
                 entry.compress_type == zipfile.ZIP_STORED and not entry.flag_bits & _ENCRYPTED
             )
-            if not is_plain or entry.is_dir() or entry.filename in members:
+            if not is_plain or entry.filename in members:
                 continue
-            file.seek(start + entry.header_offset)
-            head = file.read(_LOCAL.size)
+            head = b""
+            if 0 <= entry.header_offset < stop - start:
+                file.seek(start + entry.header_offset)
+                head = file.read(_LOCAL.size)
             if len(head) < _LOCAL.size or not head.startswith(_MAGICS[0]):
                 raise CheckpointError(
                     f"has no member {shown(entry.filename)} where it says so", path=path
