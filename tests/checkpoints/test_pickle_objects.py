@@ -111,6 +111,10 @@ def test_code_in_files_is_never_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_odd_escapes_do_not_warn():
+    assert read_pickle(io.BytesIO(b"S'\\w'\n.")) == "\\w"
+
+
 DAMAGED = {
     "cut": pickle.dumps([1, "a", {2: 3}])[:-3],
     "empty": b"",

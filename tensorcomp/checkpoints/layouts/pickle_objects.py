@@ -7,6 +7,7 @@ become what they are; a class or function becomes a `Named`, what is made by cal
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
@@ -130,8 +131,10 @@ def read_pickle(
     """
     machine = _Machine(persistent, make)
     try:
-        for opcode, argument, _ in pickletools.genops(cast("IO[bytes]", file)):
-            machine.step(opcode.name, argument)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in texts of damaged files
+            for opcode, argument, _ in pickletools.genops(cast("IO[bytes]", file)):
+                machine.step(opcode.name, argument)
         return machine.pop()
     except (*PARSING_ERRORS, OSError, MemoryError, RecursionError) as error:
         what = f"{type(error).__name__}: {str(error)[:200]}"
