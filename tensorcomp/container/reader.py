@@ -176,7 +176,9 @@ class CompressedFile(Checkpoint):
         try:
             data = self._file.read(record.name)
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
-            return TensorBlob(grid, blob, self._coder(record, blob), record, self.where)
+            return TensorBlob(
+                grid, blob, self._coder(record, blob), record, self.where, self._file.is_mapped
+            )
         except TensorcompError as error:
             raise_located(error, self.where, record.name)
 

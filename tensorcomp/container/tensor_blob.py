@@ -25,6 +25,9 @@ from tensorcomp.errors import (
     TensorcompError,
     VerificationError,
 )
+from tensorcomp.io.memory_pages import release
+
+_LARGE = 1 << 16  # bytes of a payload whose pages are let go
 
 
 class ChunkedTensor(Protocol):
@@ -120,7 +123,8 @@ def chunk_roots(tree: Node, array: np.ndarray, grid: ChunkGrid) -> tuple[Node, .
 class TensorBlob:
     """Blob opened for decoding, in memory or of a file.
 
-    That of a file has a record, and `where` is the file's name.
+    That of a file has a record, and `where` is the file's name; `mapped` says that `blob` is a view
+    of its pages, which are let go once they are decoded.
     """
 
     grid: ChunkGrid
@@ -128,6 +132,7 @@ class TensorBlob:
     coder: ChunkCoder
     record: TensorRecord | None = None
     where: str = ""
+    mapped: bool = False
 
     @classmethod
     def open(
@@ -175,13 +180,13 @@ class TensorBlob:
         """
         try:
             payload = self.blob.payload(index)
-            if out is None:
-                return self.coder.decode(payload, self.grid.spec(index), None)
-            self.coder.decode_into(payload, out)
+            out = self.coder.decode(payload, self.grid.spec(index), out)
         except TensorcompError as error:
             if self.record is None:
                 raise CodecError(error.message, tensor=error.tensor, chunk=index) from error
             raise_located(error, self.where, self.record.name, index)
+        if self.mapped and payload.nbytes >= _LARGE:
+            release(payload)
         return out
 
     def check_digest(self, found: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 _LARGE_PAGE = 1 << 21
 _IN_FILE = 1 << 26  # bytes of an array that does not belong in memory
+_DONT_NEED = 4  # MADV_DONTNEED
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14 and later
 
 
@@ -64,6 +65,14 @@ def populate(array: np.ndarray) -> None:
     long.
     """
     _advise(array.ctypes.data, array.nbytes, _POPULATE_WRITE)
+
+
+def release(array: np.ndarray) -> None:
+    """Let go of the pages of an array that is a view of a mapped file.
+
+    They are read again when they are needed. Of any other memory, the content would be lost.
+    """
+    _advise(array.ctypes.data, array.nbytes, _DONT_NEED)
 
 
 def _advise(address: int, size: int, advice: int) -> None:

@@ -1,14 +1,18 @@
 """Chunks decoded on threads: an error ends it, is the same for any number, and hangs nobody."""
 
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tensorcomp
 from tensorcomp.container import decoding
-from tensorcomp.container.decoding import decode_all
+from tensorcomp.container.decoding import decode_all, decode_jobs
+from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import FormatError
 
 THREADS = [1, 2, 5]
@@ -89,3 +93,42 @@ def test_memory_is_provided_only_somewhat_ahead(monkeypatch):
     with pytest.raises(FormatError):
         decode_all([(stored, index, np.empty(1 << 18, np.uint8)) for index in range(99)], 2)
     assert 0 < len(populated) < 20
+
+
+def resident_bytes(path):
+    """Return the bytes of a mapped file that are in this process's memory."""
+    sizes, inside = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.partition(" ")[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            sizes.append(int(line.split()[1]) * 1024)
+    return sum(sizes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pages_that_were_decoded_do_not_stay_in_memory(tmp_path, threads):
+    random = np.random.default_rng(0)
+    tensors = {f"w{n}": random.standard_normal((1500, 1000), np.float32) for n in range(3)}
+    path = tmp_path / "w.tc.safetensors"
+    tensorcomp.save_file(tensors, path)
+    with CompressedFile(path) as file:
+        blobs = [file.open_tensor(name) for name in tensors]
+        outs = [np.empty(tensor.grid.shape, np.float32) for tensor in blobs]
+        jobs = [job for pair in zip(blobs, outs, strict=True) for job in decode_jobs(*pair)]
+        for _ in range(2):  # what was let go is read again
+            decode_all(jobs, threads)
+            assert 0 < resident_bytes(path) < path.stat().st_size / 10
+            for out, wanted in zip(outs, tensors.values(), strict=True):
+                assert np.array_equal(out, wanted)
+
+
+def test_bytes_in_memory_are_never_let_go():
+    data = tensorcomp.save({"w": np.random.default_rng(0).standard_normal((900, 900))})
+    before = bytes(bytearray(data))
+    for _ in range(2):
+        tensorcomp.load(data)
+        with CompressedFile(data) as file:
+            file.read("w")
+    assert data == before

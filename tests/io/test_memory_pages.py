@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tensorcomp.io import memory_pages as pages
-from tensorcomp.io.memory_pages import ask_for_large_pages, empty_in_large_pages, populate
+from tensorcomp.io.mapping import map_file
+from tensorcomp.io.memory_pages import (
+    ask_for_large_pages,
+    empty_in_large_pages,
+    populate,
+    release,
+)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 5000, 1 << 20, (3 << 20) + 17])
@@ -38,3 +44,16 @@ def test_systems_without_such_advice_do_without(monkeypatch):
         assert array.all()
     finally:
         pages._madvise.cache_clear()
+
+
+def test_pages_of_a_mapped_file_are_read_again(tmp_path):
+    wanted = np.random.default_rng(0).bytes(100_000)
+    path = tmp_path / "file"
+    path.write_bytes(wanted)
+    with path.open("rb") as file:
+        view = map_file(file)
+    assert view is not None
+    array = np.frombuffer(view, np.uint8)
+    for part in (array, array[5000:70_001], array[:10], array[:0]):
+        release(part)
+        assert bytes(array) == wanted

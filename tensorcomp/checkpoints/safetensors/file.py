@@ -64,6 +64,11 @@ class SafetensorsFile(Checkpoint):
         self.tensors = self.header.tensors
         self.metadata = self.header.metadata
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `read` returns views of the mapped file."""
+        return isinstance(self._map, memoryview)
+
     def read(self, name: str) -> np.ndarray:
         """Return the tensor's bytes: a view of the mapped file, or read afresh."""
         data = self.read_private(name)
