@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 from pathlib import Path
@@ -22,7 +21,7 @@ Kind = Literal[
 _TORCH_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD_BYTES = 512
-_TEXT_BYTES = 16
+_PRINTABLE = bytes([*b"\t\n\r\f", *range(32, 127)])
 _ADVICE = "give a .safetensors, .pt, .pth, .ckpt, .bin, .npz, .gguf, .h5 or .onnx checkpoint"
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -144,9 +143,8 @@ def _not_a_checkpoint(head: bytes) -> str | None:
     for magic, meaning in _STRANGERS:
         if head.startswith(magic) or text.startswith(magic):
             return meaning
-    with contextlib.suppress(UnicodeDecodeError):
-        if head[:_TEXT_BYTES].decode("ascii").isprintable():
-            return f"a text (it begins with {head[:16]!r}), not a checkpoint; {_ADVICE}"
+    if head.isascii() and not head.translate(None, _PRINTABLE):
+        return f"a text (it begins with {head[:16]!r}), not a checkpoint; {_ADVICE}"
     return None
 
 

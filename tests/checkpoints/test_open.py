@@ -73,6 +73,7 @@ UNKNOWN: dict[str, tuple[bytes, str]] = {
     "zip of texts": (zip_of(readme=b"hello"), "of no known format"),
     "pickle": (pickle.dumps({"a": print}), "a plain Python pickle"),
     "noise": (bytes(range(200, 256)), "of no known format"),
+    "a magic of letters": (b"MY WEIGHTS, VERSION 1.0\n\n" + bytes(20), "of no known format"),
 }
 
 
