@@ -51,7 +51,7 @@ from typing import Any
 
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.safetensors.header import json_text
+from tensorcomp.checkpoints.safetensors.header import json_object, json_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
 from tensorcomp.container.records import (
@@ -183,20 +183,27 @@ def _plain(manifest: Manifest) -> bytes:
     template = manifest.template
     plain = template.attachments.items()
     attachments = {name: base64.b64encode(data).decode("ascii") for name, data in plain}
-    value = {
-        "chunk_elements": manifest.chunk_elements,
-        "trees": [{"tree": tree.tree, "why": tree.reason} for tree in manifest.trees],
-        "tensors": {name: record_to_json(one) for name, one in manifest.tensors.items()},
-        "bundles": {name: record_to_json(one) for name, one in manifest.bundles.items()},
-        "aliases": dict(manifest.aliases),
-        "source": {
-            "kind": template.kind,
-            "nbytes": manifest.source_bytes,
-            "structure": dict(template.structure),
-            "attachments": attachments,
-        },
+    members = {
+        "chunk_elements": json_text(manifest.chunk_elements),
+        "trees": json_text([{"tree": tree.tree, "why": tree.reason} for tree in manifest.trees]),
+        "tensors": _records(manifest.tensors),
+        "bundles": _records(manifest.bundles),
+        "aliases": json_text(dict(manifest.aliases)),
+        "source": json_text(
+            {
+                "kind": template.kind,
+                "nbytes": manifest.source_bytes,
+                "structure": dict(template.structure),
+                "attachments": attachments,
+            }
+        ),
     }
-    return json_text(value).encode()
+    return json_object(members).encode()
+
+
+def _records(records: Mapping[str, TensorRecord]) -> str:
+    """Return the JSON of records; all their objects at once would take a kilobyte a tensor."""
+    return json_object({name: json_text(record_to_json(one)) for name, one in records.items()})
 
 
 def manifest_from_text(text: str, where: str) -> Manifest:

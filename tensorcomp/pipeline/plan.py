@@ -115,14 +115,16 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
     """
     source, plan, (tensors, bundles) = work.original, work.plan, known
     looked_at = source.original if isinstance(source, PrunedCheckpoint) else source
-    first_with: dict[tuple[str, int, bytes], str] = {}
+    first_with: dict[tuple[str, int, int], str] = {}
     trees: dict[tuple[str, str], int] = {}
     likely = dict(tensors)
     for name, record in tensors.items():
         if not record.has_blob:
             continue
         data = looked_at.read(name)
-        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        ends = xxhash.xxh3_64_intdigest(
+            data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        )
         first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
         if first != name:
             likely[name] = replace(record, same_as=first)

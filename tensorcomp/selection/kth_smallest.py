@@ -6,6 +6,7 @@ a pass, so that nothing is sorted or gathered, and scores are computed anew in e
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -97,19 +98,22 @@ def _kth_key(
     scores: StreamingScores, parts: list[_Part], k: int, bits: int, workers: Workers
 ) -> int:
     """Return the k-th lowest key (from 1)."""
-    found = 0
+    found, lock = 0, threading.Lock()
     for shift in range(bits - _DIGIT, -1, -_DIGIT):
+        totals = np.zeros(1 << _DIGIT, np.int64)
 
-        def count(part: _Part, shift: int = shift, found: int = found) -> np.ndarray:
+        def count(
+            part: _Part, shift: int = shift, found: int = found, totals: np.ndarray = totals
+        ) -> None:
             counts = np.zeros(1 << _DIGIT, np.int64)
             for _, run in scores.runs(*part):
                 if native.scores_count_digits(as_words(run), found, shift, counts):
                     raise not_a_number(part[0])
-            return counts
+            with lock:  # half a megabyte is not to wait for its turn
+                totals += counts
 
-        totals = np.zeros(1 << _DIGIT, np.int64)
-        for _, counts in workers.in_order(count, parts):
-            totals += counts
+        for _ in workers.in_order(count, parts):
+            pass
         totals = np.cumsum(totals)
         digit = int(np.searchsorted(totals, k))
         k -= int(totals[digit - 1]) if digit else 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import xxhash
 
 from tensorcomp._formatting import listed
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
@@ -153,11 +154,13 @@ def unique_weights(
     Tied weights that a file holds twice are one weight. The one that comes first is pruned, and the
     others as it is; those of the keys `apart` are pruned by themselves, equal to others or not.
     """
-    first_with: dict[tuple[str, tuple[int, ...], bytes], list[Chosen]] = {}
+    first_with: dict[tuple[str, tuple[int, ...], int], list[Chosen]] = {}
     weights, keys = {}, {}
     for item in sorted(chosen, key=lambda item: (item.key not in apart, item.key)):
         data = item.source.read(item.info.name)
-        ends = data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        ends = xxhash.xxh3_64_intdigest(
+            data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
+        )
         alike = first_with.setdefault((item.info.dtype, item.info.shape, ends), [])
         for other in alike if item.key not in apart else ():
             if np.array_equal(other.source.read(other.info.name), data):
