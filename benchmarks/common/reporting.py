@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, NoReturn, Self, TypeAlias
 
 import typer
 
@@ -150,3 +150,16 @@ def report(
             "limits": [asdict(limit) | {"met": limit.met} for limit in found.limits],
         }
         json_path.write_text(json.dumps(content, indent=1))
+
+
+def end(
+    found: Found,
+    packages: Iterable[str],
+    about: Mapping[str, str] | None = None,
+    *,
+    markdown: bool,
+    json_path: Path | None,
+) -> NoReturn:
+    """Report, and end with status 1 if a limit is not met, but for the tables of RESULTS.md."""
+    report(found, packages, about, markdown=markdown, json_path=json_path)
+    sys.exit(not markdown and not all(limit.met for limit in found.limits))

@@ -15,7 +15,6 @@ import itertools
 import math
 import re
 import shutil
-import sys
 import time
 import warnings
 from collections import Counter
@@ -29,7 +28,7 @@ import numpy as np
 import typer
 
 import tensorcomp
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, end, note
 from benchmarks.hardening.mutations import OWN_TREES
 from benchmarks.hardening.sound import place_of, scratch
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
@@ -376,8 +375,7 @@ def main(
         [Limit("kinds of findings", len(judged.findings), 0)],
     )
     about = {"seed": str(seed), "pairs of factors covered": f"{len(judged.pairs):,} of {pairs:,}"}
-    report(found, ("tensorcomp", "numpy"), about, markdown=markdown, json_path=json_path)
-    sys.exit(bool(judged.findings) and not markdown)
+    end(found, ("tensorcomp", "numpy"), about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import os
 import resource
 import shutil
 import signal
-import sys
 import time
 import warnings
 from collections import Counter
@@ -29,7 +28,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, end, note
 from benchmarks.hardening.compressed_files import TAMPERING, tamper_side_information
 from benchmarks.hardening.formats import sounds
 from benchmarks.hardening.sound import Sound, Way, place_of, scratch
@@ -306,8 +305,7 @@ def main(
         "slowest": f"{tally.slowest:.1f} times the sound file, of those above {FLOOR} s",
         "memory": f"{tally.memory >> 20} MiB",
     }  # fmt: skip
-    report(found, ("tensorcomp", "numpy", "torch"), about, markdown=markdown, json_path=json_path)
-    sys.exit(bool(tally.findings) and not markdown)
+    end(found, ("tensorcomp", "numpy", "torch"), about, markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from typing import Annotated, NamedTuple
 import torch
 import typer
 
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, end, note
 from benchmarks.hardening.jobs import ALL, WRITERS, Work, Writer
 from benchmarks.hardening.kills import ended_well
 from benchmarks.hardening.tracing import CHANGES, READS, Ended, calls, inject, run
@@ -264,8 +263,7 @@ def main(
     columns = ("fault", "runs", "refused", "faults")
     found_all = Found([Sheet("Disks and files that failed", columns, tuple(rows))])
     found_all.limits = [Limit("runs with a fault", bad, 0)]
-    report(found_all, ["tensorcomp", "torch"], markdown=markdown, json_path=json_path)
-    sys.exit(bool(bad))
+    end(found_all, ["tensorcomp", "torch"], markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 import typer
 from safetensors.numpy import save_file
 
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, end, note
 from benchmarks.hardening.surroundings import NAMES, Environment, environments
 
 ROOT = Path(__file__).parents[2]
@@ -211,8 +211,7 @@ def main(
         subprocess.run(["chmod", "-R", "u+w", made / "installed"], check=True)
     sheet = Sheet("Verbs in hostile environments", ("environment", "runs", "faults"), tuple(rows))
     found = Found([sheet], [Limit("runs with a fault", failed, 0)])
-    report(found, ["tensorcomp", "click"], markdown=markdown, json_path=json_path)
-    sys.exit(not markdown and not all(limit.met for limit in found.limits))
+    end(found, ["tensorcomp", "click"], markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ is written in its place, must be whole, and the next run must succeed and leave 
 
 import random
 import signal
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 import typer
 
-from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, note, report
+from benchmarks.common.reporting import Found, JsonPath, Limit, Markdown, Sheet, end, note
 from benchmarks.hardening.jobs import WRITERS, Writer
 from benchmarks.hardening.tracing import CHANGES, Call, calls, inject, run
 
@@ -113,8 +112,7 @@ def main(
     cells = tuple((row[0], *(f"{value:,}" for value in row[1:])) for row in rows)
     found_all = Found([Sheet("Writers that were killed", columns, cells)])
     found_all.limits = [Limit("kills with a fault", rows[-1].faults, 0)]
-    report(found_all, ["tensorcomp", "torch"], markdown=markdown, json_path=json_path)
-    sys.exit(bool(rows[-1].faults))
+    end(found_all, ["tensorcomp", "torch"], markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":

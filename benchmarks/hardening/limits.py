@@ -33,8 +33,8 @@ from benchmarks.common.reporting import (
     Limit,
     Markdown,
     Sheet,
+    end,
     note,
-    report,
 )
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
@@ -229,8 +229,7 @@ def main(
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             rows += measure(Path(scratch), one, nbytes, budget, verbs.split(","), int(count))
     found = Found([sheet(rows)], list(limits_of(rows)), {"verbs": rows})
-    report(found, ("tensorcomp",), markdown=markdown, json_path=json_path)
-    sys.exit(not markdown and not all(limit.met for limit in found.limits))
+    end(found, ("tensorcomp",), markdown=markdown, json_path=json_path)
 
 
 if __name__ == "__main__":
