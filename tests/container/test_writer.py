@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,12 @@ import pytest
 from tampering import sample_tensors
 
 import tensorcomp
+from tensorcomp.checkpoints.base import SourceTemplate
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
+from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.container import writer
+from tensorcomp.container.manifest import Manifest, manifest_to_text
+from tensorcomp.container.records import PruningRecord, TensorRecord
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io import files as atomic
 from tensorcomp.io.files import atomic_file
@@ -306,3 +311,20 @@ def test_a_run_that_waited_for_another_s_file_takes_a_new_one(tmp_path, monkeypa
         file.write(b"new")
     assert finished
     assert out.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("what", ["header", "manifest"])
+def test_texts_of_many_tensors_are_made_without_all_their_objects(what):
+    count, score = 20_000, PruningRecord("magnitude", "element", 40_000, 0.25)
+    records = {
+        name: TensorRecord(name, "BF16", (400, 100), "mlp", 80_000, digest="0" * 16, pruned=score)
+        for name in (f"layers.{i}.weight" for i in range(count))
+    }
+    manifest = Manifest(1 << 20, (), records, SourceTemplate("safetensors"), 0)
+    infos = manifest.infos
+    tracemalloc.start()
+    text = build_header(infos) if what == "header" else manifest_to_text(manifest)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert text
+    assert peak < count * (500 if what == "header" else 780)

@@ -29,6 +29,7 @@ METADATA_KEY = "__metadata__"
 
 _ALIGNMENT = 8
 _INT64_MAX = 2**63 - 1
+_SHORTEST = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Header:
 
 def json_text(value: Any) -> str:
     """Return the shortest JSON text of a value."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _SHORTEST.encode(value)
 
 
 def json_object(members: Mapping[str, str]) -> str:
