@@ -84,7 +84,7 @@ def numpy_dtype(name: str) -> np.dtype | None:
     if common is None:
         return None
     if hasattr(np, common):
-        return np.dtype(common).newbyteorder("<")
+        return np.dtype(np.dtype(common).newbyteorder("<").str)  # native where that is so
     import ml_dtypes
 
     dtype: np.dtype = np.dtype(getattr(ml_dtypes, common))

@@ -1,7 +1,7 @@
 """Compare two checkpoints tensor by tensor.
 
 Either may be a file or a folder, compressed or not, of any format. Tensors are read chunk by chunk,
-so memory does not grow with the checkpoints (a member of an ``.npz`` archive is unpacked whole).
+so memory does not grow with the checkpoints.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def compare(
     Parameters
     ----------
     a, b : str or path-like
-        The original and the approximation: safetensors, torch or ``.npz`` files, compressed files,
-        or folders of such files.
+        The original and the approximation: checkpoint files of any format, compressed files, or
+        folders of such files.
     threads : int, optional
         All available processors by default. The figures do not depend on it.
     progress : Progress, optional

@@ -25,6 +25,7 @@ _CHECKPOINT_NAME = re.compile(
     r"(?is).*\.(safetensors|bin|pt|pth|ckpt|npz|gguf|h5|hdf5|keras|onnx|distcp)"
     r"(\.(tar|gz|bz2|xz|zst|zip))?"
 )
+_PACKED = ("npz", "torch")  # whose members may be packed
 _LEAST_BYTES = 1 << 20  # of a file of no known format that is compressed: it may be of use as it is
 
 _LEAST_KNOWN_BYTES = 1 << 12  # of one of a known format without arrays, such as an ONNX graph
@@ -197,6 +198,9 @@ def _is_checkpoint(root: Path, file: Path, unread: dict[str, str]) -> bool:
         is_noted |= kind != "safetensors"  # else a short magic, maybe chance
         with open_checkpoint(path) as checkpoint:
             is_told_of = checkpoint.notes is not None and checkpoint.nbytes >= _LEAST_KNOWN_BYTES
+            if not checkpoint.arrays and kind in _PACKED and checkpoint.notes:
+                unread[file.as_posix()] = checkpoint.notes[0]  # nothing is gained
+                return False
             return bool(checkpoint.arrays) or kind == "bytes" or is_told_of
     except CheckpointError as error:
         if is_noted:

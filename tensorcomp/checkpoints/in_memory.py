@@ -55,6 +55,8 @@ class MemoryCheckpoint(Checkpoint):
 
 def _require_text(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Require that names and metadata are strings."""
+    if not isinstance(metadata, Mapping):
+        raise InputTypeError(f"expected metadata to map strings to strings, got {metadata!r}")
     odd = [text for text in (*tensors, *metadata, *metadata.values()) if not isinstance(text, str)]
     if odd:
         raise InputTypeError(f"expected names and metadata to be strings, got {odd[0]!r}")

@@ -21,8 +21,8 @@ Kind = Literal[
 _TORCH_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD_BYTES = 512
-_PRINTABLE = bytes([*b"\t\n\r\f", *range(32, 127)])
-_ADVICE = "give a .safetensors, .pt, .pth, .ckpt, .bin, .npz, .gguf, .h5 or .onnx checkpoint"
+_CONTROLS = frozenset([*range(32), 127]).difference(b"\t\n\r\f")
+_ADVICE = "give a checkpoint, such as .safetensors, .pt, .gguf, .npz, .h5 or .onnx"
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _ONNX_START = b"\x08"  # the tag of the version; most models begin with it
@@ -79,8 +79,9 @@ def detect_format(path: Path) -> Kind:
         return _zip_kind(path)
     # First, since the length that begins a safetensors file may look like a shorter magic. A length
     # within the limit has four zero bytes, which no text and no other binary here has before a `{`.
-    header_follows = head[8:9] == b"{"
-    if header_follows and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES:
+    length = int.from_bytes(head[:8], "little")
+    header_follows = head[8:9] == b"{" and _is_text(head[8 : 8 + min(length, 64)])
+    if header_follows and length <= MAX_HEADER_BYTES:
         return "safetensors"
     for magic, kind in _MAGICS:
         if head.startswith(magic):
@@ -139,13 +140,20 @@ def _zip_kind(path: Path) -> Kind:
 
 def _not_a_checkpoint(head: bytes) -> str | None:
     """Return what a file surely is, where it is no checkpoint at all."""
+    if not _is_text(head):
+        return None
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for magic, meaning in _STRANGERS:
         if head.startswith(magic) or text.startswith(magic):
             return meaning
-    if head.isascii() and not head.translate(None, _PRINTABLE):
+    if head.isascii():
         return f"a text (it begins with {head[:16]!r}), not a checkpoint; {_ADVICE}"
     return None
+
+
+def _is_text(data: bytes) -> bool:
+    """Return whether no control characters but those of lines are among bytes."""
+    return _CONTROLS.isdisjoint(data)
 
 
 def describe_unknown(path: Path) -> str:

@@ -268,7 +268,8 @@ def restored_name(name: str, kind: str) -> str:
 
 def refuse_suffix(source: Path, target: Path, kind: str) -> None:
     """Require that an output's name is not that of another kind of checkpoint."""
-    if _FORMATS.get(target.suffix.lower(), kind) != kind:
+    is_named_so = kind not in ("bytes", "distcp")  # by content alone
+    if is_named_so and _FORMATS.get(target.suffix.lower(), kind) != kind:
         names = f"expected a name for a {printable(kind)} file, got {shown(target.name)}"
         raise CheckpointError(f"{names}; give another by out=…", path=source)
 
@@ -300,7 +301,7 @@ def open_original(path: Path) -> Iterator[Checkpoint]:
         notes = checkpoint.notes
         if notes is None and checkpoint.tensors and not checkpoint.arrays:
             is_known = checkpoint.kind != "bytes"
-            what = f"a {checkpoint.kind} file of no plain arrays" if is_known else ""
+            what = f"of the format {checkpoint.kind}, and has no arrays" if is_known else ""
             notes = (f"is {what or describe_unknown(path)}; compressed as bytes",)
         for note in notes or ():
             _warn(path, note)

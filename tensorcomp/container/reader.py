@@ -106,7 +106,7 @@ class CompressedFile(Checkpoint):
 
     def is_exact(self, name: str) -> bool:
         """Return whether a tensor decodes to what the original file held."""
-        return self.record(name).pruned is None and self.open_tensor(name).lossless
+        return self.manifest.stored(name).pruned is None and self.open_tensor(name).lossless
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to decode to far more than its size.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorcomp.errors import InfeasibleBudgetError
+from tensorcomp.errors import InfeasibleBudgetError, PlanError
 from tensorcomp.planning.budgets import Budget
 from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.profiles import Rule
@@ -88,6 +88,10 @@ class AllocationProblem:
     def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is not a size."""
         self.input_bytes = input_bytes
+        if self.budget.bits_per_weight is not None and not self.weights:
+            raise PlanError(
+                "expected weights to spend bits on, got a checkpoint of none; give no budget"
+            )
         return self.budget.size(input_bytes, self.weights)
 
     def least_bytes(self) -> int:

@@ -40,11 +40,6 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "HTML, byte order mark": (b"\xef\xbb\xbf<HTML>", "an HTML page"),
     "XML": (b"<?xml version='1.0'?><Error>AccessDenied</Error>", "an XML text"),
     "JSON": (b'{"error": "Repository not found"}', "a JSON text"),
-    "npy": (b"\x93NUMPY\x01\0", "header"),
-    "torch zip without a pickle": (
-        zip_of(m__data_pkl=b"", m__constants_pkl=b"").replace(b"_pkl", b".pkl"),
-        "a damaged pickle",
-    ),
     "cut zip": (zip_of(readme=b"hello" * 99)[:-30], "directory is missing or damaged"),
     "zip magic alone": (b"PK\x03\x04", "directory is missing or damaged"),
     "text": (b"hello, world", "is a text"),
@@ -73,6 +68,9 @@ UNKNOWN: dict[str, tuple[bytes, str]] = {
     "zip of texts": (zip_of(readme=b"hello"), "of no known format"),
     "pickle": (pickle.dumps({"a": print}), "a plain Python pickle"),
     "noise": (bytes(range(200, 256)), "of no known format"),
+    "a brace": (b"{" + bytes(range(256)), "of no known format"),
+    "an HTML page in binary": (b"<html>" + bytes(40), "of no known format"),
+    "a brace behind eight bytes": (bytes(range(200, 208)) + b"{" + bytes(99), "of no known format"),
     "a magic of letters": (b"MY WEIGHTS, VERSION 1.0\n\n" + bytes(20), "of no known format"),
 }
 

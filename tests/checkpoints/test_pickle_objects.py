@@ -152,7 +152,7 @@ def test_deep_and_repeated_objects_take_little():
     assert len(list(walk(read_pickle(io.BytesIO(twice + b"."))))) < 1000
     cycle: list[Any] = [1]
     cycle.append({"back": cycle})
-    assert len(list(walk(read_pickle(io.BytesIO(pickle.dumps(cycle)))))) == 3
+    assert len(list(walk(read_pickle(io.BytesIO(pickle.dumps(cycle)))))) == 2
 
 
 @settings(max_examples=300, deadline=None)
@@ -188,6 +188,35 @@ def test_flipped_bits(zipped, tmp_path, damage):
     value = {"a": torch.arange(20), "b": [1, 2.5, "text", torch.ones(2, 2).t()]}
     torch.save(value, path, _use_new_zipfile_serialization=zipped)
     damage(path, flips=150, seed=3)
+
+
+def test_what_repeats_itself_is_gone_through_once():
+    pairs = b"(" + b"".join(b"(X\x01\0\0\0kK\x01l" for _ in range(3000)) + b"lq\0"
+    makers = {
+        "pairs": b"ccollections\nOrderedDict\n(h\0tR",
+        "arguments": b"cm\nf\nh\1R",
+        "state": b"cm\nf\n)Rh\2b",
+    }
+    for make in makers.values():
+        data = b"\x80\2(" + pairs + b"(h\0tq\1}q\2(X\1\0\0\0ah\0u" + make * 3000 + b"l."
+        found = read_pickle(io.BytesIO(data))
+        assert sum(1 for _ in walk(found)) < 50_000
+
+
+def test_many_plain_values_are_passed_over():
+    found = read_pickle(io.BytesIO(pickle.dumps({"a": list(range(100_000)), "b": [Trap]})))
+    assert len(list(walk(found))) == 3
+
+
+def test_damaged_pickles_in_sound_archives_are_told_of(tmp_path):
+    torch.save({"a": torch.ones(300)}, tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "m") as old, zipfile.ZipFile(tmp_path / "n", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, b"\xff" if name.endswith(".pkl") else old.read(name))
+    with open_checkpoint(tmp_path / "n") as checkpoint:
+        (note,) = checkpoint.notes or ()
+        assert "holds a damaged pickle" in note
+        assert not checkpoint.arrays
 
 
 def test_claims_of_a_pickle_are_held_against_the_file(tmp_path):

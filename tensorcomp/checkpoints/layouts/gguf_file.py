@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import counted, shown
 from tensorcomp.checkpoints.base import file_bytes
 from tensorcomp.checkpoints.layouts.layout import Array, Layout
 from tensorcomp.dtypes import block_size, dtype_bits
@@ -51,14 +51,14 @@ def gguf_layout(path: Path) -> Layout:
         is_swapped = int.from_bytes(data[4:8], "big") in _VERSIONS
         what = "big-endian" if is_swapped else f"of version {version}"
         known = " and ".join(map(str, _VERSIONS))
-        note = f"is a GGUF file {what}, where little-endian ones of versions {known} are known"
+        note = f"is a GGUF file, {what}, where little-endian ones of versions {known} are known"
         return Layout("gguf", (), notes=(f"{note}; compressed as bytes",))
     unknown: dict[str, list[str]] = {}
     with located(path=path):
         arrays = list(_arrays(_Header(data), unknown))
     notes = [
-        f"{len(names):,} tensors are of type {kind}, which is not known, such as "
-        f"{shown(names[0])}; compressed as bytes"
+        f"{counted(len(names), 'tensor')} of type {kind}, which is not known, such as "
+        f"{shown(names[0])}: compressed as bytes"
         for kind, names in unknown.items()
     ]
     return Layout("gguf", arrays, notes=tuple(notes))

@@ -53,8 +53,10 @@ def _layout(kind: str, path: Path, start: int, stop: int) -> Layout:
     reasons: Counter[str] = Counter()
     left_bytes = 0
 
-    def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+    def add(name: str | bytes, item: h5py.Group | h5py.Dataset) -> None:
         nonlocal left_bytes
+        if isinstance(name, bytes):  # that is no UTF-8
+            name = name.decode(errors="backslashreplace")
         if not isinstance(item, h5py.Dataset) or not item.id.get_storage_size():
             return
         reason = _why_bytes(item)
@@ -83,7 +85,7 @@ def _layout(kind: str, path: Path, start: int, stop: int) -> Layout:
     why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
     sets = counted(reasons.total(), "data set")
     note = f"{sets} of {bytes_text(left_bytes)} compressed as bytes: {why}"
-    return Layout(kind, arrays, notes=(f"{note}; stored contiguously they would take fewer",))
+    return Layout(kind, arrays, notes=(f"{note}; stored contiguously they would take less",))
 
 
 def _why_bytes(data: h5py.Dataset) -> str | None:
@@ -106,7 +108,8 @@ def _dtype(data: h5py.Dataset) -> str | None:
 
     try:
         dtype = data.dtype
-        if dtype.itemsize == 2 and data.attrs.get("dtype") == "bfloat16":
+        said = data.attrs.get("dtype") if dtype.itemsize == 2 else None
+        if isinstance(said, str) and said == "bfloat16":
             return "BF16"  # as keras says it
         # h5py shows types that NumPy lacks as the next wider ones.
         is_same = h5py.h5t.py_create(dtype, logical=True) == data.id.get_type()

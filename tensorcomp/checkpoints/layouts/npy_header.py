@@ -25,6 +25,10 @@ MAX_HEADER_BYTES = 12 + _MAX_TEXT_BYTES
 _INT64_MAX = 2**63 - 1
 
 
+class HeaderError(CheckpointError):
+    """A header is damaged, or none that NumPy writes today."""
+
+
 @dataclass(frozen=True)
 class NpyHeader:
     """A validated header.
@@ -63,21 +67,21 @@ class NpyHeader:
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
     """Read the header at the position of a file.
 
-    Raises `CheckpointError` if it is damaged.
+    Raises `HeaderError` if it is damaged.
     """
     start = file.read(len(_MAGIC) + 2)
     width = _LENGTH_BYTES.get((start[-2], start[-1])) if len(start) == len(_MAGIC) + 2 else None
     if width is None or not start.startswith(_MAGIC):
-        raise CheckpointError(f"begins with {start!r}, which no .npy array does")
+        raise HeaderError(f"begins with {start!r}, which no .npy array does")
     length = file.read(width)
     size = int.from_bytes(length, "little")
     if len(length) < width or size > _MAX_TEXT_BYTES:
-        raise CheckpointError(
+        raise HeaderError(
             f"claims a header of {size:,} bytes, where NumPy allows {_MAX_TEXT_BYTES:,}"
         )
     text = file.read(size)
     if len(text) < size:
-        raise CheckpointError("its .npy header is cut short")
+        raise HeaderError("its .npy header is cut short")
     dtype, fortran_order, shape = _parsed(text, "utf-8" if start[-2] == 3 else "latin-1")
     return NpyHeader(dtype, fortran_order, shape, start + length + text)
 
@@ -90,12 +94,10 @@ def _parsed(text: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]
             warnings.simplefilter("ignore")  # spellings that NumPy deprecates are in old files
             dtype = np.lib.format.descr_to_dtype(descr)
     except (*PARSING_ERRORS, MemoryError, SyntaxError) as error:
-        raise CheckpointError(f"its .npy header is damaged: {error!r}") from error
+        raise HeaderError(f"its .npy header is damaged: {type(error).__name__}") from error
     sizes_fit = isinstance(shape, tuple) and all(
         type(size) is int and 0 <= size <= _INT64_MAX for size in shape
     )
     if not sizes_fit or math.prod(size or 1 for size in shape) * dtype.itemsize > _INT64_MAX:
-        raise CheckpointError(
-            f"expected the shape of an array in its .npy header, got {shown(shape)}"
-        )
+        raise HeaderError(f"expected the shape of an array in its .npy header, got {shown(shape)}")
     return dtype, bool(fortran_order), shape

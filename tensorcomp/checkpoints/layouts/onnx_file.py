@@ -43,6 +43,7 @@ _TYPES = {
 }  # fmt: skip
 _PACKED_BITS = {"U4": 4, "I4": 4, "F4": 4, "U2": 2, "I2": 2}
 _FLOATS, _RAW, _DOUBLES = 4, 9, 10
+_MAX_AXES = 64  # NumPy has no more
 
 
 class _External(NamedTuple):
@@ -58,6 +59,15 @@ class _External(NamedTuple):
         posix, windows = PurePosixPath(self.location), PureWindowsPath(self.location)
         return not (posix.is_absolute() or windows.anchor or ".." in {*posix.parts, *windows.parts})
 
+    def is_missing(self, folder: Path) -> bool:
+        """Return whether it is to be in the folder, and is not, or not all of it."""
+        if not self.is_inside:
+            return False
+        try:
+            return (folder / self.location).stat().st_size < self.offset + (self.length or 0)
+        except (OSError, ValueError):
+            return True
+
 
 @dataclass
 class _Tensor:
@@ -72,8 +82,10 @@ class _Tensor:
     def array(self, start: int, nbytes: int | None) -> Array | None:
         """Return it as an array at a place; None if it cannot be of so many bytes."""
         bits = dtype_bits(self.dtype) or _PACKED_BITS.get(self.dtype, 0)
+        if not bits or len(self.shape) > _MAX_AXES:
+            return None
         size = -(-math.prod(self.shape) * bits // 8)
-        if not bits or nbytes not in (None, size):
+        if nbytes not in (None, size):
             return None
         if self.dtype in _PACKED_BITS:
             return Array(self.name, "U8", (size,), start, size)
@@ -103,12 +115,17 @@ def onnx_layout(path: Path) -> Layout:
         return Layout("onnx", (), notes=(note,))
     placed = ((one, *one.place) for one in tensors if one.place)
     arrays = (one.array(start, stop - start) for one, start, stop in placed)
-    elsewhere = (one.external for one in tensors if one.external)
+    elsewhere = [one.external for one in tensors if one.external]
     outside = list(dict.fromkeys(one.location for one in elsewhere if not one.is_inside))
-    notes = [
-        f"holds tensors in {listed(outside)}, outside its folder; only this file is compressed"
-    ]
-    return Layout("onnx", [one for one in arrays if one], notes=notes if outside else ())
+    missing = list(dict.fromkeys(one.location for one in elsewhere if one.is_missing(path.parent)))
+    notes = []
+    if outside:
+        notes.append(
+            f"holds tensors in {listed(outside)}, outside its folder; only this file is compressed"
+        )
+    if missing:
+        notes.append(f"holds tensors in {listed(missing)}, which is missing or too short")
+    return Layout("onnx", [one for one in arrays if one], notes=tuple(notes))
 
 
 def onnx_data_layout(path: Path) -> Layout:

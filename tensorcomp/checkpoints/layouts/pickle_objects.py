@@ -57,6 +57,10 @@ class Made:
     elements: list[Any] = field(default_factory=list)
 
 
+_PLAIN = frozenset((int, float, bool, str, bytes, bytearray, type(None), Named))
+_CONTAINERS = dict, list, tuple, set, Made
+
+
 class BytesReader:
     """Bytes to be read like a file, of which a read takes no more than there is.
 
@@ -67,12 +71,12 @@ class BytesReader:
     """
 
     def __init__(self, data: np.ndarray) -> None:
-        self._data = data
+        self._data = data.data  # quicker to slice
         self.position = 0
 
     def read(self, size: int) -> bytes:
         """Return at most so many bytes."""
-        found = self._data[self.position : self.position + size].tobytes()
+        found = bytes(self._data[self.position : self.position + size])
         self.position += len(found)
         return found
 
@@ -80,8 +84,8 @@ class BytesReader:
         """Return the bytes up to the next line feed, which is the last of them."""
         start, length = self.position, _LINE_BYTES
         while True:
-            line, feed, _ = self._data[start : start + length].tobytes().partition(b"\n")
-            if feed or start + length >= self._data.size:
+            line, feed, _ = bytes(self._data[start : start + length]).partition(b"\n")
+            if feed or start + length >= len(self._data):
                 self.position = start + len(line + feed)
                 return line + feed
             length *= 2
@@ -94,14 +98,10 @@ def call(maker: Any, args: Any) -> Any:
     """Return a dict or set for the makers of such, and a `Made` for any other."""
     name = maker.name if isinstance(maker, Named) else ""
     if name in _DICTS:
-        pairs = args[0] if isinstance(args, tuple) and len(args) == 1 else ()
-        if isinstance(pairs, dict):
-            return dict(pairs)
-        if isinstance(pairs, (list, tuple)) and all(
-            isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
-        ):
-            return {_key(key): value for key, value in pairs}
-        return {}
+        if not args or name == "collections.defaultdict":
+            return {}
+        given = args[0] if isinstance(args, tuple) else None
+        return given if isinstance(given, dict) else Made(maker, args)
     if name in _SETS and isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], list):
         return {_key(element) for element in args[0]}
     return Made(maker, args)
@@ -137,8 +137,8 @@ def read_pickle(
                 machine.step(opcode.name, argument)
         return machine.pop()
     except (*PARSING_ERRORS, OSError, MemoryError, RecursionError) as error:
-        what = f"{type(error).__name__}: {str(error)[:200]}"
-        raise CheckpointError(f"holds a damaged pickle ({what}); get it again") from error
+        what = str(error).partition(";")[0][:200]
+        raise CheckpointError(f"holds a damaged pickle ({what})") from error
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -147,37 +147,58 @@ def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     left: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while left:
         path, item = left.pop()
-        children = list(_children(item)) if len(path) < _MAX_DEPTH else []
-        if children:
-            if id(item) in seen:
+        if isinstance(item, _CONTAINERS):
+            if id(item) in seen or len(path) >= _MAX_DEPTH:
                 continue
             seen.add(id(item))
+            children = list(_children(item, seen))
+            left += [((*path, *step), child) for step, child in reversed(children)]
         yield path, item
-        left += [((*path, *step), child) for step, child in reversed(children)]
 
 
-def _children(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield what a container holds, and what it adds to the path."""
+def _children(value: Any, seen: set[int]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what a container holds, but plain values, and what it adds to the path.
+
+    Of what an object is made of, each container is gone through once, whoever else has it.
+    """
     if isinstance(value, dict):
         for index, (key, item) in enumerate(value.items()):
-            yield (_step(key, index),), item
+            if type(item) not in _PLAIN:
+                yield (_step(key, index),), item
     elif isinstance(value, (list, tuple, set)):
         for index, item in enumerate(value):
-            yield (str(index),), item
+            if type(item) not in _PLAIN:
+                yield (str(index),), item
     elif isinstance(value, Made):
-        if isinstance(value.args, tuple):
-            yield from (((), item) for item in value.args)
-        yield from _children(value.items)
-        yield from _children(value.elements)
-        # The attributes of an object: those of modules are dicts of further ones.
-        states = value.state if isinstance(value.state, tuple) else (value.state,)
-        for state in states:
-            if not isinstance(state, dict):
-                yield (), state
-                continue
-            for step, item in _children(state):
-                is_group = step[0] in ("_parameters", "_buffers", "_modules")
-                yield (() if is_group else step), item
+        for part in (value.args, value.state):
+            if not isinstance(part, tuple):
+                yield from _attributes(part, seen)
+            elif id(part) not in seen:
+                seen.add(id(part))
+                for item in part:
+                    yield from _attributes(item, seen)
+        yield from _children(value.items, seen)
+        yield from _children(value.elements, seen)
+
+
+def _attributes(value: Any, seen: set[int]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the attributes in a state, or pairs of an ordered dict, or else the value."""
+    if isinstance(value, dict) and id(value) not in seen:
+        seen.add(id(value))
+        for step, item in _children(value, seen):
+            # Those of modules are dicts of further ones.
+            yield (() if step[0] in ("_parameters", "_buffers", "_modules") else step), item
+    elif isinstance(value, list) and id(value) not in seen and all(map(_is_pair, value)):
+        seen.add(id(value))
+        for index, (key, item) in enumerate(value):
+            yield (_step(key, index),), item
+    else:
+        yield (), value
+
+
+def _is_pair(value: Any) -> bool:
+    is_sequence = isinstance(value, (list, tuple))
+    return is_sequence and len(value) == 2 and isinstance(value[0], (str, int))
 
 
 def _step(key: Any, index: int) -> str:

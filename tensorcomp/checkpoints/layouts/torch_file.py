@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._formatting import unique_name
+from tensorcomp._formatting import shown, unique_name
+from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import file_bytes
 from tensorcomp.checkpoints.layouts.layout import Array, Layout
 from tensorcomp.checkpoints.layouts.pickle_objects import BytesReader, Made, read_pickle, walk
@@ -26,7 +27,7 @@ from tensorcomp.checkpoints.layouts.torch_tensors import (
     read_objects,
     storages,
 )
-from tensorcomp.checkpoints.layouts.zip_members import archives, stored_members
+from tensorcomp.checkpoints.layouts.zip_members import archives, packed_notes, stored_members
 from tensorcomp.checkpoints.safetensors.header import METADATA_KEY
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import CheckpointError, located
@@ -41,6 +42,7 @@ class _Found:
     arrays: list[Array] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {METADATA_KEY})
+    notes: list[str] = field(default_factory=list)
     objects: NestedObjects | None = None
 
     def add(
@@ -119,7 +121,8 @@ class _Found:
 
     def layout(self, kind: str) -> Layout:
         """Return what was found; the objects are of use where they are those of one pickle."""
-        return Layout(kind, self.arrays, self.aliases, self.objects if kind == "torch" else None)
+        objects = self.objects if kind == "torch" else None
+        return Layout(kind, self.arrays, self.aliases, objects, self.notes or None)
 
 
 def torch_layout(path: Path) -> Layout:
@@ -129,6 +132,7 @@ def torch_layout(path: Path) -> Layout:
         return _legacy_layout(path, data)
     found = _Found()
     _add_zip(found, path, data, 0, data.size)
+    found.notes += packed_notes(path)
     return found.layout("torch")
 
 
@@ -159,8 +163,12 @@ def _add_zip(
         }
         order = str(pickle.with_name("byteorder"))
         swapped = order in members and content(order).read(4) == b"big"
-        with located(path=path):
-            found.add(read_objects(content(name)), places.get, root, swapped=swapped)
+        try:
+            objects = read_objects(content(name))
+        except CheckpointError as error:
+            found.notes.append(f"{shown(name)} {error.message}; its tensors compressed as bytes")
+        else:
+            found.add(objects, places.get, root, swapped=swapped)
 
 
 def _legacy_layout(path: Path, data: np.ndarray) -> Layout:
@@ -207,8 +215,11 @@ def _names_by_offset(path: Path) -> dict[int, str]:
     metadata = path.with_name(".metadata")
     if not metadata.is_file():
         return {}
-    with located(path=metadata):
+    try:
         value = read_pickle(BytesReader(file_bytes(metadata)))
+    except CheckpointError as error:
+        LOGGER.warning("%s: %s; tensors are numbered", metadata, error.message)
+        return {}
     names = {}
     for key, place in _attribute(value, "storage_data", {}).items():
         name, offset = _attribute(key, "fqn", None), _attribute(place, "offset", None)

@@ -38,7 +38,7 @@ _WRAPS = frozenset(
     f"torch._utils._rebuild_{kind}" for kind in ("parameter", "parameter_with_state")
 )
 _FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
-_VIEW_OF_ANOTHER = 6  # entries of a legacy storage's persistent id
+_MAX_AXES = 64  # of a tensor of torch
 
 
 class Storage(NamedTuple):
@@ -138,7 +138,7 @@ def _tensor(name: str, args: tuple[Any, ...]) -> StoredTensor | None:
 def _sizes(value: Any) -> tuple[int, ...] | None:
     if isinstance(value, Made) and isinstance(value.args, tuple) and len(value.args) == 1:
         value = value.args[0]  # torch.Size((…))
-    if not isinstance(value, (tuple, list)):
+    if not isinstance(value, (tuple, list)) or len(value) > _MAX_AXES:
         return None
     sound = all(type(size) is int and 0 <= size < 1 << 62 for size in value)
     return tuple(value) if sound else None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import bytes_text, counted, shown
 from tensorcomp.checkpoints.base import file_bytes
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.file_part import FilePart
@@ -121,6 +121,19 @@ def stored_members(path: Path, start: int = 0, stop: int | None = None) -> dict[
     return members
 
 
+def packed_notes(path: Path) -> list[str]:
+    """Return a note on the packed members of an archive, if there are any."""
+    with open_zip(path) as archive:
+        sizes = [
+            entry.compress_size
+            for entry in archive.infolist()
+            if entry.compress_type != zipfile.ZIP_STORED and entry.compress_size
+        ]
+    members = f"{counted(len(sizes), 'member')} of {bytes_text(sum(sizes))}"
+    note = f"{members} packed by zip: kept as it is; packed without compression it would take less"
+    return [note] if sizes else []
+
+
 def archives(data: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield the places of archives that stand in a row in a file's bytes.
 
@@ -137,6 +150,8 @@ def archives(data: np.ndarray) -> Iterator[tuple[int, int]]:
             _, size, offset = _END_64.unpack_from(data, end - _END_64.size)
             directory = end - _END_64.size - size
         begin = directory - offset
+        if begin > start and data[start : start + 4].tobytes() == _MAGICS[0]:
+            continue  # an archive inside a member of the one that begins here
         if start <= begin <= directory < end and all(
             data[at : at + 4].tobytes() == magic
             for at, magic in ((begin, _MAGICS[0]), (directory, b"PK\x01\x02"))

@@ -57,7 +57,7 @@ import numpy as np
 
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import is_real
-from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.dtypes import block_size, numpy_dtype
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.roles.rules import (
     RULES,
@@ -180,7 +180,8 @@ def _by_type(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision | N
     """Return the role that follows from the type; None where it does not."""
     numpy_type = numpy_dtype(dtype)
     if numpy_type is None:
-        return RoleDecision("opaque", f"the values of type {dtype} are unknown")
+        what = f"blocks of {dtype}" if block_size(dtype) else f"type {dtype}, which is unknown"
+        return RoleDecision("opaque", what)
     if dtype == "F8_E8M0":
         return RoleDecision("scale", "a type of powers of two")
     kind = numpy_type.kind
