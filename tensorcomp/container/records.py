@@ -23,7 +23,7 @@ class PlannedTree(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PruningRecord:
     """Pruning of a tensor before it was encoded.
 

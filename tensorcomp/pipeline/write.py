@@ -105,8 +105,9 @@ class _FileWriter:
     def __init__(self, source: BundledSource, file: Output) -> None:
         self._source = source
         self._tensors, self._bundles = known = known_records(source)
-        self._draft = likely_manifest(source, known)
-        self.writer = CompressedWriter(file, self._draft)
+        draft = likely_manifest(source, known)
+        self.writer = CompressedWriter(file, draft)
+        self._draft = replace(draft, tensors={}, bundles={})  # its records are but likely
         self._trees: dict[tuple[str, str], int] = {}
         self._sizes: dict[str, int] = {}
         self._refused: set[str] = set()

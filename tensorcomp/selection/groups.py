@@ -21,7 +21,7 @@ from tensorcomp.selection.streaming_scores import StreamingScores
 _FIRST, _FREE, _LAST = 0, 1, 2  # when a unit is pruned: before all others, by its score, never
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Kept:
     """The number of weights that a tensor loses, and a maker of its mask.
 
@@ -32,7 +32,7 @@ class Kept:
     mask: Callable[[], np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The fewest and the most weights that a tensor may lose."""
 
@@ -88,7 +88,10 @@ def select_elements(
             active.remove(name)
             k -= held
 
-    return {name: Kept(cuts[name].count, partial(cuts[name].mask, scores, name)) for name in names}
+    def mask(name: str) -> np.ndarray:
+        return cuts[name].mask(scores, name)
+
+    return {name: Kept(cuts[name].count, partial(mask, name)) for name in names}
 
 
 def select_units(

@@ -27,7 +27,7 @@ _RUNS = 16  # of a tensor that a thread takes at a time
 _Part: TypeAlias = "tuple[str, list[tuple[int, int]]]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cut:
     """The `count` lowest elements of a tensor.
 

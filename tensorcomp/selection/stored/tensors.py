@@ -33,7 +33,7 @@ from tensorcomp.selection.streaming_scores import LazyArrays
 _LOOK_BYTES = 256  # at both ends of a tensor, where most differ from each other
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """One tensor that is to be pruned, and the file that holds it."""
 
