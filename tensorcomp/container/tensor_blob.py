@@ -27,7 +27,7 @@ from tensorcomp.errors import (
 )
 from tensorcomp.io.memory_pages import release
 
-_LARGE = 1 << 16  # bytes of a payload whose pages are let go
+_LARGE = 1 << 18  # bytes of a payload whose pages are let go of once it is decoded
 
 
 class ChunkedTensor(Protocol):

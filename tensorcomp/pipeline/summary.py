@@ -69,6 +69,8 @@ class CheckpointSummary:
         Whether tensorcomp compressed it.
     copied : Copied or None
         A folder's other files, which are not in the sizes; None for a single file.
+    has_rest : bool
+        Whether the sizes are of more than tensors and headers: of what else files hold.
     """
 
     input_bytes: int
@@ -76,6 +78,7 @@ class CheckpointSummary:
     tensors: tuple[TensorSummary, ...]
     compressed: bool
     copied: Copied | None = field(default=None, kw_only=True)
+    has_rest: bool = field(default=False, kw_only=True)
 
     @property
     def lossy(self) -> bool:
@@ -229,6 +232,7 @@ def join(summaries: Iterable[CheckpointSummary], copied: Copied | None) -> Check
         tuple(row for part in parts for row in part.tensors),
         compressed=any(part.compressed for part in parts),
         copied=copied,
+        has_rest=any(part.has_rest for part in parts),
     )
 
 
@@ -293,7 +297,8 @@ class FileResult(NamedTuple):
                 unpruned=self.unpruned.get(info.name, ""),
             )
         tensors = _with_tied(rows, manifest.aliases)
-        return CheckpointSummary(self.input_bytes, self.output_bytes, tensors, compressed=True)
+        sizes = self.input_bytes, self.output_bytes
+        return CheckpointSummary(*sizes, tensors, compressed=True, has_rest=bool(manifest.hidden))
 
 
 def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:

@@ -58,7 +58,8 @@ def cost_table(summary: CheckpointSummary, most: int = 8) -> Table:
         Column("Share", "", lambda row: share(row.stored)),
         *SIZE_COLUMNS[1:],
     )
-    label = f"{counted(others, 'other')} and the header" if others else "the header"
+    header = "the rest of the file" if summary.has_rest else "the header"
+    label = f"{counted(others, 'other')} and {header}" if others else header
     total: dict[str, Value] = {"Tensors that cost most": label, "bytes": rest, "Share": share(rest)}
     return Table(columns, shown, total if shown else {})
 
