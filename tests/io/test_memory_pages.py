@@ -5,8 +5,8 @@ import mmap
 import numpy as np
 import pytest
 
+from tensorcomp.checkpoints.base import map_file
 from tensorcomp.io import memory_pages as pages
-from tensorcomp.io.mapping import map_file
 from tensorcomp.io.memory_pages import (
     ask_for_large_pages,
     empty_in_large_pages,
