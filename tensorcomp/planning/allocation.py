@@ -90,7 +90,8 @@ class AllocationProblem:
         self.input_bytes = input_bytes
         if self.budget.bits_per_weight is not None and not self.weights:
             raise PlanError(
-                "expected weights to spend bits on, got a checkpoint of none; give no budget"
+                "a budget of bits per weight is not possible for a checkpoint without weights; "
+                "give another, or none"
             )
         return self.budget.size(input_bytes, self.weights)
 

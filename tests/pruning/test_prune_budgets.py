@@ -125,7 +125,7 @@ def test_stored_tensors_need_no_torch():
         "from tensorcomp.pruning.budgets import prune_to_error, prune_to_size\n"
         "w = {'linear.weight': np.sin(np.arange(400, dtype=np.float32)).reshape(20, 20)}\n"
         "assert prune_to_error(w, 0.1).sparsity > 0\n"
-        "assert prune_to_size(w, 600).sparsity > 0\n"
+        "assert prune_to_size(w, 624).sparsity > 0\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

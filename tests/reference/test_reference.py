@@ -24,6 +24,7 @@ from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import fit, pack_shared
 from tensorcomp.container.manifest import FORMAT_VERSION
+from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import NotRepresentable
 
 TESTS = Path(__file__).parents[1]
@@ -106,7 +107,9 @@ def check(text: str, array: np.ndarray, *, share: bool = False) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_golden_files_decode_to_the_same_bytes(path):
     found, wanted = read(path), tensorcomp.load_file(path)
-    assert list(found) == list(wanted)
+    with CompressedFile(path) as file:
+        hidden = file.hidden
+    assert [name for name in found if name not in hidden] == list(wanted)
     for name, array in wanted.items():
         assert found[name].dtype == array.dtype
         assert found[name].shape == array.shape
