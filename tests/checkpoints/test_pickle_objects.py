@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorcomp
-from tensorcomp.checkpoints.layouts.pickle_objects import Made, Named, read_pickle, walk
+from tensorcomp.checkpoints.layouts.pickle_objects import Made, Named, walk
+from tensorcomp.checkpoints.layouts.pickle_reader import read_pickle
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.errors import CheckpointError
 

@@ -1,6 +1,6 @@
 """Find the tensors of torch files, zipped, legacy or distributed.
 
-Pickles are never loaded (see `pickle_objects` and `torch_tensors`). A tensor is known by the path
+Pickles are never loaded (see `pickle_reader` and `torch_tensors`). A tensor is known by the path
 to it: dict keys, list indices and attributes, joined by dots.
 """
 
@@ -19,7 +19,8 @@ from tensorcomp._formatting import shown, unique_name
 from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import file_bytes
 from tensorcomp.checkpoints.layouts.layout import Array, Layout
-from tensorcomp.checkpoints.layouts.pickle_objects import BytesReader, Made, read_pickle, walk
+from tensorcomp.checkpoints.layouts.pickle_objects import Made, walk
+from tensorcomp.checkpoints.layouts.pickle_reader import BytesReader, read_pickle
 from tensorcomp.checkpoints.layouts.torch_tensors import (
     NestedObjects,
     Storage,

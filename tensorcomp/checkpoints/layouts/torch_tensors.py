@@ -10,14 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tensorcomp.checkpoints.layouts.pickle_objects import (
-    BytesReader,
-    Made,
-    Named,
-    call,
-    read_pickle,
-    walk,
-)
+from tensorcomp.checkpoints.layouts.pickle_objects import Made, Named, call, walk
+from tensorcomp.checkpoints.layouts.pickle_reader import BytesReader, read_pickle
 from tensorcomp.dtypes import dtype_bits
 
 _STORAGES = {
