@@ -42,7 +42,7 @@ def restore_layout(template: SourceTemplate, source: Checkpoint, out_path: Path)
     changed = [array.start for array in arrays if not source.is_exact(array.name)]
     if changed:
         with writing(out_path):
-            write_checksums(out_path, changed)
+            write_checksums(out_path, changed, in_a_row=template.format == "distcp")
 
 
 def _write_skeleton(

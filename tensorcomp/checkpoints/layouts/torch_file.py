@@ -87,12 +87,16 @@ class _Found:
     ) -> None:
         """Add the tensors of a storage that do not overlap, larger ones first, and the rest."""
         assert storage.dtype is not None
-        order = range(len(tensors))
         assert self.objects is not None
         kept = self.objects.names
         edges: list[int] = []  # of what is taken, in pairs
-        for index in sorted(order, key=lambda index: -math.prod(tensors[index][1].shape)):
-            name, tensor = tensors[index]
+        dtype, swapped = storage.dtype, swapped and width > 1
+
+        def add(name: str, begin: int, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> None:
+            place = start + begin * width, math.prod(shape) * width
+            self.arrays.append(Array(name, dtype, shape, *place, axes, swapped))
+
+        for name, tensor in sorted(tensors, key=lambda held: -math.prod(held[1].shape)):
             size = math.prod(tensor.shape)
             begin, end = tensor.offset, tensor.offset + size
             axes = tensor.axes
@@ -107,18 +111,11 @@ class _Found:
             if size:
                 edges[at:at] = [begin, end]
                 kept[tensor] = name
-            plain = axes == tuple(range(len(axes)))
-            self.arrays.append(
-                Array(name, storage.dtype, tensor.shape, start + begin * width, size * width,
-                      () if plain else axes, swapped and width > 1)
-            )  # fmt: skip
+            is_plain = axes == tuple(range(len(axes)))
+            add(name, begin, tensor.shape, () if is_plain else axes)
         for begin, end in zip([0, *edges[1::2]], [*edges[::2], storage.size], strict=True):
             if (end - begin) * width >= _LEAST_REST:
-                name = unique_name(f"{tensors[0][0]}.storage", self.taken)
-                self.arrays.append(
-                    Array(name, storage.dtype, (end - begin,), start + begin * width,
-                          (end - begin) * width, (), swapped and width > 1)
-                )  # fmt: skip
+                add(unique_name(f"{tensors[0][0]}.storage", self.taken), begin, (end - begin,))
 
     def layout(self, kind: str) -> Layout:
         """Return what was found; the objects are of use where they are those of one pickle."""

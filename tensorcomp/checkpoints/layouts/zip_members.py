@@ -160,11 +160,16 @@ def archives(data: np.ndarray) -> Iterator[tuple[int, int]]:
             yield begin, start
 
 
-def write_checksums(path: Path, changed: Sequence[int]) -> None:
-    """Write the CRC-32 of members anew where bytes at some places changed."""
+def write_checksums(path: Path, changed: Sequence[int], *, in_a_row: bool) -> None:
+    """Write the CRC-32 of members anew where bytes at some places changed.
+
+    The file is one archive, or several in a row; of any other nothing changes.
+    """
     data = file_bytes(path)
+    if data[:4].tobytes() != _MAGICS[0]:
+        return
     with path.open("r+b") as file:
-        for start, stop in archives(data):
+        for start, stop in archives(data) if in_a_row else [(0, data.size)]:
             for member in stored_members(path, start, stop).values():
                 begin, end = member.start, member.start + member.size
                 if bisect_left(changed, begin) < bisect_left(changed, end):
