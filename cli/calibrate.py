@@ -107,9 +107,9 @@ def _measured(
 
     with needing("torch", PruningError, "calibrate needs torch"):
         import torch
-    from tensorcomp.pruning.calibration import calibrate as measure
-    from tensorcomp.pruning.load_weights import load_weights
-    from tensorcomp.pruning.targets import prunable_parameters
+    from tensorcomp.calibration.calibrate import calibrate as measure
+    from tensorcomp.calibration.load_weights import load_weights
+    from tensorcomp.calibration.targets import prunable_parameters
 
     network = made(model, torch.nn.Module, "a torch.nn.Module")
     if checkpoint is not None:

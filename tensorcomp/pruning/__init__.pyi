@@ -1,8 +1,8 @@
+from tensorcomp.calibration.calibrate import calibrate as calibrate
+from tensorcomp.calibration.gradient_sums import GradientHistory as GradientHistory
 from tensorcomp.planning.statistics import Statistics as Statistics
 from tensorcomp.pruning.budgets import prune_to_error as prune_to_error
 from tensorcomp.pruning.budgets import prune_to_size as prune_to_size
-from tensorcomp.pruning.calibration import calibrate as calibrate
-from tensorcomp.pruning.gradient_sums import GradientHistory as GradientHistory
 from tensorcomp.pruning.lottery_ticket.lottery import Round as Round
 from tensorcomp.pruning.lottery_ticket.lottery import Ticket as Ticket
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket as find_ticket

@@ -140,7 +140,7 @@ class _Found:
             masked = masks_of(chosen)
             weights, keys = unique_weights(chosen, masked)
             return cls(tensors, weights, keys, sorted(keys), masked)
-        from tensorcomp.pruning.targets import prunable_parameters, unwrapped
+        from tensorcomp.calibration.targets import prunable_parameters, unwrapped
 
         inner = unwrapped(tensors)
         parameters = prunable_parameters(inner, where)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from tensorcomp.calibration.masking import Masks, kept_places
+from tensorcomp.calibration.targets import unwrapped
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.masked_parameter import ModelMasks
-from tensorcomp.pruning.masking import Masks, kept_places
-from tensorcomp.pruning.targets import unwrapped
 
 
 class MaskHooks:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorcomp.calibration.calibrate import calibrate
+from tensorcomp.calibration.losses import example_of
+from tensorcomp.calibration.preserve_state import preserve_state
+from tensorcomp.calibration.signal_flow import synaptic_flow
+from tensorcomp.calibration.targets import Where, prunable_parameters
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.pruning.calibration import calibrate
-from tensorcomp.pruning.losses import example_of
-from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.result import PruningResult
-from tensorcomp.pruning.signal_flow import synaptic_flow
-from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.checks import require_count
 from tensorcomp.selection.granularity import Granularity, parse_granularity

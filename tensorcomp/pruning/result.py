@@ -76,8 +76,8 @@ class PruningResult:
         PruningError
             If a mask fits no parameter; nothing is changed then.
         """
-        from tensorcomp.pruning.masking import mask_parameters
-        from tensorcomp.pruning.targets import unwrapped
+        from tensorcomp.calibration.masking import mask_parameters
+        from tensorcomp.calibration.targets import unwrapped
 
         mask_parameters(unwrapped(model), self.masks)
 

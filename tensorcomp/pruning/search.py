@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from tensorcomp.calibration.masking import mask_parameters
+from tensorcomp.calibration.preserve_state import preserve_state
+from tensorcomp.calibration.targets import Where, prunable_parameters, unwrapped
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.pruning.masking import mask_parameters
-from tensorcomp.pruning.preserve_state import preserve_state
 from tensorcomp.pruning.result import PruningResult
-from tensorcomp.pruning.targets import Where, prunable_parameters, unwrapped
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.adaptive import AdaptiveSelection, narrow
 from tensorcomp.selection.checks import require_count

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from tensorcomp import load_file
+from tensorcomp.calibration.preserve_state import generators, seed_generators, set_generators
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket, train_reinitialised
-from tensorcomp.pruning.preserve_state import generators, seed_generators, set_generators
 from tensorcomp.selection.schedules import exponential
 
 torch.set_num_threads(1)

@@ -13,6 +13,9 @@ import numpy as np
 import xxhash
 
 from tensorcomp._torch_arrays import torch_to_numpy
+from tensorcomp.calibration.masking import Masks
+from tensorcomp.calibration.preserve_state import preserve_generators
+from tensorcomp.calibration.targets import Where, prunable_parameters
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.lottery_ticket.store import TicketStore
@@ -24,10 +27,7 @@ from tensorcomp.pruning.lottery_ticket.training import (
     Weights,
     state_of,
 )
-from tensorcomp.pruning.masking import Masks
-from tensorcomp.pruning.preserve_state import preserve_generators
 from tensorcomp.pruning.result import PruningResult
-from tensorcomp.pruning.targets import Where, prunable_parameters
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.granularity import NM, Granularity, parse_granularity
 from tensorcomp.selection.schedules import check_schedule

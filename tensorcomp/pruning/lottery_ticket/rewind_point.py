@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tensorcomp.calibration.preserve_state import generators, set_generators
 from tensorcomp.errors import PARSING_ERRORS, PruningError
-from tensorcomp.pruning.preserve_state import generators, set_generators
 
 
 @dataclass(frozen=True)

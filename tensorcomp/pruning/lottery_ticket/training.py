@@ -10,12 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
+from tensorcomp.calibration.masking import Masks
+from tensorcomp.calibration.preserve_state import preserve_generators, seed_generators
+from tensorcomp.calibration.targets import unwrapped
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.lottery_ticket.rewind_point import RewindPoint
 from tensorcomp.pruning.mask_hooks import hold
-from tensorcomp.pruning.masking import Masks
-from tensorcomp.pruning.preserve_state import preserve_generators, seed_generators
-from tensorcomp.pruning.targets import unwrapped
 from tensorcomp.selection.checks import require_count
 
 MakeModel: TypeAlias = "Callable[[], nn.Module]"

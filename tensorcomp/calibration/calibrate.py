@@ -13,19 +13,17 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tensorcomp.errors import PruningError
-from tensorcomp.planning.statistics import STATISTICS, Statistics
-from tensorcomp.pruning.batches import Batches, OnBatch
-from tensorcomp.pruning.derivatives import (
+from tensorcomp.calibration.batches import Batches, OnBatch
+from tensorcomp.calibration.derivatives import (
     Tensors,
     derivatives,
     require_loss,
     unit_factor,
     widened,
 )
-from tensorcomp.pruning.gradient_sums import GradientSums
-from tensorcomp.pruning.input_norms import InputNorms
-from tensorcomp.pruning.losses import (
+from tensorcomp.calibration.gradient_sums import GradientSums
+from tensorcomp.calibration.input_norms import InputNorms
+from tensorcomp.calibration.losses import (
     Loss,
     cross_entropy,
     example_of,
@@ -33,14 +31,16 @@ from tensorcomp.pruning.losses import (
     run,
     tempered,
 )
-from tensorcomp.pruning.masking import mask_parameters
-from tensorcomp.pruning.preserve_state import (
+from tensorcomp.calibration.masking import mask_parameters
+from tensorcomp.calibration.preserve_state import (
     preserve_generators,
     preserve_state,
     seed_generators,
 )
-from tensorcomp.pruning.signal_flow import synaptic_flow
-from tensorcomp.pruning.targets import Where, prunable_parameters, require_values, unwrapped
+from tensorcomp.calibration.signal_flow import synaptic_flow
+from tensorcomp.calibration.targets import Where, prunable_parameters, require_values, unwrapped
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import STATISTICS, Statistics
 
 CALIBRATED = ("snip", "taylor", "gradient", "fisher", "grasp", "input_norm")
 

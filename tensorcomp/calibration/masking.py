@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from tensorcomp.calibration.targets import require_value
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.targets import require_value
 from tensorcomp.selection.checks import require_mask
 
 Masks = Mapping[str, "np.ndarray | torch.Tensor"]

@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import tensorcomp
+from tensorcomp.calibration.load_weights import load_weights
 from tensorcomp.errors import CheckpointError
-from tensorcomp.pruning.load_weights import load_weights
 
 torch.set_num_threads(1)
 

@@ -9,8 +9,8 @@ from calibrated_nets import WithOwnLoss, half_square, two_batches, two_layers
 from torch import nn
 from unchanged import Seen
 
+from tensorcomp.calibration.calibrate import calibrate
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.calibration import calibrate
 from tensorcomp.pruning.prune_model import prune
 
 torch.set_num_threads(1)

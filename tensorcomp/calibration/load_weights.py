@@ -13,9 +13,9 @@ from torch import nn
 from tensorcomp._formatting import listed, shown
 from tensorcomp._names import match_names
 from tensorcomp._torch_arrays import numpy_to_torch
+from tensorcomp.calibration.targets import unwrapped
 from tensorcomp.container.model import open_any
 from tensorcomp.errors import CheckpointError, located
-from tensorcomp.pruning.targets import unwrapped
 
 _NESTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
 

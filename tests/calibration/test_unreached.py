@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from tensorcomp.calibration.calibrate import CALIBRATED
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning import GradientHistory, Statistics, calibrate, prune, prune_to_error
-from tensorcomp.pruning.calibration import CALIBRATED
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from unchanged import Seen
 
-from tensorcomp.pruning.preserve_state import preserve_state
+from tensorcomp.calibration.preserve_state import preserve_state
 
 torch.set_num_threads(1)
 

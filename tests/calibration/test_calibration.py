@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from unchanged import Seen
 
+from tensorcomp.calibration.calibrate import CALIBRATED, calibrate
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.pruning.calibration import CALIBRATED, calibrate
 from tensorcomp.pruning.mask_hooks import hold
 
 torch.set_num_threads(1)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+from tensorcomp.calibration.targets import prunable_parameters, unwrapped
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.targets import prunable_parameters, unwrapped
 
 
 class Net(nn.Module):

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
+from tensorcomp.calibration.derivatives import Tensors, non_finite, widened
+from tensorcomp.calibration.targets import Where, prunable_parameters
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import Statistics
-from tensorcomp.pruning.derivatives import Tensors, non_finite, widened
-from tensorcomp.pruning.targets import Where, prunable_parameters
 
 # For each statistic, which function of the gradients is summed: g, |g| or g². As |w g| is |w| |g|,
 # the mean of |g| gives taylor, too.

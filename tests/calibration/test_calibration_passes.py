@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from unchanged import Seen
 
-from tensorcomp.pruning.calibration import CALIBRATED, calibrate
+from tensorcomp.calibration.calibrate import CALIBRATED, calibrate
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from tensorcomp.pruning.input_norms import InputNorms
+from tensorcomp.calibration.input_norms import InputNorms
 
 torch.set_num_threads(1)
 

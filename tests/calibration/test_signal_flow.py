@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from unchanged import Seen
 
+from tensorcomp.calibration.signal_flow import synaptic_flow
 from tensorcomp.errors import PruningError
 from tensorcomp.pruning.mask_hooks import hold
-from tensorcomp.pruning.signal_flow import synaptic_flow
 
 torch.set_num_threads(1)
 

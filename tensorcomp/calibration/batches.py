@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorcomp.calibration.preserve_state import generators, set_generators
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.preserve_state import generators, set_generators
 
 OnBatch = Callable[[int, "int | None"], None]
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from tensorcomp.calibration.batches import to_device
+from tensorcomp.calibration.losses import call, logits_of
+from tensorcomp.calibration.masking import Masks, kept_places
+from tensorcomp.calibration.preserve_state import preserve_state
+from tensorcomp.calibration.targets import require_values, unwrapped
 from tensorcomp.errors import PruningError
-from tensorcomp.pruning.batches import to_device
-from tensorcomp.pruning.losses import call, logits_of
-from tensorcomp.pruning.masking import Masks, kept_places
-from tensorcomp.pruning.preserve_state import preserve_state
-from tensorcomp.pruning.targets import require_values, unwrapped
 
 
 def synaptic_flow(

@@ -1,0 +1,1 @@
+"""Statistics of torch models, measured by running them on data."""
