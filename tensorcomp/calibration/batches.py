@@ -19,10 +19,10 @@ OnBatch = Callable[[int, "int | None"], None]
 class Batches:
     """The minibatches of a pass over data, and the same ones again.
 
-    A second pass starts with the generators of random numbers as they were before the first, so
+    A further pass starts with the generators of random numbers as they were before the first, so
     that a loader that shuffles by the global ones, or by one that it was given, repeats itself.
 
-    If there will be a second one, the minibatches of an iterator, which cannot be started again,
+    If there will be one, the minibatches of an iterator, which cannot be started again,
     are kept in memory. `on_batch` is called with the number of minibatches done, of all passes, and
     how many there will be, None if that is not known.
     """
@@ -33,7 +33,7 @@ class Batches:
         wanted: int | None,
         device: torch.device,
         *,
-        twice: bool = False,
+        passes: int = 1,
         on_batch: OnBatch | None = None,
     ) -> None:
         if wanted is not None and wanted < 1:
@@ -44,8 +44,9 @@ class Batches:
                 f"expected an iterable of minibatches as data, got a {type(data).__name__}"
             )
         # Before anything of the first pass: a loader may draw its order when it is started.
-        self._generators = generators() if twice else {}
-        self._own = [(own, own.get_state()) for own in _generators_of(data)] if twice else []
+        self._generators = generators() if passes > 1 else {}
+        owned = _generators_of(data) if passes > 1 else []
+        self._own = [(own, own.get_state()) for own in owned]
         self._first = iter(data)
         self.count = 0
         self.samples = 0
@@ -53,8 +54,9 @@ class Batches:
         self._wanted = wanted
         self._device = device
         self._on_batch = on_batch or (lambda done, expected: None)
-        self._passes = 2 if twice else 1
-        self._kept: list[Any] | None = [] if twice and self._first is data else None
+        self._passes = passes
+        self._done = 1
+        self._kept: list[Any] | None = [] if passes > 1 and self._first is data else None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of each minibatch, from 1, and the minibatch."""
@@ -64,7 +66,7 @@ class Batches:
             if self._kept is not None:
                 self._kept.append(batch)
             moved = to_device(batch, self._device)
-            self.samples += _samples(moved)
+            self.samples += samples_of(moved)
             yield number, moved
             self.count = number
             self._on_batch(number, expected or None)
@@ -75,7 +77,7 @@ class Batches:
             raise PruningError("the data hold no minibatch; a loader may have been used up before")
 
     def again(self) -> Iterator[tuple[int, Any]]:
-        """Yield them a second time."""
+        """Yield them once more."""
         source: Iterable[Any] = self._data if self._kept is None else self._kept
         if self._kept is None:
             set_generators(self._generators)
@@ -84,12 +86,13 @@ class Batches:
         number = 0
         for number, batch in enumerate(itertools.islice(source, self.count), 1):
             yield number, to_device(batch, self._device)
-            self._on_batch(self.count + number, 2 * self.count)
+            self._on_batch(self._done * self.count + number, self._passes * self.count)
         if number < self.count:
             raise PruningError(
                 f"the data gave {self.count} minibatches at first and {number} the second time; "
                 "give a list of them"
             )
+        self._done += 1
 
 
 def _generators_of(data: object) -> list[torch.Generator]:
@@ -120,7 +123,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def _samples(batch: Any) -> int:
+def samples_of(batch: Any) -> int:
     """Return the length of the first tensor in a minibatch; 1 without one."""
     pending = [batch]
     while pending:

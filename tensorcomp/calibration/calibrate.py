@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tensorcomp.calibration.batches import Batches, OnBatch
+from tensorcomp.calibration.curvature import CurvatureOptions, measure_curvature
 from tensorcomp.calibration.derivatives import (
     Tensors,
     derivatives,
@@ -23,6 +27,7 @@ from tensorcomp.calibration.derivatives import (
 )
 from tensorcomp.calibration.gradient_sums import GradientSums
 from tensorcomp.calibration.input_norms import InputNorms
+from tensorcomp.calibration.kept_groups import written
 from tensorcomp.calibration.losses import (
     Loss,
     cross_entropy,
@@ -40,7 +45,7 @@ from tensorcomp.calibration.preserve_state import (
 from tensorcomp.calibration.signal_flow import synaptic_flow
 from tensorcomp.calibration.targets import Where, prunable_parameters, require_values, unwrapped
 from tensorcomp.errors import PruningError
-from tensorcomp.planning.statistics import STATISTICS, Statistics
+from tensorcomp.planning.statistics import CURVATURE, STATISTICS, Statistics
 
 CALIBRATED = ("snip", "taylor", "gradient", "fisher", "grasp", "input_norm")
 
@@ -58,8 +63,21 @@ def calibrate(
     train_mode: bool | None = None,
     masks: Mapping[str, np.ndarray] | None = None,
     progress: OnBatch | None = None,
+    dtype: str = "float32",
+    memory: int | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    job: str = "",
 ) -> Statistics:
     """Run a model on data and measure the statistics of its weights.
+
+    Of `CURVATURE`, labels are drawn from what the model predicts (see `sampled_loss`), unless
+    there is a loss, which is then taken as a mean over samples; targets are not needed. The model
+    is in evaluation mode by default, and all matrices and kernels are measured, frozen ones, tied
+    ones and tables among them. Positions that an ``attention_mask`` among the inputs excludes do
+    not count. Statistics of what other operations than products, convolutions and lookups read are
+    left out.
 
     The model is left as it was: weights, buffers such as the running statistics of batch
     normalisation, training mode, gradients, random number generators.
@@ -102,6 +120,20 @@ def calibrate(
         Bool, by parameter: the model is measured with the others of its weights set to zero.
     progress : callable, optional
         Called with the number of minibatches done, and how many there will be, if that is known.
+    dtype : str
+        Of the second moments that are kept: ``float32`` or ``bfloat16``.
+    memory : int, optional
+        Bytes of second moments that are summed at a time; the data are run once for each group of
+        tensors that fits, several times in all.
+    seed : int
+        From which labels are drawn.
+    out : path-like, optional
+        Write `CURVATURE` there. A run that was broken off goes on after the last group of tensors,
+        which are kept beside it in files named ``….partial-…`` until all is written.
+    force : bool
+        Replace an existing file.
+    job : str
+        What the data are, so that a run goes on only where one of the same data was broken off.
 
     Returns
     -------
@@ -120,6 +152,19 @@ def calibrate(
     multiplication by the Hessian".
     """
     asked = _asked(statistics)
+    if asked & {*CURVATURE}:
+        if asked - {*CURVATURE} or masks is not None:
+            raise PruningError(
+                f"{' and '.join(CURVATURE)} are measured without masks and by a run of their own"
+            )
+        model = unwrapped(model)
+        require_values(model)
+        options = CurvatureOptions(dtype, memory, seed, None if out is None else Path(out), job)
+        measure = partial(measure_curvature, loss=loss, batches=batches, where=where)
+        mode = bool(train_mode)
+        curvature = measure(model, data, options, train_mode=mode, progress=progress)
+        chosen = {name: array for name, array in curvature.arrays.items() if name in asked}
+        return written(replace(curvature, arrays=chosen), options.out, force=force)
     if not 0 < temperature < math.inf:
         raise PruningError(f"expected temperature to be a number above 0, got {temperature}")
     model = unwrapped(model)
@@ -134,7 +179,7 @@ def calibrate(
         # Of synaptic flow's minibatch only the shape is taken.
         wanted = 1 if asked == {"synflow"} else batches
         device = next(model.parameters()).device
-        passes = Batches(data, wanted, device, twice="grasp" in asked, on_batch=progress)
+        passes = Batches(data, wanted, device, passes=1 + ("grasp" in asked), on_batch=progress)
         if masks is not None:
             mask_parameters(model, masks)
         measured = _Measured(model, weights, loss, norms, _seed(model), as_used=train_mode is None)

@@ -89,7 +89,7 @@ def non_finite(tensors: Mapping[str, torch.Tensor]) -> list[str]:
     return [name for name, finite in zip(tensors, found, strict=True) if not finite]
 
 
-def require_loss(loss: object, place: str) -> torch.Tensor:
+def require_loss(loss: object, place: str, *, needs_grad: bool = True) -> torch.Tensor:
     """Require a loss that is a finite scalar tensor with a gradient."""
     if not isinstance(loss, torch.Tensor):
         raise PruningError(f"the loss of {place} is a {type(loss).__name__}; return a tensor")
@@ -97,7 +97,7 @@ def require_loss(loss: object, place: str) -> torch.Tensor:
         raise PruningError(f"the loss of {place} has the shape {list(loss.shape)}; return its mean")
     if loss.is_complex():
         raise PruningError(f"the loss of {place} is complex; return its absolute value or the like")
-    if not loss.requires_grad:
+    if needs_grad and not loss.requires_grad:
         raise PruningError(
             f"the loss of {place} has no gradient: it depends on no weight to be pruned, or was "
             "computed under torch.no_grad or by .item()"

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
-_aten = torch.ops.aten
-# Where operations take their matrix; the inputs stand before it.
-_PRODUCTS: dict[Any, int] = {
-    _aten.mm.default: 1,
-    _aten.bmm.default: 1,
-    _aten.addmm.default: 2,
-    _aten.baddbmm.default: 2,
-}
+from tensorcomp.calibration.weight_reads import Read, WeightReads
 
 
 class _Part(NamedTuple):
@@ -29,7 +21,7 @@ class _Part(NamedTuple):
     offset: int
 
 
-class InputNorms(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InputNorms:
     """Sums of squares of what weights are multiplied with while a block runs.
 
     Inputs count wherever a weight, a part or a transposed view of it, or its copy in another dtype
@@ -45,26 +37,14 @@ class InputNorms(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self.weights = weights
         self.sums: dict[str, dict[_Part, torch.Tensor]] = {}
         self._read: set[str] = set()
-        self._copies: dict[int, tuple[str, torch.Tensor]] = {}
-        self._in_storage: dict[int, list[str]] = {}
-        for name, weight in weights.items():
-            self._in_storage.setdefault(_storage(weight), []).append(name)
+        self._reads = WeightReads(weights, self._count)
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> contextlib.AbstractContextManager[None]:
         """Count inputs in this block only, not where layers run again."""
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # a layer of attention in one operation
-        try:
-            with self:
-                yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
-            self._copies.clear()
+        return self._reads.listening()
 
     def norms(self) -> dict[str, torch.Tensor]:
         """Return ‖X‖₂ of the weights that samples reach.
@@ -89,40 +69,16 @@ class InputNorms(TorchDispatchMode):  # type: ignore[no-untyped-call]
         }
         return [name for name in finite if not finite[name]]
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        """Run an operation, and count what weights are multiplied with in it."""
-        found = func(*args, **(kwargs or {}))
-        tensors = {at: arg for at, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
-        names = {at: name for at, arg in tensors.items() if (name := self._name_of(arg))}
+    def _count(self, read: Read) -> None:
+        args, names = read.args, read.names
         self._read.update(names.values())
-        if func is _aten._to_copy.default and 0 in names:
-            if found.shape.numel() == self.weights[names[0]].numel():
-                self._copies[_storage(found)] = names[0], found  # kept, lest its place be reused
-        elif (at := _PRODUCTS.get(func)) in names:
+        if (at := read.product()) is not None:
             self._add(names[at], args[at], *_of_product(args[at - 1], args[at]))
-        elif func is _aten.convolution.default and 1 in names and not args[6]:
+        elif read.is_convolution():
             self._add(names[1], args[1], *_of_convolution(args))
-        return found
-
-    def _name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return which of the weights a tensor is, or is a view or a copy of."""
-        key = _storage(tensor)
-        if key in self._copies:
-            return self._copies[key][0]
-        for name in self._in_storage.get(key, ()):
-            if 0 <= self._offset(name, tensor) < max(self.weights[name].numel(), 1):
-                return name
-        return None
-
-    def _offset(self, name: str, tensor: torch.Tensor) -> int:
-        is_copy = _storage(tensor) in self._copies
-        first = 0 if is_copy else self.weights[name].storage_offset()
-        return int(tensor.storage_offset() - first)
 
     def _add(self, name: str, matrix: torch.Tensor, part: _Part, squares: torch.Tensor) -> None:
-        part = part._replace(offset=self._offset(name, matrix))
+        part = part._replace(offset=self._reads.offset(name, matrix))
         sums = self.sums.setdefault(name, {})
         sums[part] = squares.to(sums[part].device) + sums[part] if part in sums else squares
 
@@ -161,10 +117,6 @@ def _squares(inputs: torch.Tensor, axis: int) -> torch.Tensor:
     dtype = torch.float64 if inputs.dtype == torch.float64 else torch.float32
     norms: torch.Tensor = torch.linalg.vector_norm(inputs, dim=axis, dtype=dtype)
     return norms.square()
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _total(weight: torch.Tensor, parts: Mapping[_Part, torch.Tensor]) -> torch.Tensor:

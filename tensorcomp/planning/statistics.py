@@ -15,6 +15,20 @@ statistic       for each weight w, with gradients g_b of the loss of minibatches
 All are float32 and of the weight's shape, but ``input_norm``, which may be of the shape of one
 output's weights, and ``synflow``, which is float64.
 
+Two more make a quadratic model of the loss, in nats a term of it (a token, a sample): an error e_r
+of the rows r of a weight costs ½ Σ_r row_weight_r · e_r H e_rᵀ.
+
+=================  ===========================================================================
+``second_moment``  H, the mean over positions of x xᵀ, x the input; (n, n), or (groups, n, n) of
+                   convolutions and where blocks of rows read different inputs; of tables, the
+                   mean of g gᵀ, g the gradient by what is looked up
+``row_weight``     the sum over positions of the squared gradient by the row's output, a term of
+                   the loss (the Fisher information); of tables, how often the row is looked up
+=================  ===========================================================================
+
+Tables that are also the matrix of the output layer have the joint model of both. The weights of
+inputs × outputs have their outputs as rows.
+
 A statistics file is a safetensors file with one tensor ``STATISTIC/TENSOR`` for each.
 """
 
@@ -23,23 +37,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from tensorcomp._formatting import listed, shown
 from tensorcomp._names import match_names
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.dtypes import dtype_name, numpy_dtype
+from tensorcomp.dtypes import dtype_name, holds_floats, numpy_dtype
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, PruningError
+from tensorcomp.planning.moments import Moment as Moment
+from tensorcomp.planning.moments import moment_of
 
-STATISTICS = ("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow")
+CURVATURE = ("second_moment", "row_weight")
+STATISTICS = (
+    *("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow"),
+    *CURVATURE,
+)
 
 _KEY = "tensorcomp.statistics"
-_VERSION = 1
+_VERSIONS = (1, 2)  # 2 has `CURVATURE`
+_LISTS = ("unreached", "transposed")
+_MAPS: dict[str, type] = {"positions": int, "shared": str, "tied": str, "digests": str}
+
+
+def weight_digest(array: np.ndarray) -> str:
+    """Return a digest of values, the same for dtypes that float32 holds."""
+    wide = array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(wide).view(np.uint8).data)
 
 
 @dataclass(frozen=True)
@@ -56,12 +85,67 @@ class Statistics:
         Samples in them.
     unreached : tuple of str
         Tensors that no sample reaches, such as experts that are never routed to.
+    positions : mapping of str to int
+        Of how many samples each ``second_moment`` is the mean.
+    transposed : tuple of str
+        Those of the weights with ``second_moment`` that are inputs × outputs.
+    shared : mapping of str to str
+        Tensors whose ``second_moment`` is that of another, since they read the same.
+    tied : mapping of str to str
+        Other names of tensors.
+    digests : mapping of str to str
+        See `weight_digest`.
+    path : str
+        Where they were read, for messages.
     """
 
     arrays: Mapping[str, Mapping[str, np.ndarray]]
     batches: int = 0
     samples: int = 0
     unreached: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+    transposed: tuple[str, ...] = ()
+    shared: Mapping[str, str] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    path: str = "the statistics"
+
+    def moment(self, name: str) -> Moment | None:
+        """Return the quadratic model of the loss by a tensor, if measured.
+
+        Raises
+        ------
+        CheckpointError
+            If what was measured is not finite, or the shapes do not fit.
+        """
+        name = self.tied.get(name, name)
+        rows = self.arrays.get("row_weight", {}).get(name)
+        stored = self.arrays.get("second_moment", {}).get(self.shared.get(name, name))
+        if rows is None or stored is None:
+            return None
+        place = f"{self.path}: tensor {shown(name)}"
+        return moment_of(
+            stored,
+            rows,
+            positions=self.positions.get(name, 0),
+            transposed=name in self.transposed,
+            place=place,
+        )
+
+    def check_weights(self, name: str, array: np.ndarray) -> None:
+        """Require the values with which a tensor was measured.
+
+        Raises
+        ------
+        CheckpointError
+            If the tensor is another.
+        """
+        known = self.digests.get(self.tied.get(name, name))
+        if known is not None and weight_digest(array) != known:
+            raise CheckpointError(
+                f"{self.path}: statistics of another model: tensor {shown(name)} differs from the "
+                "one that was measured; run calibrate on this one"
+            )
 
     def matched(self, statistic: str, names: Mapping[str, Sequence[str]]) -> Statistics:
         """Return a statistic by the keys of tensors of one or several names.
@@ -146,10 +230,10 @@ class Statistics:
             TensorInfo(key, dtype_name(array.dtype), array.shape, array.nbytes)
             for key, array in tensors.items()
         ]
-        about: dict[str, Any] = {"version": _VERSION, "batches": self.batches}
+        version = _VERSIONS[any(name in self.arrays for name in CURVATURE)]
+        about: dict[str, Any] = {"version": version, "batches": self.batches}
         about["samples"] = self.samples
-        if self.unreached:
-            about["unreached"] = self.unreached
+        about |= {key: found for key in (*_LISTS, *_MAPS) if (found := getattr(self, key))}
         with atomic_file(Path(path), force=force) as file:
             file.write(build_header(infos, {_KEY: json.dumps(about)}))
             for array in tensors.values():
@@ -171,14 +255,15 @@ class Statistics:
         for info in checkpoint.arrays:
             statistic, _, name = info.name.partition("/")
             dtype = numpy_dtype(info.dtype)
-            if statistic not in STATISTICS or not name or dtype is None or dtype.kind != "f":
+            known = statistic in STATISTICS and name
+            if not known or dtype is None or not holds_floats(dtype):
                 raise CheckpointError(
                     f"{path}: expected floats named STATISTIC/TENSOR, got {shown(info.name)} of "
                     f"{info.dtype}"
                 )
             data = checkpoint.read(info.name).view(dtype).reshape(info.shape)
             arrays.setdefault(statistic, {})[name] = data
-        return cls(arrays, about["batches"], about["samples"], tuple(about["unreached"]))
+        return cls(arrays, path=str(path), **about)
 
 
 def _why(statistic: str, *, reached: bool) -> str:
@@ -193,16 +278,21 @@ def _about(metadata: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         about = json.loads(metadata[_KEY])
         numbers = {key: about[key] for key in ("version", "batches", "samples")}
-        unreached = [str(name) for name in about.get("unreached", ())]
+        lists = {key: tuple(map(str, about.get(key, ()))) for key in _LISTS}
+        maps = {
+            key: {str(name): kind(value) for name, value in about.get(key, {}).items()}
+            for key, kind in _MAPS.items()
+        }
     except (*PARSING_ERRORS, RecursionError) as error:
         raise CheckpointError(
             f"{path}: expected a statistics file, got another; make one by `calibrate`"
         ) from error
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise CheckpointError(f"{path}: expected counts in its metadata, got {shown(str(about))}")
-    if numbers["version"] != _VERSION:
+    version = numbers.pop("version")
+    if version not in _VERSIONS:
         raise CheckpointError(
-            f"{path}: expected statistics of version {_VERSION}, got {numbers['version']}; update "
-            "tensorcomp"
+            f"{path}: expected statistics of version {_VERSIONS[-1]} or before, got {version}; "
+            "update tensorcomp"
         )
-    return {**numbers, "unreached": unreached}
+    return {**numbers, **lists, **maps}

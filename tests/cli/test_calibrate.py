@@ -301,7 +301,7 @@ def test_refusals_are_one_line_that_says_what_failed(call, code, options, words)
         (["--model", "net:"], "'net:' is not MODULE:NAME"),
         (["--model", ":Net"], "':Net' is not MODULE:NAME"),
         (["--model", "net:a b"], "'net:a b' is not MODULE:NAME"),
-        (["--statistics", "snip,sinp"], "input_norm, synflow; got 'sinp'"),
+        (["--statistics", "snip,sinp"], "row_weight; got 'sinp'"),
         (["--statistics", ""], "expected some of gradient, taylor, snip"),
         (["--batches", "0"], "--batches"),
         (["--temperature", "hot"], "--temperature"),

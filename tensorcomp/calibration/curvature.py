@@ -1,0 +1,263 @@
+"""Measure second moments and row weights, a group of weights at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import nn
+
+from tensorcomp._torch_arrays import torch_to_numpy
+from tensorcomp.calibration.batches import Batches, OnBatch, samples_of
+from tensorcomp.calibration.derivatives import require_loss
+from tensorcomp.calibration.kept_groups import KeptGroups
+from tensorcomp.calibration.losses import Loss, inputs_and_targets, run
+from tensorcomp.calibration.moment_sums import MomentSums
+from tensorcomp.calibration.preserve_state import preserve_state
+from tensorcomp.calibration.sampled_loss import draws_of, position_mask, sampled_loss
+from tensorcomp.calibration.targets import Where, prunable_parameters
+from tensorcomp.calibration.weight_uses import WeightUses
+from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import CURVATURE, Statistics, weight_digest
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class CurvatureOptions:
+    """Options of measuring second moments and row weights.
+
+    Parameters
+    ----------
+    dtype : str
+        Of stored second moments: ``float32`` or ``bfloat16``.
+    memory : int, optional
+        Bytes of second moments that are summed at a time.
+    seed : int
+        From which labels are drawn.
+    out : path-like, optional
+        Where the statistics are to be written; what is finished is kept beside it meanwhile.
+    job : str
+        What the data are: what is kept of another job is not taken up.
+    """
+
+    dtype: str = "float32"
+    memory: int | None = None
+    seed: int = 0
+    out: Path | None = None
+    job: str = ""
+
+
+def measure_curvature(
+    model: nn.Module,
+    data: Iterable[Any],
+    options: CurvatureOptions,
+    *,
+    loss: Loss | None,
+    batches: int | None,
+    where: Where,
+    train_mode: bool,
+    progress: OnBatch | None,
+) -> Statistics:
+    """Measure `CURVATURE`, by a pass over the data for each group of weights.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Out of its wrappers.
+    data, loss, batches, where, progress
+        See `calibrate`; by default all matrices and kernels are measured.
+    options : CurvatureOptions
+    train_mode : bool
+        Whether dropout acts.
+
+    Raises
+    ------
+    PruningError
+        See `calibrate`.
+    """
+    if options.dtype not in DTYPES:
+        raise PruningError(f"expected dtype to be one of {', '.join(DTYPES)}, got {options.dtype}")
+    weights = _matrices(model) if where is None else prunable_parameters(model, where)
+    if not weights:
+        raise PruningError(f"the model, a {type(model).__name__}, has no matrices or kernels")
+    groups = list(_groups(model, weights, options.memory))
+    kept = KeptGroups(options.out, _job(model, options, train_mode, batches, groups))
+    found = kept.load()
+    renorms = any(getattr(module, "max_norm", None) for module in model.modules())
+    if len(found) < len(groups):
+        device = next(model.parameters()).device
+        passes = Batches(data, batches, device, passes=len(groups) - len(found), on_batch=progress)
+        with preserve_state(model, weights=renorms), torch.inference_mode(mode=False):
+            model.train(train_mode).requires_grad_(requires_grad=False)
+            for number in range(len(found), len(groups)):
+                minibatches = passes.again() if passes.count else passes
+                sums = _measured(model, groups[number], minibatches, loss, options.seed)
+                one = _statistics(sums, options.dtype)
+                one = replace(one, batches=passes.count, samples=passes.samples)
+                found.append(kept.save(number, one) if len(groups) > 1 else one)
+    joined = _joined(found, _other_names(model))
+    if not joined.arrays["row_weight"]:
+        raise PruningError(
+            "the loss depends on no matrix of the model, or was computed under torch.no_grad"
+        )
+    return joined
+
+
+def _measured(
+    model: nn.Module,
+    weights: Mapping[str, nn.Parameter],
+    minibatches: Iterable[tuple[int, Any]],
+    loss: Loss | None,
+    seed: int,
+) -> MomentSums:
+    """Run the model over all minibatches, and sum what a group of weights reads and gives."""
+    sums = MomentSums(weights)
+    for weight in weights.values():
+        weight.requires_grad_()
+    for number, batch in minibatches:
+        place, uses = f"minibatch {number}", WeightUses(weights)
+        mask = position_mask(inputs_and_targets(batch)[0])
+        with torch.enable_grad(), uses.listening():
+            outputs = loss(model, batch) if loss else run(model, inputs_and_targets(batch)[0])
+        sums.others |= uses.others
+        sums.add(uses.uses, mask, place)
+        with torch.enable_grad():
+            total, terms = outputs, samples_of(batch)
+            if loss is None:
+                draws = draws_of(seed, number, next(iter(weights.values())).device)
+                total, terms = sampled_loss(outputs, mask, draws)
+            total = require_loss(total, place, needs_grad=False) * (terms if loss else 1)
+        sums.terms += terms
+        uses.differentiate(total, partial(sums.add_gradient, mask=mask, place=place))
+    for weight in weights.values():
+        weight.requires_grad_(False)
+    return sums
+
+
+def _matrices(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return all parameters that may be matrices, kernels or tables."""
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and parameter.numel() and parameter.is_floating_point()
+    }
+
+
+def _groups(
+    model: nn.Module, weights: Mapping[str, nn.Parameter], memory: int | None
+) -> Iterator[dict[str, nn.Parameter]]:
+    """Yield weights whose second moments fit in memory together, one at least."""
+    group: dict[str, nn.Parameter] = {}
+    left = math.inf if memory is None else float(memory)
+    for name, weight in weights.items():
+        size = _moment_bytes(model.get_submodule(name.rpartition(".")[0]), weight)
+        if group and size > left:
+            yield group
+            group, left = {}, float(memory or 0)
+        group[name] = weight
+        left -= size
+    yield group
+
+
+def _moment_bytes(module: nn.Module, weight: nn.Parameter) -> int:
+    """Return how many bytes the sums of a weight's second moments take at most."""
+    item = 8 if weight.device.type == "cpu" else 4
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return item * module.groups * math.prod(weight.shape[1:]) ** 2
+    plain = isinstance(module, (nn.Linear, nn.Embedding))
+    width = weight.shape[1] if plain else max(weight.shape[-2:])
+    return item * math.prod(weight.shape[:-2]) * width**2
+
+
+def _statistics(sums: MomentSums, dtype: str) -> Statistics:
+    """Return what was measured of a group; equal second moments stand there once."""
+    moments: dict[str, np.ndarray] = {}
+    rows: dict[str, np.ndarray] = {}
+    first: dict[object, str] = {}
+    positions: dict[str, int] = {}
+    shared: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    transposed, unreached = [], []
+    for name, weight in sums.weights.items():
+        one = sums.measured(name)
+        if one is None or one.row_weight is None:
+            unreached += [] if name in sums.others else [name]
+        if one is None:
+            continue
+        positions[name] = one.positions
+        digests[name] = weight_digest(_widened(weight))
+        transposed += [name] * one.transposed
+        if one.row_weight is not None:
+            rows[name] = one.row_weight.float().cpu().numpy()
+        if one.source in first:
+            shared[name] = first[one.source]
+            continue
+        first[one.source] = name
+        moment = one.moment[0] if len(one.moment) == 1 and weight.ndim == 2 else one.moment
+        moments[name] = torch_to_numpy(name, moment.to(DTYPES[dtype]))
+    arrays = {"second_moment": moments, "row_weight": rows}
+    return Statistics(
+        arrays,
+        unreached=tuple(unreached),
+        positions=positions,
+        transposed=tuple(transposed),
+        shared=shared,
+        digests=digests,
+    )
+
+
+def _widened(weight: torch.Tensor) -> np.ndarray:
+    weight = weight.detach()
+    return torch_to_numpy("", weight if weight.dtype == torch.float64 else weight.float())
+
+
+def _joined(parts: Sequence[Statistics], tied: Mapping[str, str]) -> Statistics:
+    """Return the statistics of all groups."""
+
+    def union(maps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {name: value for one in maps for name, value in one.items()}
+
+    return Statistics(
+        {name: union(part.arrays.get(name, {}) for part in parts) for name in CURVATURE},
+        parts[0].batches,
+        parts[0].samples,
+        tuple(name for part in parts for name in part.unreached),
+        union(part.positions for part in parts),
+        tuple(name for part in parts for name in part.transposed),
+        union(part.shared for part in parts),
+        tied,
+        union(part.digests for part in parts),
+    )
+
+
+def _other_names(model: nn.Module) -> dict[str, str]:
+    """Return the first name of each tied parameter by its others."""
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    everything = model.named_parameters(remove_duplicate=False)
+    names = {name: first[id(parameter)] for name, parameter in everything}
+    return {name: own for name, own in names.items() if name != own}
+
+
+def _job(
+    model: nn.Module,
+    options: CurvatureOptions,
+    train_mode: bool,
+    batches: int | None,
+    groups: Sequence[Iterable[str]],
+) -> str:
+    """Return a digest of the model and of all that decides what is measured."""
+    about = options.job, options.dtype, options.seed, train_mode, batches, list(map(list, groups))
+    digest = xxhash.xxh3_64(repr(about).encode())
+    if options.out is not None:
+        for name, tensor in sorted(model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(torch_to_numpy(name, tensor).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,84 @@
+"""Quadratic models of the loss by the errors of a weight's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tensorcomp.errors import CheckpointError
+
+_MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The quadratic model of the loss by the errors of a weight's rows.
+
+    Parameters
+    ----------
+    stored : numpy.ndarray
+        (n, n) or (groups, n, n), as it was read.
+    row_weight : numpy.ndarray
+        Float32 (R,); the rows r of group r // (R / groups).
+    positions : int
+        Of how many samples the second moment is the mean.
+    transposed : bool
+        Whether the weight is of inputs × outputs: its rows r are those of its transpose.
+    place : str
+        For messages.
+    """
+
+    stored: np.ndarray
+    row_weight: np.ndarray
+    positions: int
+    transposed: bool = False
+    place: str = "the statistics"
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """Float32 (groups, n, n), read and checked when it is first asked for.
+
+        Raises
+        ------
+        CheckpointError
+            If they are not finite, not symmetric or have a negative diagonal.
+        """
+        matrix = self.stored.astype(np.float32, copy=False).reshape(-1, *self.stored.shape[-2:])
+        diagonal = np.diagonal(matrix, axis1=1, axis2=2)
+        largest = np.abs(diagonal).max(initial=0)
+        if not np.isfinite(matrix).all():
+            raise CheckpointError(f"{self.place}: expected finite second moments; measure anew")
+        if diagonal.min(initial=0) < 0 or any(
+            np.abs(one - one.T).max(initial=0) > _MAX_ASYMMETRY * largest for one in matrix
+        ):
+            raise CheckpointError(
+                f"{self.place}: expected second moments that are symmetric with a non-negative "
+                "diagonal; measure anew"
+            )
+        return matrix
+
+
+def moment_of(
+    stored: np.ndarray, rows: np.ndarray, *, positions: int, transposed: bool, place: str
+) -> Moment:
+    """Return the model of one tensor from what statistics hold.
+
+    Raises
+    ------
+    CheckpointError
+        If the weights of its rows are not finite or negative, or shapes do not fit.
+    """
+    groups = stored.shape[0] if stored.ndim == 3 else 1
+    if stored.ndim not in (2, 3) or stored.shape[-1] != stored.shape[-2] or rows.ndim != 1:
+        raise CheckpointError(
+            f"{place}: expected second moments (groups, n, n) and a weight of each row, got "
+            f"{stored.shape} and {rows.shape}; measure anew"
+        )
+    if not groups or len(rows) % groups or not (np.isfinite(rows) & (rows >= 0)).all():
+        raise CheckpointError(
+            f"{place}: expected weights of rows that are finite, not negative and divided "
+            f"evenly among {groups} groups; measure anew"
+        )
+    return Moment(stored, rows.astype(np.float32, copy=False), positions, transposed, place)
