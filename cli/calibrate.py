@@ -11,21 +11,25 @@ import click
 
 from .command import Result, command
 from .objects import importable, load_object, made, naming, object_text
-from .options import as_json, force, option, output
+from .options import as_json, force, option, output, path
 
 if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
 
 _object = partial(option, type=object_text)
+_text = partial(option, group="Text (--hf)")
+_moments = partial(option, group="second_moment, row_weight")
 
 
 @command()
-@_object("--model MODULE:NAME", "A function that returns the model, or the model.", required=True)
-@_object(
-    "--data MODULE:NAME",
-    "A function that returns an iterable of minibatches, or the iterable.",
-    required=True,
+@_object("--model MODULE:NAME", "A function that returns the model, or the model.")
+@_object("--data MODULE:NAME", "A function that returns an iterable of minibatches, or that.")
+@option(
+    "--hf FOLDER",
+    "Instead of --model: a folder with a model of transformers and its tokenizer.",
+    type=path,
 )
+@option("--text FILE", "Instead of --data: the text that the model of --hf reads.", type=path)
 @output("The statistics file.", required=True)
 @option("--checkpoint FILE", "Weights to load into the model first.")
 @_object(
@@ -35,81 +39,150 @@ _object = partial(option, type=object_text)
 @option("--batches N", "Take the first N minibatches; all by default.")
 @option(
     "--statistics NAMES",
-    "Of snip, taylor, gradient, fisher, grasp, input_norm, synflow.",
-    default="snip,taylor,gradient,fisher,grasp,input_norm",
+    "Of snip, taylor, gradient, fisher, grasp, input_norm, synflow; or of second_moment, "
+    "row_weight. By default the latter two with --hf, else the first six.",
 )
 @option(
     "--where SELECTOR",
     "Parameters to measure, by role, name or pattern of names, or all but '!SELECTOR'; may be "
-    "repeated. By default the weights of linear and convolutional layers and attention.",
+    "repeated. By default the weights of linear and convolutional layers and attention; of "
+    "second_moment and row_weight all matrices.",
     multiple=True,
 )
 @option("--temperature T", "What grasp divides the logits by.", default=200.0)
 @option(
     "--train-mode/--eval-mode",
     "Let dropout and batch normalisation act as in training, or as in use. By default "
-    "gradients are those of the mode in which --model is given, and input_norm is that in use.",
+    "gradients are those of the mode in which --model is given, and input_norm, second_moment and "
+    "row_weight are those in use.",
     default=None,
 )
+@_text("--samples N", "Windows or lines of the text, spread evenly; 128 by default.")
+@_text("--length N", "Tokens of each, or what the model takes at most; 512 by default.")
+@_text("--batch N", "Windows or lines of a minibatch; 8 by default.")
+@_moments("--dtype", "Of the file.", type=click.Choice(["float32", "bfloat16"]), default="float32")
+@_moments(
+    "--memory SIZE",
+    "Second moments to sum at a time; the data are read once for each part that fits.",
+    default="4GiB",
+)
+@_moments("--seed N", "From which labels are drawn.", type=click.IntRange(min=0), default=0)
 @force
 @as_json
 def calibrate(
-    *,
-    model: str,
-    data: str,
-    out: Path,
-    checkpoint: Path | None,
-    loss: str | None,
-    statistics: str,
-    where: tuple[str, ...],
-    force: bool,
-    **options: Any,
+    *, out: Path, statistics: str | None, where: tuple[str, ...], force: bool, **options: Any
 ) -> Result:
-    """Run a model on data and store the statistics that score its weights.
+    """Run a model on data and store the statistics of its weights.
 
     With the file, tensorcomp compress prunes a stored checkpoint without the model: snip, taylor,
-    gradient, obd (fisher), grasp, wanda (input_norm), synflow. Modules are found in the current
-    folder too, and a file may be named as path/to/file.py:NAME.
+    gradient, obd (fisher), grasp, wanda (input_norm), synflow. What second_moment and row_weight
+    say is how much an error in each weight costs.
 
-    A minibatch is (inputs, targets), or a mapping that is given to a model which returns its own
+    Modules are found in the current folder too, and a file may be named as path/to/file.py:NAME. A
+    minibatch is (inputs, targets), or a mapping that is given to a model which returns its own
     loss, or anything with --loss. A model is in training mode when it is made, and infers after its
     method eval.
 
     \b
     Examples:
+      tensorcomp calibrate --hf folder --text text.txt -o stats.safetensors
       tensorcomp calibrate --model net:make --data net:loader -o stats.safetensors
       tensorcomp compress model.safetensors --prune snip --sparsity 0.9 \\
           --stats stats.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp.io.files import refuse_existing
-    from tensorcomp.planning.statistics import STATISTICS
+    from tensorcomp.planning.statistics import CURVATURE, STATISTICS
 
     from .progress import progress
 
-    names = [name.strip() for name in statistics.split(",")]
-    for name in names:
+    hf = _require_one_way(options)
+    names = [name.strip() for name in statistics.split(",")] if statistics is not None else None
+    for name in names or ():
         if name not in STATISTICS:
             message = f"expected some of {', '.join(STATISTICS)}; got {name!r}"
             raise click.BadParameter(message, param_hint="'--statistics'")
     refuse_existing(out, force=force)
-    options |= {"statistics": names, "where": where or None}
-    with importable(model, data, loss), progress("calibrating", "minibatches") as watch:
-        found, sizes = _measured(model, data, loss, checkpoint, progress=watch.count, **options)
-    found.save(out, force=force)
+    if names is None and hf:
+        names = list(CURVATURE)
+    job = repr(sorted(options.items()))
+    options |= {"where": where or None, "force": force} | ({"statistics": names} if names else {})
+    if {*CURVATURE}.intersection(names or ()):
+        options |= {"out": out, "job": job}
+    places = options["model"], options["data"], options["loss"]
+    with importable(*places), progress("calibrating", "minibatches") as watch:
+        found, sizes = _measured(progress=watch.count, **options)
+    if "out" not in options:
+        found.save(out, force=force)
     return _result(found, sizes, out, watch.seconds)
 
 
+def _require_one_way(options: dict[str, Any]) -> bool:
+    """Require --model and --data, or --hf and --text; return whether it is the latter."""
+    ways = {
+        "--model": ("data", "checkpoint", "loss"),
+        "--hf": ("text", "samples", "length", "batch"),
+    }
+    given = [way for way in ways if options[way[2:]] is not None]
+    if len(given) != 1:
+        got = " and ".join(given) or "neither"
+        raise click.UsageError(f"expected --model with --data, or --hf with --text; got {got}")
+    needed = ways[given[0]][0]
+    if options[needed] is None:
+        raise click.UsageError(f"{given[0]} needs data: give --{needed}")
+    other = next(way for way in ways if way not in given)
+    for name in ways[other]:
+        if options[name] is not None:
+            raise click.UsageError(f"--{name} belongs to {other}; got {given[0]}")
+    return given == ["--hf"]
+
+
 def _measured(
-    model: str, data: str, loss: str | None, checkpoint: Path | None, **options: Any
+    model: str | None, data: str | None, hf: Path | None, text: Path | None, **options: Any
 ) -> tuple[Statistics, dict[str, int]]:
     """Return the statistics, and the numbers of weights of what was measured."""
     from tensorcomp.errors import PruningError, needing
 
     with needing("torch", PruningError, "calibrate needs torch"):
-        import torch
+        import torch  # noqa: F401
     from tensorcomp.calibration.calibrate import calibrate as measure
-    from tensorcomp.calibration.load_weights import load_weights
+    from tensorcomp.calibration.curvature import matrices
     from tensorcomp.calibration.targets import prunable_parameters
+    from tensorcomp.planning.statistics import CURVATURE
+
+    chosen = {name: options.pop(name) for name in ("samples", "length", "batch")}
+    checkpoint, loss = options.pop("checkpoint"), options.pop("loss")
+    if hf is None or text is None:
+        network, batches, options["loss"] = _of_modules(str(model), str(data), checkpoint, loss)
+    else:
+        network, batches = _of_folder(hf, text, chosen)
+        changed = text.stat()
+        options["job"] = f"{options.get('job')} {changed.st_size} {changed.st_mtime_ns}"
+    curved = {*CURVATURE}.intersection(options.get("statistics", ()))
+    weights = (matrices if curved else prunable_parameters)(network, options["where"])
+    sizes = {name: parameter.numel() for name, parameter in weights.items()}
+    with naming(str(model or hf), " on the data"):
+        found = measure(network, batches, **options)
+    return found, sizes
+
+
+def _of_folder(hf: Path, text: Path, chosen: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the model of a folder, and minibatches of a text."""
+    from tensorcomp.calibration.hugging_face import PretrainedFolder
+
+    folder = PretrainedFolder(hf)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    batches = folder.minibatches(text, **given)  # whose faults are found in less time
+    return folder.model(), batches
+
+
+def _of_modules(
+    model: str, data: str, checkpoint: Path | None, loss: str | None
+) -> tuple[Any, Any, Any]:
+    """Return the model, minibatches and loss that modules hold."""
+    import torch
+
+    from tensorcomp.calibration.load_weights import load_weights
+    from tensorcomp.errors import PruningError
 
     network = made(model, torch.nn.Module, "a torch.nn.Module")
     if checkpoint is not None:
@@ -121,12 +194,7 @@ def _measured(
         if not callable(criterion):
             raise PruningError(f"{loss}: is {type(criterion).__name__}, not a function")
         criterion = naming(loss)(criterion)
-    weights = prunable_parameters(network, options["where"])
-    sizes = {name: parameter.numel() for name, parameter in weights.items()}
-    with naming(model, " on the data"):
-        batches = iter(minibatches) if isinstance(loader, Iterator) else minibatches
-        found = measure(network, batches, loss=criterion, **options)
-    return found, sizes
+    return network, iter(minibatches) if isinstance(loader, Iterator) else minibatches, criterion
 
 
 class _Named:
@@ -151,6 +219,8 @@ def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float)
     from tensorcomp._formatting import counted, printable, seconds_text
 
     measured = {statistic: list(arrays) for statistic, arrays in found.arrays.items()}
+    if "second_moment" in measured:
+        measured["second_moment"] += [name for name in found.shared if name in sizes]
     lines = [
         f"{printable(str(out))}: {', '.join(measured)}",
         f"{counted(len(sizes), 'tensor')} of {counted(sum(sizes.values()), 'weight')}, "
@@ -159,7 +229,9 @@ def _result(found: Statistics, sizes: dict[str, int], out: Path, seconds: float)
     ]
     if found.unreached:
         unreached = ", ".join(map(printable, found.unreached))
-        lines.append(f"no sample reaches, so that pruning leaves as they are: {unreached}")
+        whose = "no sample reaches, so that pruning leaves as they are"
+        whose = "no sample or gradient reaches" if found.positions else whose
+        lines.append(f"{whose}: {unreached}")
     for statistic, names in measured.items():
         left = [printable(n) for n in sizes if n not in names and n not in found.unreached]
         if left:

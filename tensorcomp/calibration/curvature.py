@@ -85,9 +85,7 @@ def measure_curvature(
     """
     if options.dtype not in DTYPES:
         raise PruningError(f"expected dtype to be one of {', '.join(DTYPES)}, got {options.dtype}")
-    weights = _matrices(model) if where is None else prunable_parameters(model, where)
-    if not weights:
-        raise PruningError(f"the model, a {type(model).__name__}, has no matrices or kernels")
+    weights = matrices(model, where)
     groups = list(_groups(model, weights, options.memory))
     kept = KeptGroups(options.out, _job(model, options, train_mode, batches, groups))
     found = kept.load()
@@ -142,13 +140,18 @@ def _measured(
     return sums
 
 
-def _matrices(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return all parameters that may be matrices, kernels or tables."""
-    return {
+def matrices(model: nn.Module, where: Where = None) -> dict[str, nn.Parameter]:
+    """Return the parameters that may be matrices, or those that are named."""
+    if where is not None:
+        return prunable_parameters(model, where)
+    found = {
         name: parameter
         for name, parameter in model.named_parameters()
         if parameter.ndim > 1 and parameter.numel() and parameter.is_floating_point()
     }
+    if not found:
+        raise PruningError(f"the model, a {type(model).__name__}, has no matrices or kernels")
+    return found
 
 
 def _groups(
@@ -172,6 +175,8 @@ def _moment_bytes(module: nn.Module, weight: nn.Parameter) -> int:
     item = 8 if weight.device.type == "cpu" else 4
     if isinstance(module, nn.modules.conv._ConvNd):
         return item * module.groups * math.prod(weight.shape[1:]) ** 2
+    if isinstance(module, nn.MultiheadAttention):
+        return item * 3 * weight.shape[1] ** 2
     plain = isinstance(module, (nn.Linear, nn.Embedding))
     width = weight.shape[1] if plain else max(weight.shape[-2:])
     return item * math.prod(weight.shape[:-2]) * width**2

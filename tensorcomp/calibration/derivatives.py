@@ -25,6 +25,13 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
+def sum_of_squares(values: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return the sums of squares along an axis, float32 or float64."""
+    dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
+    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=axis, dtype=dtype)
+    return norms.square()
+
+
 def derivatives(
     loss: torch.Tensor,
     weights: Mapping[str, torch.Tensor],

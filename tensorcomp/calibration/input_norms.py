@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
+from tensorcomp.calibration.derivatives import sum_of_squares
 from tensorcomp.calibration.weight_reads import Read, WeightReads
 
 
@@ -85,7 +86,7 @@ class InputNorms:
 
 def _of_product(inputs: torch.Tensor, matrix: torch.Tensor) -> tuple[_Part, torch.Tensor]:
     """Return what ``inputs @ matrix`` reads; a matrix that is expanded is read many times."""
-    squares = _squares(inputs, -2)[..., None, :]
+    squares = sum_of_squares(inputs, -2)[..., None, :]
     *batch, count, outputs = matrix.shape
     *steps, down, right = matrix.stride()
     if batch and (batch[0] == 1 or not steps[0]):
@@ -97,7 +98,7 @@ def _of_convolution(args: Sequence[Any]) -> tuple[_Part, torch.Tensor]:
     """Return what a convolution reads; nothing is unfolded."""
     inputs, kernel, _, strides, paddings, dilations, _, _, groups = args
     # Samples first: the rest then costs as much as one of them.
-    total = _squares(inputs, 0)
+    total = sum_of_squares(inputs, 0)
     total = F.pad(total, [side for padding in reversed(paddings) for side in (padding, padding)])
     steps = []
     for size, length, stride, dilation in zip(
@@ -111,12 +112,6 @@ def _of_convolution(args: Sequence[Any]) -> tuple[_Part, torch.Tensor]:
     of_group = kernel.view(groups, -1, *kernel.shape[1:])
     squares = torch.stack(sums, dim=1).reshape(groups, 1, *kernel.shape[1:])
     return _Part(of_group.shape, of_group.stride(), 0), squares
-
-
-def _squares(inputs: torch.Tensor, axis: int) -> torch.Tensor:
-    dtype = torch.float64 if inputs.dtype == torch.float64 else torch.float32
-    norms: torch.Tensor = torch.linalg.vector_norm(inputs, dim=axis, dtype=dtype)
-    return norms.square()
 
 
 def _total(weight: torch.Tensor, parts: Mapping[_Part, torch.Tensor]) -> torch.Tensor:

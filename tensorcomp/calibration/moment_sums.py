@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn import functional as F
 
-from tensorcomp.calibration.derivatives import widened
+from tensorcomp.calibration.derivatives import sum_of_squares, widened
 from tensorcomp.calibration.weight_uses import Part, Use
 from tensorcomp.errors import PruningError
 
@@ -25,12 +25,13 @@ class _Total:
     positions: int = 0
 
     def add(self, matrix: torch.Tensor, positions: int) -> None:
-        # Many minibatches are summed; a GPU would be slow in float64.
-        dtype = torch.float64 if matrix.device.type == "cpu" else matrix.dtype
+        # In float64, but on a GPU, which would be slow.
         self.positions += positions
-        self.matrix = (
-            matrix.to(dtype) if self.matrix is None else self.matrix.add_(matrix.to(dtype))
-        )
+        if self.matrix is None:
+            wide = matrix.device.type == "cpu" or matrix.dtype == torch.float64
+            self.matrix = matrix.double() if wide else matrix
+        else:
+            self.matrix += matrix
 
     def copy(self) -> _Total:
         return _Total(None if self.matrix is None else self.matrix.clone(), self.positions)
@@ -108,7 +109,7 @@ class MomentSums:
         for parts in slots.values():
             for use in by_part.get(parts[0], ()):
                 for matrix, positions in _moments(use, mask):
-                    _require_finite(matrix, "input", parts[0], place)
+                    _require_finite(matrix.diagonal(dim1=1, dim2=2), "input", parts[0], place)
                     self._inputs[parts[0]].add(matrix, positions)
 
     def add_gradient(
@@ -119,17 +120,17 @@ class MomentSums:
         if part.is_lookup:
             rows = widened(_kept(gradient, mask).reshape(-1, gradient.shape[-1]))
             moment = (rows.mT @ rows)[None]
-            _require_finite(moment, "gradient", part, place)
+            _require_finite(moment.diagonal(dim1=1, dim2=2), "gradient", part, place)
             self._gradients.setdefault(part, _Total()).add(moment, len(rows))
             return
         if use.convolution:
-            squares = widened(gradient).square().movedim(1, 0).flatten(1).sum(1)
+            found = sum_of_squares(gradient.movedim(1, 0).flatten(1), 1)
         else:
-            squares = widened(_positions(gradient, part.blocks, mask)).square().sum(1).flatten()
-        _require_finite(squares, "gradient", part, place)
+            found = sum_of_squares(_positions(gradient, part.blocks, mask), 1).flatten()
+        _require_finite(found, "gradient", part, place)
         before = self._rows.get(part)
-        squares = squares.double() if squares.device.type == "cpu" else squares
-        self._rows[part] = squares if before is None else before + squares
+        found = found.double() if found.device.type == "cpu" else found
+        self._rows[part] = found if before is None else before + found
 
     def measured(self, name: str) -> Measured | None:
         """Return what was measured of a weight; None if nothing reads it."""
@@ -173,18 +174,17 @@ class MomentSums:
                 read[part.first_row // size + at].append((total, at * size // part.rows))
         blocks = [_mean(totals) for totals in read]
         rows = [(part, self._rows[part]) for part in parts if part in self._rows]
-        squares = torch.zeros(of, dtype=rows[0][1].dtype) if rows else None
+        fisher = rows[0][1].new_zeros(of) if rows else None
         for part, found in rows:
-            assert squares is not None
-            squares = squares.to(found.device)
-            squares[part.first_row : part.first_row + len(found)] += found / self.terms
-        if squares is not None and not squares.any():
-            squares = None
+            assert fisher is not None
+            fisher[part.first_row : part.first_row + len(found)] += found / self.terms
+        if fisher is not None and not fisher.any():
+            fisher = None
         width = max(matrix.shape[-1] for matrix, _ in blocks)
         stack = [matrix if len(matrix) else matrix.new_zeros(width, width) for matrix, _ in blocks]
         return Measured(
             torch.stack(stack),
-            squares,
+            fisher,
             min(positions for _, positions in blocks if positions),
             transposed,
             tuple(tuple((id(total), at) for total, at in totals) for totals in read),

@@ -15,7 +15,9 @@ from tensorcomp.errors import PruningError
 def position_mask(inputs: Any) -> torch.Tensor | None:
     """Return the inputs' ``attention_mask``, false where padding is."""
     mask = inputs.get("attention_mask") if isinstance(inputs, Mapping) else None
-    return mask.bool() if isinstance(mask, torch.Tensor) and mask.ndim == 2 else None
+    if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or mask.all():
+        return None
+    return mask.bool()
 
 
 def draws_of(seed: int, minibatch: int, device: torch.device) -> torch.Generator:

@@ -382,3 +382,34 @@ def test_what_a_users_code_prints_is_no_result(call, code):
     done = call("calibrate", *arguments)
     assert "2 tensors of 36 weights, 1 minibatch of 1 sample, " in done.stdout
     assert "loading" not in done.stdout
+
+
+def test_second_moments_by_a_module(call, code):
+    arguments = [*calibrating(code, "WithUnused"), "-o", "s.safetensors"]
+    done = call.ok(*arguments, "--statistics", "second_moment,row_weight", "--json")
+    from net_of_calibration import WithUnused, listed
+
+    assert done.json["statistics"]["row_weight"] == ["net.0.weight", "net.3.weight"]
+    assert done.json["unreached"] == ["unused.weight"]
+    found = Statistics.load("s.safetensors")
+    same(found, calibrate(WithUnused(), listed, statistics=("second_moment", "row_weight")))
+    options = ["--statistics", "second_moment,row_weight", "--memory", "1kB", "--force"]
+    text = call.ok(*arguments, *options).stdout
+    assert text.splitlines()[-1] == "no sample or gradient reaches: unused.weight"
+    assert [path.name for path in Path.cwd().glob("s.*")] == ["s.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "expected --model with --data, or --hf with --text; got neither"),
+        (["--model", "a:b", "--hf", "c"], "got --model and --hf"),
+        (["--model", "a:b"], "--model needs data: give --data"),
+        (["--hf", "c"], "--hf needs data: give --text"),
+        (["--hf", "c", "--text", "d", "--data", "a:b"], "--data belongs to --model; got --hf"),
+        (["--hf", "c", "--text", "d", "--loss", "a:b"], "--loss belongs to --model; got --hf"),
+        (["--model", "a:b", "--data", "a:b", "--samples", "3"], "--samples belongs to --hf"),
+    ],
+)
+def test_there_is_one_way_to_give_a_model(call, arguments, words):
+    call.refused(words, "calibrate", "-o", "s.safetensors", *arguments)
