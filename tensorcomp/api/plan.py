@@ -25,7 +25,7 @@ from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.model import open_model, open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
-from tensorcomp.pipeline.job import Shard, pruned_shards, shards_problem
+from tensorcomp.pipeline.job import Shard, calibrated_tensors, pruned_shards, shards_problem
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import (
@@ -173,10 +173,11 @@ def plan(
             hidden |= {keys[name] for name in checkpoint.hidden if name in keys}
             found = roles_of(checkpoint.tensors)
             roles |= {keys[name]: role for name, role in found.items()}
+    calibrated = calibrated_tensors(shards, options)
     with pruned_shards(shards, options, planner) as pruned:
-        problem, nbytes = shards_problem(pruned, options, planner)
+        problem, nbytes = shards_problem(pruned, options, planner, calibrated)
         records, unpruned = _pruned(pruned)
-    planned = problem.allocate(problem.max_bytes(nbytes), infos)
+    planned = problem.allocate(problem.max_bytes(nbytes), infos).with_statistics(calibrated)
     how = dict.fromkeys(f"{item.score}, {item.granularity}" for item in records.values())
     planned = replace(planned, pruned="; ".join(how))
     rows = []

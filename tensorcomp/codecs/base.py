@@ -18,12 +18,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import check_arguments
 from tensorcomp.codecs.strategy import Strategy
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 # What a serializer gives: byte pieces in order, joined once, where the payload is written.
 Pieces: TypeAlias = "list[np.ndarray | bytes | memoryview]"
@@ -180,6 +183,13 @@ class Codec(ABC):
         that means for each chunk.
         """
         return [self] * len(bounds)
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return how columns are rounded in turn; None if they cannot be.
+
+        What it rounds to, `encode` codes without further loss.
+        """
+        return None
 
 
 class Transform(Codec):

@@ -436,6 +436,17 @@ def trellis_encode(
     has more than 32,766 steps.
     """
 
+def trellis_continue(
+    values: Array, scale: float, states: int, machines: Array, codes: Array, points: Array, /
+) -> int:
+    """Set codes (k,) int16 of the first k of values (n,), which go on from the machines' states.
+
+    machines (64,) uint8 has the states of those that the first 64 values drive; it becomes that of
+    value k and those behind it. The values from k on count for the choice of codes only. points
+    (k,) int32 are what the codes stand for, in half steps. scale and states as for
+    `trellis_encode`. Returns 0 if a value is NaN or has more than 32,766 steps, else 1.
+    """
+
 def trellis_decode(codes: Array, states: int, lowest: int, table: Array, out: Array, /) -> int:
     """Set out[i] = table[2 codes[i] - quantizer of i - lowest], or the end that is nearest."""
 

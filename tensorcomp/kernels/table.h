@@ -31,6 +31,7 @@ KERNEL(fields_merge, "~R[n] ~S[n] int &W[n]")
 
 /* trellis.c */
 KERNEL(trellis_encode, "F[n] float int int &i16[m] &i8[16]")
+KERNEL(trellis_continue, "F[n] float int &u8[64] &i16[k] &i32[k]")
 KERNEL(trellis_decode, "~i16[n] int int W[t] &W[n]")
 
 /* ans.c */

@@ -126,29 +126,42 @@ static void level_metrics(int states, i16 (*metrics)[MACHINES]) {
         for (int l = 0; l < MACHINES; l++) metrics[state][l] = (i16)(metrics[state][l] - base[l]);
 }
 
-/* Find the path of least squared error for each machine, forwards. Sets decisions (rows, states / 8, 64), and
-   last (64,), the best state in the end. */
-static void search_paths(Machine m, const Elements *elements, i64 rows, u8 *decisions, u32 *last) {
-    int states = 1 << m.width;
-    i16 metrics[MOST_STATES][MACHINES]; /* what the best path to each state costs */
-    i32 positions[MACHINES];
-    for (int state = 0; state < states; state++)
-        for (int l = 0; l < MACHINES; l++) metrics[state][l] = state ? UNREACHED : 0;
-    for (i64 row = 0; row < rows; row++, decisions += decision_bytes(m) * MACHINES) {
-        place_row(elements, row, positions);
-        switch (states) {
-        case 4: extend_4(positions, metrics, decisions); break;
-        case 8: extend_8(positions, metrics, decisions); break;
-        case 16: extend_16(positions, metrics, decisions); break;
-        default: extend_32(positions, metrics, decisions);
-        }
-        if (row % BETWEEN == BETWEEN - 1) level_metrics(states, metrics);
+static void extend_by_row(int states, const i32 *positions, i16 (*metrics)[MACHINES], u8 *decided) {
+    switch (states) {
+    case 4: extend_4(positions, metrics, decided); break;
+    case 8: extend_8(positions, metrics, decided); break;
+    case 16: extend_16(positions, metrics, decided); break;
+    default: extend_32(positions, metrics, decided);
     }
-    for (int l = 0; l < MACHINES; l++) {
+}
+
+/* Set the state of each machine from `first` on in which its best path ends. */
+static void find_best(int states, i16 (*metrics)[MACHINES], int first, u32 *last) {
+    for (int l = first; l < MACHINES; l++) {
         last[l] = 0;
         for (int state = 1; state < states; state++)
             if (metrics[state][l] < metrics[last[l]][l]) last[l] = (u32)state;
     }
+}
+
+/* Find the path of least squared error for each machine, forwards. Sets decisions (rows, states / 8, 64). Machines
+   begin in the states `last`, and it becomes the best ones in the end; of machines that the last row, of `final`
+   elements, leaves out, those before it. */
+static void search_paths(Machine m, const Elements *elements, i64 rows, int final, u8 *decisions, u32 *last) {
+    int states = 1 << m.width;
+    i16 metrics[MOST_STATES][MACHINES]; /* what the best path to each state costs */
+    i32 positions[MACHINES];
+    for (int state = 0; state < states; state++)
+        for (int l = 0; l < MACHINES; l++) metrics[state][l] = last[l] == (u32)state ? 0 : UNREACHED;
+    for (i64 row = 0; row < rows; row++, decisions += decision_bytes(m) * MACHINES) {
+        if (row == rows - 1) find_best(states, metrics, final, last);
+        place_row(elements, row, positions);
+        extend_by_row(states, positions, metrics, decisions);
+        if (row % BETWEEN == BETWEEN - 1) level_metrics(states, metrics);
+    }
+    u32 ended[MACHINES];
+    find_best(states, metrics, 0, ended);
+    memcpy(last, ended, (size_t)final * sizeof *last);
 }
 
 /* ---- trace ----------------------------------------------------------------------------------------- */
@@ -230,10 +243,10 @@ ENTRY(trellis_encode) {
     if (!m.width || arg[4].size != rows * MACHINES) return BAD_SIZES;
     if (!all_within(&elements)) return -1;
     TAKE(u8, decisions, rows * decision_bytes(m) * MACHINES);
-    u32 states[MACHINES];
+    u32 states[MACHINES] = {0};
     i32 positions[MACHINES];
     Residuals residuals = {{0}, {0}};
-    search_paths(m, &elements, rows, decisions, states);
+    search_paths(m, &elements, rows, MACHINES, decisions, states);
     for (i64 row = rows - 1; row >= 0; row--) {
         i16 *some = codes + row * MACHINES;
         place_row(&elements, row, positions);
@@ -243,6 +256,46 @@ ENTRY(trellis_encode) {
                           &residuals);
     }
     return find_centroids(&residuals, arg[5].data);
+}
+
+/* Code the first elements of a sequence that goes on from states of the machines, which then move on. The elements
+   behind them are looked at only. */
+ENTRY(trellis_continue) {
+    Elements elements = {arg[0].data, arg[0].size, arg[0].itemsize, arg[1].f};
+    Machine m = machine_of(arg[2].i);
+    i64 rows = (elements.size + MACHINES - 1) / MACHINES, n = arg[4].size;
+    u8 *machines = arg[3].data, parities[MACHINES] = {0}, quantizers[MACHINES], moved[MACHINES];
+    i16 *found = arg[4].data;
+    i32 *points = arg[5].data, positions[MACHINES];
+    if (!m.width || n > elements.size) return BAD_SIZES;
+    if (!n) return 1;
+    if (!all_within(&elements)) return 0;
+    TAKE(u8, decisions, rows * decision_bytes(m) * MACHINES);
+    TAKE(i16, codes, rows * MACHINES);
+    int final = (int)(elements.size - (rows - 1) * MACHINES);
+    u32 states[MACHINES], kept[MACHINES];
+    for (int l = 0; l < MACHINES; l++) states[l] = machines[l] & ((1u << m.width) - 1);
+    search_paths(m, &elements, rows, final, decisions, states);
+    for (i64 row = rows - 1; row >= 0; row--) {
+        memcpy(kept, states, sizeof kept);
+        place_row(&elements, row, positions);
+        trace_row(m, positions, decisions + row * decision_bytes(m) * MACHINES, states,
+                  codes + row * MACHINES);
+        if (row == rows - 1) memcpy(states + final, kept + final, (size_t)(MACHINES - final) * sizeof *kept);
+    }
+    memcpy(found, codes, (size_t)n * sizeof *codes);
+    for (int l = 0; l < MACHINES; l++) machines[l] &= (u8)((1u << m.width) - 1);
+    for (i64 start = 0; start < n; start += MACHINES) {
+        i64 some = min64(n - start, MACHINES);
+        for (i64 l = 0; l < some; l++) parities[l] = codes[start + l] & 1;
+        memcpy(moved, machines, sizeof moved);
+        advance_machines(m, moved, parities, quantizers);
+        memcpy(machines, moved, (size_t)some);
+        for (i64 l = 0; l < some; l++) points[start + l] = 2 * codes[start + l] - quantizers[l];
+    }
+    for (int l = 0; l < MACHINES; l++) moved[l] = machines[(l + n) % MACHINES];
+    memcpy(machines, moved, sizeof moved);
+    return 1;
 }
 
 /* ---- values ---------------------------------------------------------------------------------------- */

@@ -40,6 +40,8 @@ class ErrorSums:
         Σx², Σy², Σxy and max |x|.
     worst_row : float
         The largest rel-L2 of a row that is not all zeros; 0 where rows were not measured.
+    output_squared, output_energy : float
+        Of the error and of x, as in `metrics.output_error`; 0 where outputs were not measured.
     """
 
     count: int = 0
@@ -53,6 +55,8 @@ class ErrorSums:
     max_error: float = 0
     x_max: float = 0
     worst_row: float = 0
+    output_squared: float = 0
+    output_energy: float = 0
 
     def __add__(self, other: ErrorSums) -> ErrorSums:
         """Return the sums of both, of chunks of one tensor say."""
@@ -70,6 +74,21 @@ class ErrorSums:
             max(self.max_error, other.max_error),
             max(self.x_max, other.x_max),
             max(self.worst_row, other.worst_row),
+            self.output_squared + other.output_squared,
+            self.output_energy + other.output_energy,
+        )
+
+    def with_output(self, squared: float, energy: float) -> ErrorSums:
+        """Return the sums with those of outputs."""
+        return replace(self, output_squared=squared, output_energy=energy)
+
+    @property
+    def output_error(self) -> float:
+        """Relative error of the output; 0 if exact or not measured."""
+        if not self.output_squared:
+            return 0.0
+        return (
+            math.sqrt(self.output_squared / self.output_energy) if self.output_energy else math.inf
         )
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.bit_views import as_words, readable
+from tensorcomp.codecs.feedback import encoder_with
 from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.rounding import all_finite, is_float
 from tensorcomp.codecs.text import format_tree, parse_tree
@@ -27,6 +28,7 @@ from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.calibrated import Calibrated, takes_feedback
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
@@ -79,6 +81,10 @@ class TensorEncoder:
         Limit of the decoded tensor's errors.
     attempts : int
         Number of times that a step was made smaller since the bound was broken.
+    calibrated : Calibrated or None
+        Statistics by which the output error is measured.
+    rows : int
+        Rows of a chunk.
     """
 
     coder: ChunkCoder
@@ -86,6 +92,8 @@ class TensorEncoder:
     roots: tuple[Node, ...] = ()
     bound: Bound | None = None
     attempts: int = 0
+    calibrated: Calibrated | None = None
+    rows: int = 0
 
     @property
     def tree(self) -> Node:
@@ -106,10 +114,21 @@ class TensorEncoder:
         data = np.frombuffer(join(pieces), np.uint8)
         decoded = self.coder.decode(data, spec_of(array), None)
         flat = decoded.reshape(-1).view(np.uint8)
-        errors = measure(
-            array, decoded, columns=math.prod(array.shape[1:]) if array.ndim > 1 else 0
+        errors = self.measured(
+            array, decoded, index, columns=math.prod(array.shape[1:]) if array.ndim > 1 else 0
         )
         return EncodedChunk(payload, errors, flat, int(data[0]))
+
+    def measured(
+        self, array: np.ndarray, decoded: np.ndarray, index: int, columns: int = 0
+    ) -> ErrorSums:
+        """Return the errors of a chunk, that of its output too where known."""
+        errors = measure(array, decoded, columns)
+        if self.calibrated is None:
+            return errors
+        error = array.astype(np.float32) - decoded.astype(np.float32)
+        energies = (self.calibrated.output_energy(x, self.rows * index) for x in (error, array))
+        return errors.with_output(*energies)
 
 
 def lossless_encoder(
@@ -141,7 +160,7 @@ def planned_encoder(
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
         return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:
-        return _coder_of(plan.tree, array, grid, effort, plan.reason, None), None
+        return _coder_of(replace(plan, bound=None), array, grid, effort), None
     done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
     sample, bound = array, plan.bound
     if grid.count > 1:
@@ -151,36 +170,57 @@ def planned_encoder(
 
     @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
-        if grid.count > 1:
+        if grid.count > 1 and plan.calibrated is None:
             return errors_of(tree, sample)
-        coder = _coder_of(tree, array, grid, effort, plan.reason, plan.bound)
-        done[tree] = coder, coder.encode(array, 0)
-        return None if coder.lossless else done[tree][1].errors
+        coder = _coder_of(replace(plan, tree=tree), array, grid, effort)
+        start, stop = grid.bounds(grid.count // 2)
+        encoded = coder.encode(array[start:stop], grid.count // 2)
+        if grid.count == 1:
+            done[tree] = coder, encoded
+        return None if coder.lossless else encoded.errors
 
     tree: Node | None = plan.tree
     first = None if plan.fits_bound else errors(plan.tree)
-    if first is None or bound.used(first.rel_l2, first.max_abs) > 1:
+    if first is None or bound.used(first.rel_l2, first.max_abs, first.output_error) > 1:
         tree = fit_steps(plan.tree, bound, errors)
     if tree is None:
         reason = f"no step of {plan.tree.codec.id} keeps {plan.bound}: lossless"
         return lossless_encoder(array, grid, effort, reason), None
     if tree in done:
         return done[tree]
-    return _coder_of(tree, array, grid, effort, plan.reason, plan.bound), None
+    return _coder_of(replace(plan, tree=tree), array, grid, effort), None
 
 
-def _coder_of(
-    tree: Node, array: np.ndarray, grid: ChunkGrid, effort: str, reason: str, bound: Bound | None
-) -> TensorEncoder:
+def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str) -> TensorEncoder:
+    """Return the encoder by a plan's tree."""
+    tree, reason, calibrated = plan.tree, plan.reason, plan.calibrated
+    assert tree is not None
     trees = (tree, any_tree(array.dtype, effort))
     try:
         roots = chunk_roots(tree, array, grid)
+        if calibrated is not None:
+            roots, reason = _with_feedback(tree, calibrated, grid, roots, reason)
+            calibrated = calibrated if calibrated.measures(grid.count) else None
         coder = _learn(trees, sample_rows(array, CHUNK_ELEMENTS), grid)
     except NotRepresentable as error:
         return lossless_encoder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
         return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    return TensorEncoder(coder, reason, roots, bound)
+    bound = plan.bound
+    if bound is not None and bound.max_output_error < math.inf and calibrated is None:
+        return lossless_encoder(array, grid, effort, "its output error is not known: lossless")
+    return TensorEncoder(coder, reason, roots, bound, 0, calibrated, grid.chunk)
+
+
+def _with_feedback(
+    tree: Node, calibrated: Calibrated, grid: ChunkGrid, roots: tuple[Node, ...], reason: str
+) -> tuple[tuple[Node, ...], str]:
+    """Return the trees that encode chunks with feedback, and the reason."""
+    feedback = calibrated.feedback()
+    if roots or not takes_feedback(tree.text, feedback.along):
+        return roots, f"{reason}; without feedback, as {tree.codec.id} rounds in no order"
+    bounds = [(start, stop) for _, start, stop in grid.chunks()]
+    return tuple(encoder_with(tree, feedback.of_chunk(*ends)) for ends in bounds), reason
 
 
 def tightened_encoder(
@@ -210,14 +250,17 @@ def tightened_encoder(
     if not keeps_zeros:
         masked = _under_mask(coder.tree, array)
         reason = f"{coder.reason}; under a mask, since {name} moves zeros"
-        return _coder_of(masked, array, grid, effort, reason, bound)
-    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs)
+        plan = TensorPlan(masked, reason, bound, calibrated=coder.calibrated)
+        return _coder_of(plan, array, grid, effort)
+    output = errors.output_error
+    used = 0.0 if bound is None else bound.used(errors.rel_l2, errors.max_abs, output)
     if used <= 1:
         return None
     if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
         return lossless_encoder(array, grid, effort, f"{name} does not keep {bound}: lossless")
     tree = scale_steps(coder.tree, _AIM / used)
-    found = _coder_of(tree, array, grid, effort, coder.reason, bound)
+    plan = TensorPlan(tree, coder.reason, bound, calibrated=coder.calibrated)
+    found = _coder_of(plan, array, grid, effort)
     return replace(found, attempts=coder.attempts + 1)
 
 

@@ -12,6 +12,7 @@ from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
@@ -24,6 +25,7 @@ from tensorcomp.progress import Progress
 
 if TYPE_CHECKING:
     from tensorcomp.planning.allocation import AllocationProblem
+    from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
 
 
@@ -92,8 +94,10 @@ def compress_shards(
     planner = None if plan is not None or options.is_lossless else options.planner()
     chosen = plan or planner
     effort = options.effort or (chosen.effort if chosen is not None else "balanced")
+    calibrated = calibrated_tensors(shards, options)
 
     def write(plan: Plan | None) -> list[FileResult]:
+        plan = plan and plan.with_statistics(calibrated)
         if model_bytes is not None:
             progress.begin_folder(model_bytes)
         return [write_shard(shard, plan and plan.of(shard.keys)) for shard in pruned]
@@ -110,11 +114,32 @@ def compress_shards(
             return write_with_plan(plan, keys, write)
         if planner is None or planner.is_lossless:
             return write(None)
-        problem, nbytes = shards_problem(pruned, options, planner, whole=whole)
+        problem, nbytes = shards_problem(pruned, options, planner, calibrated, whole=whole)
         most = problem.max_bytes(nbytes)
         if most is None:
             return write(problem.allocate(None, [key for names in keys for key in names.values()]))
         return write_to_budget(problem, most, keys, write)
+
+
+def calibrated_tensors(
+    shards: Sequence[Shard], options: CompressOptions
+) -> Mapping[str, Calibrated]:
+    """Return the statistics of tensors, by their names in a plan, checked.
+
+    Raises
+    ------
+    PlanError, CheckpointError
+        If they are of another model, or damaged.
+    """
+    found = options.calibrated(key for shard in shards for key in shard.keys.values())
+    for shard in shards if found else ():
+        with shard.open() as source:
+            for info in source.tensors:
+                if (own := found.get(shard.keys[info.name])) is not None:
+                    dtype = numpy_dtype(info.dtype)
+                    assert dtype is not None
+                    own.check(source.read(info.name).view(dtype).reshape(info.shape))
+    return found
 
 
 def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
@@ -168,7 +193,12 @@ def pruned_shards(
 
 
 def shards_problem(
-    shards: Sequence[Shard], options: CompressOptions, planner: Planner, *, whole: bool = True
+    shards: Sequence[Shard],
+    options: CompressOptions,
+    planner: Planner,
+    calibrated: Mapping[str, Calibrated],
+    *,
+    whole: bool = True,
 ) -> tuple[AllocationProblem, int]:
     """Return the allocation problem of all shards, and their bytes.
 
@@ -182,8 +212,11 @@ def shards_problem(
     problem, nbytes = AllocationProblem(planner.budget, planner.effort), 0
     for shard in shards:
         with shard.open() as source:
-            problem.add(source_problem(source, planner, options), shard.keys)
+            own = {name: calibrated[key] for name, key in shard.keys.items() if key in calibrated}
+            found = source_problem(source, replace(planner, calibrated=own), options)
+            problem.add(found, shard.keys)
             nbytes += source.nbytes
+    problem.balance()
     if whole:
         planner.check_used(problem)
     return problem, nbytes

@@ -16,8 +16,10 @@ from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
 if TYPE_CHECKING:
     from tensorcomp.planning.budgets import Bound, Budget
+    from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
     from tensorcomp.planning.profiles import Profile, Rule
+    from tensorcomp.planning.statistics import Statistics
     from tensorcomp.selection.request import Pruning
 
 
@@ -38,6 +40,7 @@ class CompressKeywords(TypedDict, total=False):
     codecs: str | Rule | Iterable[str | Rule]
     bounds: Mapping[str, Budget] | None
     importance: str | os.PathLike[str] | Mapping[str, float] | None
+    statistics: str | os.PathLike[str] | Statistics | None
     plan: str | os.PathLike[str] | Plan | None
     prune: Pruning | None
     threads: int | None
@@ -64,6 +67,9 @@ class CompressOptions:
     importance : path or mapping of str to float, optional
         Cost of a unit of squared error in each tensor, under a size: a safetensors file of one
         positive array or scalar a tensor, of which the mean counts.
+    statistics : path or Statistics, optional
+        What `calibrate` measured: lossy tensors are then encoded for the least loss of the model,
+        and a size is spread by what the loss feels.
     plan : path or Plan, optional
         Tree of each tensor, as `tensorcomp.plan` returns it; in place of all the above.
     prune : Pruning, optional
@@ -96,6 +102,7 @@ class CompressOptions:
     codecs: str | Rule | Iterable[str | Rule] = ()
     bounds: Mapping[str, Budget] | None = None
     importance: str | os.PathLike[str] | Mapping[str, float] | None = None
+    statistics: str | os.PathLike[str] | Statistics | None = None
     plan: str | os.PathLike[str] | Plan | None = None
     prune: Pruning | None = None
     threads: int | None = None
@@ -116,6 +123,8 @@ class CompressOptions:
         if not isinstance(self.codecs, str):  # an iterator can be read once only
             codecs = tuple(self.codecs) if isinstance(self.codecs, Iterable) else (self.codecs,)
             object.__setattr__(self, "codecs", codecs)
+        if self.statistics is not None and self.importance is not None:
+            raise PlanError("expected importance or statistics, got both; give one of them")
         if self.plan is None:
             return
         if any((self.profile, self.budget, self.codecs, self.bounds, self.importance)):
@@ -137,6 +146,27 @@ class CompressOptions:
         """Whether nothing else than lossless compression is asked for."""
         asked = (self.profile, self.budget, self.bounds, self.importance)
         return all(value is None for value in asked) and not self.codecs
+
+    def calibrated(self, names: Iterable[str]) -> dict[str, Calibrated]:
+        """Return the statistics of tensors, by name; nothing without statistics.
+
+        Raises
+        ------
+        PlanError, CheckpointError
+            If they are of another model, or damaged.
+        """
+        if self.statistics is None:
+            return {}
+        from tensorcomp.planning.calibrated import calibrated_tensors
+        from tensorcomp.planning.statistics import Statistics
+
+        given = self.statistics
+        statistics = given if isinstance(given, Statistics) else Statistics.load(given)
+        if self.prune is not None and "second_moment" not in statistics.arrays:
+            return {}  # those that scores read
+        if self.plan is None and self.is_lossless:
+            raise PlanError("expected a budget or trees beside statistics, got none; give one")
+        return calibrated_tensors(statistics, names)
 
     def planner(self) -> Planner:
         """Return the planner; its modules are imported only now.
@@ -182,7 +212,7 @@ class CompressOptions:
 def _bound(name: str, budget: Budget) -> Bound:
     bound: Bound | None = getattr(budget, "bound", None)
     if bound is None:
-        raise PlanError(f"expected rel-L2, SNR or |error| to bound tensor {name!r}, got {budget}")
+        raise PlanError(f"expected a limit on errors to bound tensor {name!r}, got {budget}")
     return bound
 
 

@@ -85,6 +85,20 @@ class AllocationProblem:
         self.protected += other.protected
         self.profile = other.profile
 
+    def balance(self) -> None:
+        """Make the importance of tensors without statistics like that of the others.
+
+        A squared error then counts 1 / root mean square, times the geometric mean of what it costs
+        times the root mean square where that is known.
+        """
+        known = [c.cost * c.scale for c in self.options.values() if c.cost and c.scale]
+        if not known:
+            return
+        level = math.exp(sum(map(math.log, known)) / len(known))
+        for name, curve in self.options.items():
+            if curve.cost is None:
+                self.importance[name] *= level
+
     def max_bytes(self, input_bytes: int) -> int | None:
         """Return the bytes that the file may have; None if the budget is not a size."""
         self.input_bytes = input_bytes
@@ -135,7 +149,8 @@ class AllocationProblem:
             tree = item.tree(option)
             reason = "there is room for every bit" if tree is None else f"best for {self.budget}"
             bits = float(item.bits[option])
-            plans[name] = TensorPlan(tree, reason, bits=bits, rel_l2=item.rel_l2(option))
+            losses = bits, item.rel_l2(option), item.loss(option)
+            plans[name] = TensorPlan(tree, reason, None, False, *losses)
         for name, first in self.copies.items():
             plans[name] = plans[first]
         return Plan({name: plans[name] for name in order}, self.budget, self.effort)

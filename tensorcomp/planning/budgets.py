@@ -1,8 +1,9 @@
 """Budgets: a limit on the error of each tensor, or on the bytes of the file.
 
-A budget is one of two kinds. A bound (`max_rel_l2`, `min_snr`, `max_abs_error`) holds for every
-tensor, on what is decoded. A size (`bits_per_weight`, `target_ratio`, `target_size`) holds for the
-file, every byte counted; the error is then spread over the tensors so that it hurts least.
+A budget is one of two kinds. A bound (`max_rel_l2`, `min_snr`, `max_abs_error`,
+`max_output_error`) holds for every tensor, on what is decoded. A size (`bits_per_weight`,
+`target_ratio`, `target_size`) holds for the file, every byte counted; the error is then spread over
+the tensors so that it hurts least.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _TEXTS = {
     "max_rel_l2": "rel-L2 ≤ {}",
     "min_snr": "SNR ≥ {} dB",
     "max_abs_error": "|error| ≤ {}",
+    "max_output_error": "output error ≤ {}",
     "bits_per_weight": "{} bits per weight",
     "target_ratio": "a ratio of {}",
     "target_size": "{} bytes",
@@ -35,24 +37,32 @@ class Bound:
         Of ‖x − x̂‖₂ / ‖x‖₂.
     max_abs_error : float
         Of max |x − x̂|.
+    max_output_error : float
+        Of the root of tr(E H Eᵀ) / tr(X H Xᵀ), E the error of X and H the second moments of what
+        the tensor is multiplied with.
 
     Raises
     ------
     PlanError
-        If either is below 0 or NaN.
+        If any is below 0 or NaN.
     """
 
     max_rel_l2: float = math.inf
     max_abs_error: float = math.inf
+    max_output_error: float = math.inf
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not _is_number(value) or not value >= 0:
                 raise PlanError(f"expected {name} to be a number above 0, got {value!r:.200}")
 
-    def used(self, rel_l2: float, max_abs_error: float) -> float:
+    def used(self, rel_l2: float, max_abs_error: float, output_error: float = 0.0) -> float:
         """Return the share of the bound that errors use up; it holds if at most 1."""
-        return max(_share(rel_l2, self.max_rel_l2), _share(max_abs_error, self.max_abs_error))
+        return max(
+            _share(rel_l2, self.max_rel_l2),
+            _share(max_abs_error, self.max_abs_error),
+            _share(output_error, self.max_output_error),
+        )
 
     def __str__(self) -> str:
         parts = []
@@ -60,6 +70,8 @@ class Bound:
             parts.append(f"rel-L2 ≤ {self.max_rel_l2:.4g}")
         if self.max_abs_error < math.inf:
             parts.append(f"|error| ≤ {self.max_abs_error:.4g}")
+        if self.max_output_error < math.inf:
+            parts.append(f"output error ≤ {self.max_output_error:.4g}")
         return ", ".join(parts) or "no bound"
 
 
@@ -75,7 +87,7 @@ def _share(error: float, most: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """One of six limits; none of them means lossless.
+    """One of seven limits; none of them means lossless.
 
     Parameters
     ----------
@@ -85,6 +97,8 @@ class Budget:
         Signal-to-noise ratio in dB, −20 log₁₀ rel-L2, for every tensor.
     max_abs_error : float, optional
         Of max |x − x̂|, for every tensor; above 0.
+    max_output_error : float, optional
+        Relative, of every tensor of which there are statistics (see `Bound`); above 0.
     bits_per_weight : float, optional
         8 × the file's bytes / elements of all its tensors.
     target_ratio : float, optional
@@ -101,6 +115,7 @@ class Budget:
     max_rel_l2: float | None = None
     min_snr: float | None = None
     max_abs_error: float | None = None
+    max_output_error: float | None = None
     bits_per_weight: float | None = None
     target_ratio: float | None = None
     target_size: int | None = None
@@ -137,6 +152,8 @@ class Budget:
             return Bound(max_rel_l2=10 ** (-self.min_snr / 20))
         if self.max_abs_error is not None:
             return Bound(max_abs_error=self.max_abs_error)
+        if self.max_output_error is not None:
+            return Bound(max_output_error=self.max_output_error)
         return None
 
     def size(self, input_bytes: int, weights: int) -> int | None:

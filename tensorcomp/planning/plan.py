@@ -23,7 +23,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorcomp._formatting import listed
 from tensorcomp.codecs.text import parse_tree
@@ -32,6 +32,9 @@ from tensorcomp.errors import PARSING_ERRORS, PlanError
 from tensorcomp.planning.budgets import Bound, Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import ROLES
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.calibrated import Calibrated
 
 LOSSLESS = "lossless"
 _VERSION = 1
@@ -58,6 +61,10 @@ class TensorPlan:
         Predicted, per weight.
     rel_l2 : float
         Predicted.
+    loss : float or None
+        Predicted, in nats a sample; None without statistics.
+    calibrated : Calibrated or None
+        Statistics to encode with.
     """
 
     tree: Node | None = None
@@ -66,6 +73,8 @@ class TensorPlan:
     fits_bound: bool = False
     bits: float | None = None
     rel_l2: float = 0.0
+    loss: float | None = None
+    calibrated: Calibrated | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,19 @@ class Plan:
         own = {name: self.tensors[key] for name, key in keys.items()}
         return replace(self, tensors=own, budget=Budget())
 
+    def with_statistics(self, calibrated: Mapping[str, Calibrated]) -> Plan:
+        """Return the plan whose lossy tensors are encoded with their statistics.
+
+        Not those under a bound of their own errors, which feedback only makes larger.
+        """
+        tensors = dict(self.tensors)
+        for name, item in tensors.items():
+            lossy = item.tree is not None and not item.tree.lossless
+            free = item.bound is None or item.bound.max_output_error < math.inf
+            if lossy and free and name in calibrated:
+                tensors[name] = replace(item, calibrated=calibrated[name])
+        return replace(self, tensors=tensors)
+
 
 def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a plan file.
@@ -114,6 +136,10 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
         entry["tree_crc"] = zlib.crc32(entry["tree"].encode())
         if item.bound is not None:
             entry["bound"] = bound_to_json(item.bound)
+        if item.loss is not None:
+            entry["predicted_loss"] = float(f"{item.loss:.4g}")
+        if item.calibrated is not None:
+            entry["statistics"] = True
         if item.tree is not None:
             entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
         entry["why"] = item.reason
@@ -175,8 +201,8 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
     if entry.get("role", "other") not in ROLES:
         raise PlanError(f"expected a role of {', '.join(ROLES)}, got {entry['role']!r}")
     limits, reason = entry.get("bound", {}), str(entry.get("why", ""))
-    if not isinstance(limits, dict) or not limits.keys() <= {"max_rel_l2", "max_abs_error"}:
-        raise PlanError(f"expected max_rel_l2 or max_abs_error as a bound, got {limits!r:.200}")
+    if not isinstance(limits, dict) or not limits.keys() <= vars(Bound()).keys():
+        raise PlanError(f"expected {', '.join(vars(Bound()))} as a bound, got {limits!r:.200}")
     bound = Bound(**limits) if limits else None
     if entry.get("tree_crc") not in (None, zlib.crc32(entry["tree"].encode())):
         reason = "the plan, edited"

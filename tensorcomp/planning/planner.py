@@ -22,6 +22,7 @@ from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation import AllocationProblem
 from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.calibrated import Calibrated, calibrated_curve, closest_option
 from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
@@ -87,6 +88,8 @@ class Planner:
         Bounds of single tensors, in place of the budget's.
     importance : mapping of str to float, optional
         Cost of a unit of squared error in each tensor, under a size.
+    calibrated : mapping of str to Calibrated
+        Statistics of tensors, by name.
     predict : bool
         Predict the bits of tensors that stay lossless even where no size depends on them.
     """
@@ -97,6 +100,7 @@ class Planner:
     rules: tuple[Rule, ...] = ()
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     importance: Mapping[str, float] | None = None
+    calibrated: Mapping[str, Calibrated] = field(default_factory=dict)
     predict: bool = False
 
     @property
@@ -147,7 +151,7 @@ class Planner:
             name = tensor.info.name
             if isinstance(found, RDCurve):
                 problem.options[name] = found
-                problem.importance[name] = self._weight(name, found.scale)
+                problem.importance[name] = self._weight(name, found)
                 continue
             problem.fixed[name] = found
             nbytes = (found.bits or 0.0) * tensor.array.size / 8
@@ -156,7 +160,7 @@ class Planner:
                 problem.protected[tensor.role.partition(".")[0]] += int(nbytes)
         for name, first in problem.copies.items():
             if first in problem.options:
-                dearest = self._weight(name, problem.options[first].scale)
+                dearest = self._weight(name, problem.options[first])
                 problem.importance[first] = max(problem.importance[first], dearest)
         problem.fixed_bytes = int(problem.fixed_bytes)
         return problem
@@ -179,9 +183,11 @@ class Planner:
         if unknown:
             raise PlanError(f"expected bounds of tensors that exist, got {listed(unknown)}")
 
-    def _weight(self, name: str, scale: float) -> float:
+    def _weight(self, name: str, curve: RDCurve) -> float:
+        if curve.cost is not None:
+            return curve.cost
         if self.importance is None:
-            return 1 / max(scale, _MIN_SCALE) if scale else 0.0
+            return 1 / max(curve.scale, _MIN_SCALE) if curve.scale else 0.0
         if name not in self.importance:
             raise PlanError(f"expected the importance of every tensor, got none of {name!r}")
         return self.importance[name]
@@ -190,7 +196,7 @@ class Planner:
         self, tensor: Tensor, templates: tuple[str, ...], reason: str, curves: SmallCurves
     ) -> TensorPlan | RDCurve:
         """Return a tensor's plan, or its choices under a size."""
-        rule = self._rule(tensor)
+        rule, name = self._rule(tensor), tensor.info.name
         asked_for = rule is not None and rule.by_name
         if templates and not asked_for and (why := protected_by_value(tensor.array, tensor.role)):
             templates, reason = (), why
@@ -198,6 +204,8 @@ class Planner:
         if not math.isfinite(largest):
             templates, reason = (), "holds NaN or infinity"
         bound = self._bound(tensor)
+        if bound is not None and bound.max_output_error < math.inf and name not in self.calibrated:
+            templates, reason = (), "no statistics of it"
         sample = lossy_sample(tensor.array, templates)
         if templates and rule is None and share_of_zeros(tensor.array) > MANY:
             sample = sparse_sample(tensor.array, self.effort)
@@ -210,6 +218,10 @@ class Planner:
             return TensorPlan(reason=reason, bits=bits)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)
+        by_output = bound is not None and bound.max_output_error < math.inf
+        sized = bound is None and self.budget.is_size
+        if name in self.calibrated and (by_output or sized) and any(map(is_free, templates)):
+            return self._calibrated(tensor, templates, bound, reason, largest)
         if bound is not None:
             given = (tensor.array, sample, templates, bound, self.effort, reason)
             if has_extremes(sample, largest, guess_step(sample, bound)):
@@ -224,6 +236,24 @@ class Planner:
             return curves.curve(tensor.array, sample, templates, largest, self.effort)
         lossless = lossless_rate(tensor.array, self.effort)
         return measure_curve(sample, tensor.array.size, templates, lossless, largest)
+
+    def _calibrated(
+        self,
+        tensor: Tensor,
+        templates: tuple[str, ...],
+        bound: Bound | None,
+        reason: str,
+        largest: float,
+    ) -> TensorPlan | RDCurve:
+        """Return the plan of a tensor with statistics, or its choices under a size."""
+        lossless = lossless_rate(tensor.array, self.effort)
+        calibrated = self.calibrated[tensor.info.name]
+        curve = calibrated_curve(tensor.array, calibrated, templates, lossless, largest)
+        if bound is None:
+            return curve
+        option = closest_option(tensor.array, calibrated, curve, bound.max_output_error)
+        bits, loss = float(curve.bits[option]), curve.loss(option)
+        return TensorPlan(curve.tree(option), reason, bound, True, bits, loss=loss)
 
     def _templates(self, tensor: Tensor) -> tuple[tuple[str, ...], str]:
         """Return the templates that a tensor is offered, and why these, or why none."""

@@ -45,6 +45,8 @@ class RDCurve:
         Where each family's options begin.
     gain : float
         The tensor's scale over that of the curve's steps and errors.
+    cost : float or None
+        Predicted loss of a unit of squared error; None without statistics.
     """
 
     weights: int
@@ -54,6 +56,13 @@ class RDCurve:
     trees: tuple[tuple[str, float | None], ...]
     first: tuple[int, ...]
     gain: float = 1.0
+    cost: float | None = None
+
+    def loss(self, option: int) -> float | None:
+        """Return the predicted loss of an option; None without statistics."""
+        if self.cost is None:
+            return None
+        return self.cost * self.weights * self.gain**2 * float(self.mse[option])
 
     def tree(self, option: int) -> Node | None:
         """Return the tree of an option; None for the lossless one."""

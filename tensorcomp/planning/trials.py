@@ -157,7 +157,7 @@ def _attempts(tree: Node, bound: Bound, errors: ErrorsOf) -> Iterator[tuple[floa
             low = max(low, scale)  # too fine
             scale = math.sqrt(low * high)
             continue
-        used = bound.used(found.rel_l2, found.max_abs)
+        used = bound.used(found.rel_l2, found.max_abs, found.output_error)
         yield used, candidate
         if not has_free_step(tree) or used == 0:
             return

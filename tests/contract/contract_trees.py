@@ -58,6 +58,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
     "raw": ("raw",),
+    "scales": ("scales(values=trellis(0.05))", "scales(axis=0, values=uniform(0.05))", "scales"),
     "rotate": ("rotate(2)", "rotate(1, rotated=uniform(0.01))"),
     "groupfloats": ("groupfloats", "groupfloats(0, groups=1)", 'groupfloats(4, 2, "columns")'),
     "runlength": ("runlength",),

@@ -8,6 +8,7 @@ from contract_trees import OWN_TREES, TREES
 import tensorcomp.codecs
 from tensorcomp.codecs import Codec, Filter, Serializer, Transform, parse_tree
 from tensorcomp.codecs.entropy.contexts import ContextCoder
+from tensorcomp.codecs.feedback import FeedbackEncoder, FeedbackTransform
 from tensorcomp.codecs.quantize.codebooks import CodebookQuantizer
 from tensorcomp.codecs.quantize.groups import GroupQuantizer
 from tensorcomp.codecs.quantize.uniform import StepQuantizer
@@ -32,6 +33,7 @@ def test_every_codec_class_is_registered_and_has_a_sample_tree():
     found -= {Codec, Transform, Serializer, Filter}
     found -= {Pruning, StructuredPruning, Largest, PrunedSlices}
     found -= {GroupQuantizer, CodebookQuantizer, StepQuantizer, ContextCoder}
+    found -= {FeedbackEncoder, FeedbackTransform}
     assert {codec.id: codec for codec in found} == own_codecs()
     assert len({codec.id for codec in found}) == len(found)
     assert own_codecs().keys() == TREES.keys()

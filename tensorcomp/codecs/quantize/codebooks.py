@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.rounding import check_float, store, widened, work_dtype
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 MAX_CODES = 1 << 16
 _FEW = 1 << 14  # elements below which a search for each is faster than a table of bins
@@ -252,6 +255,21 @@ class CodebookQuantizer(Transform):
         codebook = self._unpack(shared, array.dtype) if shared else own
         codes = self.nearest(values, codebook)
         return {"codebook": own, "codes": codes.reshape(self.codes_shape(array.shape))}
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return the rounding to the nearest number; None for vectors of several."""
+        if self.width != 1:
+            return None
+        dtype = matrix.columns.dtype
+        learned = np.ascontiguousarray(matrix.columns)
+        known = self._unpack(matrix.shared, dtype) if matrix.shared else self.learn(learned)
+        codebook = known.astype(dtype)
+
+        def round_column(_i: int, targets: np.ndarray, _ahead: np.ndarray | None) -> np.ndarray:
+            result: np.ndarray = codebook[self.nearest(targets, codebook)]
+            return result
+
+        return round_column
 
     def _unpack(self, shared: bytes, dtype: np.dtype) -> np.ndarray:
         """Return the codebook that chunks share: its numbers, little-endian."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,8 +12,13 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.entropy.ans import TRELLIS_STATES
 from tensorcomp.codecs.quantize.uniform import MIN_ELEMENTS, SAMPLE, StepQuantizer, inverse_of
 from tensorcomp.codecs.strategy import Strategy, at_rates
+from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
+
+_MACHINES = 64  # that take elements in turn
 _PARTS = 1 << 15  # of a step, in which kernels count
 
 
@@ -89,6 +94,26 @@ class Trellis(StepQuantizer):
         scale = inverse_of(self.step / _PARTS, values.dtype, "trellis")
         every = max(values.size // SAMPLE, 1) if values.size >= MIN_ELEMENTS else 0
         return native.trellis_encode(values, scale, self.states, every, codes, centroids)
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return the search for the best path, which goes on from column to column.
+
+        Paths end at the column ahead, which is looked at but not rounded yet.
+        """
+        if not matrix.in_order:
+            return None
+        machines = np.zeros(_MACHINES, np.uint8)
+        scale, half = inverse_of(self.step / _PARTS, np.dtype(np.float32), self.id), self.step / 2
+        rows = matrix.columns.shape[1]
+        codes, points = np.empty(rows, np.int16), np.empty(rows, np.int32)
+
+        def round_column(_i: int, targets: np.ndarray, ahead: np.ndarray | None) -> np.ndarray:
+            known = targets if ahead is None else np.concatenate((targets, ahead))
+            if not native.trellis_continue(known, scale, self.states, machines, codes, points):
+                raise NotRepresentable(f"trellis: too many steps of {self.step:g}")
+            return (points * half).astype(np.float32)
+
+        return round_column
 
     def look_up(self, codes: np.ndarray, lowest: int, table: np.ndarray, out: np.ndarray) -> None:
         """Set `out` to those of a table that codes stand for, each by its quantizer."""

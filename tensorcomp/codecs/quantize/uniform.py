@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tensorcomp.codecs.rounding import as_reals, check_float, largest, require_f
 from tensorcomp.codecs.strategy import Strategy, at_rates
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 MIN_ELEMENTS = 256  # elements that pay for centroids
 SAMPLE = 1 << 15  # elements that centroids are learned from, about
@@ -180,6 +183,16 @@ class Uniform(StepQuantizer):
         if self.bounded and found >= 0 and codes.size:
             self._confine(values, dtype, codes)
         return found
+
+    def rounding(self, matrix: Matrix) -> Rounding:
+        """Return the rounding to multiples of the step."""
+        step = np.float32(self.step)
+
+        def round_column(_i: int, targets: np.ndarray, _ahead: np.ndarray | None) -> np.ndarray:
+            result: np.ndarray = np.rint(targets / step) * step
+            return result
+
+        return round_column
 
     def _confine(self, values: np.ndarray, dtype: np.dtype, codes: np.ndarray) -> None:
         """Mend the codes whose value, once it is rounded to the dtype, lies beyond the bound."""

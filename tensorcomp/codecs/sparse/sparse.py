@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Sparse(Transform):
         mask = np.empty(array.shape, np.bool_)
         np.not_equal(as_words(array), 0, out=mask)
         return {"mask": mask, "values": kept_values(array, mask)}
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return that of the values, which are apart from each other."""
+        return replace(matrix, in_order=False).rounding_of("values")
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""

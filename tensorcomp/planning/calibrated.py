@@ -1,0 +1,196 @@
+"""Statistics of tensors: feedback for encoders, and what errors cost.
+
+The loss of an error is predicted as ½ Σᵣ wᵣ eᵣ H eᵣᵀ (see `codecs.feedback`), in nats a sample or
+position. Rounding with feedback, in steps that `codecs.quantize.scales` makes of the statistics,
+leaves errors that are independent and cost the same everywhere: so a tensor's rate and distortion
+are measured on its scaled values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from tensorcomp._formatting import listed
+from tensorcomp._names import match_names
+from tensorcomp.codecs.feedback import Feedback, FeedbackEncoder, encoder_with
+from tensorcomp.codecs.quantize.scales import factors, row_and_column_exponents
+from tensorcomp.errors import CheckpointError, NotRepresentable, PlanError
+from tensorcomp.metrics.output_error import output_energy
+from tensorcomp.planning.moments import Moment
+from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
+from tensorcomp.planning.statistics import Statistics
+from tensorcomp.planning.steps import STEP, is_free, prototype
+
+_FLOOR = 1 / 16  # of the mean weight of rows: what the rarest tokens count at least
+_DAMPING = 0.01  # of the mean second moment, and as much more as samples are few
+_SAMPLE = 1 << 17  # elements
+ALWAYS = f"uniform({STEP})"  # offered beside a profile's trees: the best where rates are low
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """Statistics of one tensor.
+
+    Parameters
+    ----------
+    moment : Moment
+    check_weights : callable
+        Raises `CheckpointError` where an array is not the tensor that was measured.
+    """
+
+    moment: Moment
+    check_weights: Callable[[np.ndarray], None]
+
+    def check(self, array: np.ndarray) -> None:
+        """Require that an array is the tensor that was measured.
+
+        Raises
+        ------
+        CheckpointError
+            If it is another.
+        """
+        rows, inputs = len(self.moment.row_weight), self.moment.matrix.shape[-1]
+        if self.moment.transposed:
+            rows, inputs = inputs, rows
+        if array.ndim < 2 or array.shape[0] != rows or array.size != rows * inputs:
+            raise CheckpointError(
+                f"{self.moment.place}: statistics of another model: expected a tensor of "
+                f"{rows} x {inputs}, got {list(array.shape)}; run calibrate on this one"
+            )
+        self.check_weights(array)
+
+    def feedback(self) -> Feedback:
+        """Return the feedback of the whole tensor; its factors take O(n³) time."""
+        return _feedback_of(self)
+
+    def measures(self, chunks: int) -> bool:
+        """Return whether the output error follows from those of so many chunks."""
+        return chunks == 1 or not self.moment.transposed
+
+    def output_energy(self, array: np.ndarray, start: int = 0) -> float:
+        """Return the mean squared norm of the output of rows from `start` on."""
+        matrix, moments = array.reshape(array.shape[0], -1), self.moment.matrix
+        if self.moment.transposed:
+            return output_energy(matrix.T, moments)
+        if len(moments) > 1 and len(matrix) < len(self.moment.row_weight):
+            length = len(self.moment.row_weight) // len(moments)
+            moments = moments[np.arange(start, start + len(matrix)) // length]
+        return output_energy(matrix, moments)
+
+
+@functools.lru_cache(maxsize=2)  # a tensor is planned, and perhaps encoded several times
+def _feedback_of(calibrated: Calibrated) -> Feedback:
+    moment = calibrated.moment
+    weights = np.maximum(moment.row_weight, 0).astype(np.float64)
+    weights = np.maximum(weights, _FLOOR * (weights.mean() or 1.0))
+    inputs = moment.matrix.shape[-1]
+    damping = _DAMPING + min(inputs / max(moment.positions, 1), 1.0)
+    return Feedback.of(moment.matrix, weights, damping, along=0 if moment.transposed else 1)
+
+
+def calibrated_curve(
+    array: np.ndarray,
+    calibrated: Calibrated,
+    templates: Sequence[str],
+    lossless_bits: float,
+    largest: float,
+) -> RDCurve:
+    """Return rates and errors of a tensor's scaled values.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+    calibrated : Calibrated
+    templates : sequence of str
+        Of those, quantizers of single elements are tried.
+    lossless_bits : float
+        Per weight.
+    largest : float
+        Magnitude of the array's largest element.
+    """
+    feedback = calibrated.feedback()
+    rows, inputs = row_and_column_exponents(feedback)
+    matrix = array.reshape(array.shape[0], -1)
+    matrix = matrix.T if feedback.along else matrix  # columns × rows
+    every = max(matrix.size // _SAMPLE, 1)
+    scales = factors(inputs)[:, None] * factors(rows[::every])
+    sample = np.ascontiguousarray(matrix[:, ::every] * scales, np.float32)
+    axis = "" if feedback.along else "axis=0, "
+    trees = dict.fromkeys(
+        text
+        for text in (*templates, ALWAYS)
+        if is_free(text) and takes_feedback(_scaled(text, axis), feedback.along)
+    )
+    curve = measure_curve(sample, array.size, trees, lossless_bits, largest * float(scales.max()))
+    wrapped = tuple((_scaled(text, axis) if text else text, octave) for text, octave in curve.trees)
+    squares = np.square(feedback.scales).mean(axis=0) / factors(2 * inputs)
+    cost = 0.5 * float(squares.mean()) * float((feedback.weights / factors(2 * rows)).mean())
+    return replace(curve, trees=wrapped, cost=cost)
+
+
+def _scaled(template: str, axis: str) -> str:
+    return f"scales({axis}values={template})"
+
+
+@functools.lru_cache(maxsize=256)
+def takes_feedback(template: str, along: int) -> bool:
+    """Return whether a tree, or a template, can round columns in turn."""
+    tree, one = prototype(template), np.ones((1, 1))
+    if tree.lossless or not tree.codec.is_transform:
+        return False
+    root = encoder_with(tree, Feedback.of(one[None], one[0], along=along)).codec
+    try:
+        cast(FeedbackEncoder, root).encode(one.astype(np.float32))
+    except NotRepresentable:
+        return False
+    return True
+
+
+def closest_option(
+    array: np.ndarray, calibrated: Calibrated, curve: RDCurve, output_error: float
+) -> int:
+    """Return the option of fewest bits within a predicted output error."""
+    energy = calibrated.output_energy(array)
+    most = 0.5 * float(np.mean(calibrated.moment.row_weight)) * output_error**2 * energy
+    assert curve.cost is not None
+    within = curve.cost * curve.weights * curve.gain**2 * curve.mse <= most
+    return int(np.argmin(np.where(within, curve.bits, np.inf)))
+
+
+def calibrated_tensors(statistics: Statistics, names: Iterable[str]) -> dict[str, Calibrated]:
+    """Return the statistics of the tensors of a model that were measured.
+
+    Names may differ by a prefix.
+
+    Raises
+    ------
+    PlanError
+        If there are no second moments in the statistics, or of none of these.
+    CheckpointError
+        If statistics of a tensor are not those of any data.
+    """
+    known = statistics.arrays.get("row_weight", {}).keys() | statistics.tied.keys()
+    if not known or "second_moment" not in statistics.arrays:
+        raise PlanError(
+            f"{statistics.path}: expected second moments to quantize by, got "
+            f"{', '.join(statistics.arrays) or 'none'}; run calibrate with --statistics "
+            "second_moment,row_weight"
+        )
+    names = list(names)
+    found = {}
+    for name, other in match_names({name: [name] for name in names}, known).items():
+        moment = statistics.moment(other)
+        if moment is not None:
+            found[name] = Calibrated(moment, partial(statistics.check_weights, other))
+    if not found:
+        raise PlanError(
+            f"{statistics.path}: statistics of another model: of {listed(sorted(known))}, not of "
+            f"{listed(names)}; run calibrate on this one"
+        )
+    return found
