@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensorcomp.planning.statistics import Statistics
 
 _object = partial(option, type=object_text)
-_text = partial(option, group="Text (--hf)")
-_moments = partial(option, group="second_moment, row_weight")
 
 
 @command()
@@ -57,16 +55,23 @@ _moments = partial(option, group="second_moment, row_weight")
     "row_weight are those in use.",
     default=None,
 )
-@_text("--samples N", "Windows or lines of the text, spread evenly; 128 by default.")
-@_text("--length N", "Tokens of each, or what the model takes at most; 512 by default.")
-@_text("--batch N", "Windows or lines of a minibatch; 8 by default.")
-@_moments("--dtype", "Of the file.", type=click.Choice(["float32", "bfloat16"]), default="float32")
-@_moments(
+@option("--samples N", "With --hf: windows or lines, spread over the text; 128 by default.")
+@option("--length N", "With --hf: tokens of each at most; 512 by default.")
+@option("--batch N", "With --hf: windows or lines of a minibatch; 8 by default.")
+@option(
+    "--dtype",
+    "Of second_moment in the file.",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+)
+@option(
     "--memory SIZE",
-    "Second moments to sum at a time; the data are read once for each part that fits.",
+    "Sums for second_moment at a time; the data are read once for each part that fits.",
     default="4GiB",
 )
-@_moments("--seed N", "From which labels are drawn.", type=click.IntRange(min=0), default=0)
+@option(
+    "--seed N", "From which labels for row_weight are drawn.", type=click.IntRange(min=0), default=0
+)
 @force
 @as_json
 def calibrate(

@@ -25,7 +25,7 @@ VERBS: Mapping[str, str] = {
     "verify": "Decode everything and check every digest; write nothing.",
     "compare": "Measure how far the tensors of checkpoint B are from those of A.",
     "bench": "Measure strategies on a checkpoint: rate, error, speed, gap to R(D).",
-    "calibrate": "Run a model on data and store the statistics that score its weights.",
+    "calibrate": "Run a model on data and store the statistics of its weights.",
     "sparsity": "Show the zeros of a checkpoint, and what they save.",
     "gradients": "Compression of gradients in distributed training.",
     "completion": "Print what makes a shell complete verbs, options and paths.",

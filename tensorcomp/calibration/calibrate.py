@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tensorcomp.calibration.batches import Batches, OnBatch
-from tensorcomp.calibration.curvature import CurvatureOptions, measure_curvature
+from tensorcomp.calibration.curvature import measure_curvature
 from tensorcomp.calibration.derivatives import (
     Tensors,
     derivatives,
@@ -159,12 +159,12 @@ def calibrate(
             )
         model = unwrapped(model)
         require_values(model)
-        options = CurvatureOptions(dtype, memory, seed, None if out is None else Path(out), job)
-        measure = partial(measure_curvature, loss=loss, batches=batches, where=where)
-        mode = bool(train_mode)
-        curvature = measure(model, data, options, train_mode=mode, progress=progress)
+        place = None if out is None else Path(out)
+        measure = partial(measure_curvature, loss=loss, batches=batches, where=where, dtype=dtype)
+        measure = partial(measure, train_mode=bool(train_mode), memory=memory, seed=seed, job=job)
+        curvature = measure(model, data, progress=progress, out=place)
         chosen = {name: array for name, array in curvature.arrays.items() if name in asked}
-        return written(replace(curvature, arrays=chosen), options.out, force=force)
+        return written(replace(curvature, arrays=chosen), place, force=force)
     if not 0 < temperature < math.inf:
         raise PruningError(f"expected temperature to be a number above 0, got {temperature}")
     model = unwrapped(model)

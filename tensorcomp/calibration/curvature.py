@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tensorcomp.calibration.kept_groups import KeptGroups
 from tensorcomp.calibration.losses import Loss, inputs_and_targets, run
 from tensorcomp.calibration.moment_sums import MomentSums
 from tensorcomp.calibration.preserve_state import preserve_state
-from tensorcomp.calibration.sampled_loss import draws_of, position_mask, sampled_loss
+from tensorcomp.calibration.sampled_loss import position_mask, sampled_loss, seed_of
 from tensorcomp.calibration.targets import Where, prunable_parameters
 from tensorcomp.calibration.weight_uses import WeightUses
 from tensorcomp.errors import PruningError
@@ -30,78 +30,49 @@ from tensorcomp.planning.statistics import CURVATURE, Statistics, weight_digest
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
-class CurvatureOptions:
-    """Options of measuring second moments and row weights.
-
-    Parameters
-    ----------
-    dtype : str
-        Of stored second moments: ``float32`` or ``bfloat16``.
-    memory : int, optional
-        Bytes of second moments that are summed at a time.
-    seed : int
-        From which labels are drawn.
-    out : path-like, optional
-        Where the statistics are to be written; what is finished is kept beside it meanwhile.
-    job : str
-        What the data are: what is kept of another job is not taken up.
-    """
-
-    dtype: str = "float32"
-    memory: int | None = None
-    seed: int = 0
-    out: Path | None = None
-    job: str = ""
-
-
 def measure_curvature(
     model: nn.Module,
     data: Iterable[Any],
-    options: CurvatureOptions,
     *,
     loss: Loss | None,
     batches: int | None,
     where: Where,
     train_mode: bool,
     progress: OnBatch | None,
+    dtype: str,
+    memory: int | None,
+    seed: int,
+    out: Path | None,
+    job: str,
 ) -> Statistics:
     """Measure `CURVATURE`, by a pass over the data for each group of weights.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Out of its wrappers.
-    data, loss, batches, where, progress
-        See `calibrate`; by default all matrices and kernels are measured.
-    options : CurvatureOptions
-    train_mode : bool
-        Whether dropout acts.
+    See `calibrate` for the parameters. The model is out of its wrappers.
 
     Raises
     ------
     PruningError
         See `calibrate`.
     """
-    if options.dtype not in DTYPES:
-        raise PruningError(f"expected dtype to be one of {', '.join(DTYPES)}, got {options.dtype}")
-    weights = matrices(model, where)
-    groups = list(_groups(model, weights, options.memory))
-    kept = KeptGroups(options.out, _job(model, options, train_mode, batches, groups))
+    if dtype not in DTYPES:
+        raise PruningError(f"expected dtype to be one of {', '.join(DTYPES)}, got {dtype}")
+    groups = list(_groups(model, matrices(model, where), memory))
+    about = job, dtype, seed, train_mode, batches, list(map(list, groups))
+    kept = KeptGroups(out, "" if out is None else _digest(model, repr(about)))
     found = kept.load()
+    left = groups[len(found) :]
     renorms = any(getattr(module, "max_norm", None) for module in model.modules())
-    if len(found) < len(groups):
+    if left:
         device = next(model.parameters()).device
-        passes = Batches(data, batches, device, passes=len(groups) - len(found), on_batch=progress)
+        passes = Batches(data, batches, device, passes=len(left), on_batch=progress)
         with preserve_state(model, weights=renorms), torch.inference_mode(mode=False):
             model.train(train_mode).requires_grad_(requires_grad=False)
-            for number in range(len(found), len(groups)):
+            for group in left:
                 minibatches = passes.again() if passes.count else passes
-                sums = _measured(model, groups[number], minibatches, loss, options.seed)
-                one = _statistics(sums, options.dtype)
+                one = _statistics(_measured(model, group, minibatches, loss, seed), DTYPES[dtype])
                 one = replace(one, batches=passes.count, samples=passes.samples)
-                found.append(kept.save(number, one) if len(groups) > 1 else one)
-    joined = _joined(found, _other_names(model))
+                found.append(kept.save(len(found), one) if len(groups) > 1 else one)
+    joined = replace(reduce(_joined, found), tied=_other_names(model))
     if not joined.arrays["row_weight"]:
         raise PruningError(
             "the loss depends on no matrix of the model, or was computed under torch.no_grad"
@@ -130,11 +101,11 @@ def _measured(
         with torch.enable_grad():
             total, terms = outputs, samples_of(batch)
             if loss is None:
-                draws = draws_of(seed, number, next(iter(weights.values())).device)
-                total, terms = sampled_loss(outputs, mask, draws)
+                total, terms = sampled_loss(outputs, mask, seed_of(seed, number))
             total = require_loss(total, place, needs_grad=False) * (terms if loss else 1)
         sums.terms += terms
         uses.differentiate(total, partial(sums.add_gradient, mask=mask, place=place))
+        del outputs, total  # and the graph with all inputs, before there is another
     for weight in weights.values():
         weight.requires_grad_(False)
     return sums
@@ -182,7 +153,7 @@ def _moment_bytes(module: nn.Module, weight: nn.Parameter) -> int:
     return item * math.prod(weight.shape[:-2]) * width**2
 
 
-def _statistics(sums: MomentSums, dtype: str) -> Statistics:
+def _statistics(sums: MomentSums, dtype: torch.dtype) -> Statistics:
     """Return what was measured of a group; equal second moments stand there once."""
     moments: dict[str, np.ndarray] = {}
     rows: dict[str, np.ndarray] = {}
@@ -207,7 +178,7 @@ def _statistics(sums: MomentSums, dtype: str) -> Statistics:
             continue
         first[one.source] = name
         moment = one.moment[0] if len(one.moment) == 1 and weight.ndim == 2 else one.moment
-        moments[name] = torch_to_numpy(name, moment.to(DTYPES[dtype]))
+        moments[name] = torch_to_numpy(name, moment.to(dtype))
     arrays = {"second_moment": moments, "row_weight": rows}
     return Statistics(
         arrays,
@@ -224,22 +195,18 @@ def _widened(weight: torch.Tensor) -> np.ndarray:
     return torch_to_numpy("", weight if weight.dtype == torch.float64 else weight.float())
 
 
-def _joined(parts: Sequence[Statistics], tied: Mapping[str, str]) -> Statistics:
-    """Return the statistics of all groups."""
-
-    def union(maps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        return {name: value for one in maps for name, value in one.items()}
-
-    return Statistics(
-        {name: union(part.arrays.get(name, {}) for part in parts) for name in CURVATURE},
-        parts[0].batches,
-        parts[0].samples,
-        tuple(name for part in parts for name in part.unreached),
-        union(part.positions for part in parts),
-        tuple(name for part in parts for name in part.transposed),
-        union(part.shared for part in parts),
-        tied,
-        union(part.digests for part in parts),
+def _joined(one: Statistics, other: Statistics) -> Statistics:
+    """Return the statistics of two groups."""
+    maps: dict[str, Any] = {
+        key: {**getattr(one, key), **getattr(other, key)}
+        for key in ("positions", "shared", "digests")
+    }
+    return replace(
+        one,
+        arrays={key: {**one.arrays.get(key, {}), **other.arrays.get(key, {})} for key in CURVATURE},
+        unreached=one.unreached + other.unreached,
+        transposed=one.transposed + other.transposed,
+        **maps,
     )
 
 
@@ -251,18 +218,10 @@ def _other_names(model: nn.Module) -> dict[str, str]:
     return {name: own for name, own in names.items() if name != own}
 
 
-def _job(
-    model: nn.Module,
-    options: CurvatureOptions,
-    train_mode: bool,
-    batches: int | None,
-    groups: Sequence[Iterable[str]],
-) -> str:
-    """Return a digest of the model and of all that decides what is measured."""
-    about = options.job, options.dtype, options.seed, train_mode, batches, list(map(list, groups))
-    digest = xxhash.xxh3_64(repr(about).encode())
-    if options.out is not None:
-        for name, tensor in sorted(model.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(torch_to_numpy(name, tensor).reshape(-1).view(np.uint8).data)
+def _digest(model: nn.Module, about: str) -> str:
+    """Return a digest of a model, and of a text that says what is done with it."""
+    digest = xxhash.xxh3_64(about.encode())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(torch_to_numpy(name, tensor).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tensorcomp.planning.statistics import Statistics
@@ -45,7 +46,8 @@ def written(found: Statistics, out: Path | None, *, force: bool) -> Statistics:
         return found
     found.save(out, force=force)
     for path in _partial_files(out):
-        path.unlink()
+        with contextlib.suppress(PermissionError):  # of a mapped file, on Windows
+            path.unlink()
     return Statistics.load(out)
 
 

@@ -141,6 +141,7 @@ class MomentSums:
         if product is None or lookup is None:
             return product or lookup
         if product.transposed or len(product.moment) != 1:
+            self.others.add(name)
             return None
         return _tied(product, lookup)
 
@@ -162,7 +163,8 @@ class MomentSums:
             return None
         transposed = next(iter(parts)).transposed
         if any(part.transposed != transposed for part in parts):
-            return None  # rows of one use are columns of another
+            self.others.add(name)  # rows of one use are columns of another
+            return None
         of = next(iter(parts)).of
         sizes = {part.rows for part in parts if part.rows * part.blocks == of}
         size = math.gcd(of, *itertools.chain(*((part.first_row, part.rows) for part in parts)))
@@ -226,14 +228,14 @@ def _kept(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return values by position without those that a mask excludes, if it is of their positions."""
     if mask is None or values.shape[: mask.ndim] != mask.shape:
         return values
-    return values[mask]
+    return values[mask.to(values.device)]
 
 
 def _positions(values: torch.Tensor, blocks: int, mask: torch.Tensor | None) -> torch.Tensor:
     """Return what products read or gave, as (blocks, positions, n)."""
     rows = values.reshape(blocks, -1, values.shape[-1])
     if mask is not None and blocks == 1 and rows.shape[1] == mask.numel():
-        rows = rows[:, mask.flatten()]
+        rows = rows[:, mask.flatten().to(rows.device)]
     return rows
 
 

@@ -20,15 +20,13 @@ def position_mask(inputs: Any) -> torch.Tensor | None:
     return mask.bool()
 
 
-def draws_of(seed: int, minibatch: int, device: torch.device) -> torch.Generator:
-    """Return the generator of a minibatch's labels."""
+def seed_of(seed: int, minibatch: int) -> int:
+    """Return the seed of a minibatch's labels."""
     mixed = xxhash.xxh3_64_intdigest(b"%d %d" % (seed, minibatch))  # of a seed, CPUs take 32 bits
-    return torch.Generator(device).manual_seed(mixed >> 1)
+    return mixed >> 1
 
 
-def sampled_loss(
-    outputs: Any, mask: torch.Tensor | None, generator: torch.Generator
-) -> tuple[torch.Tensor, int]:
+def sampled_loss(outputs: Any, mask: torch.Tensor | None, seed: int) -> tuple[torch.Tensor, int]:
     """Compute the loss of labels that are drawn from the model's prediction.
 
     Parameters
@@ -40,8 +38,8 @@ def sampled_loss(
         1; those of logits of a single class are normal around it.
     mask : torch.Tensor, optional
         Bool (N, L): positions without a label.
-    generator : torch.Generator
-        On the outputs' device.
+    seed : int
+        Labels follow from it and the outputs.
 
     Returns
     -------
@@ -57,7 +55,7 @@ def sampled_loss(
         if mask is not None and mask.shape == hidden.shape[:2]:
             hidden = hidden.masked_fill(~mask[..., None], 0)
         sums = hidden.float().sum(1)
-        return _normal(F.normalize(sums, dim=-1), generator), len(hidden)
+        return _normal(F.normalize(sums, dim=-1), seed), len(hidden)
     logits = _first(outputs) if logits is None else logits
     if logits is None or not logits.ndim:
         raise PruningError(
@@ -69,13 +67,14 @@ def sampled_loss(
     flat = scores[mask] if mask is not None and mask.shape == scores.shape[:-1] else scores
     flat = flat.reshape(-1, scores.shape[-1])
     if flat.shape[-1] == 1:
-        return _normal(flat, generator), len(flat)
-    with torch.no_grad():
-        labels = torch.multinomial(flat.softmax(-1), 1, generator=generator)[:, 0]
+        return _normal(flat, seed), len(flat)
+    generator = torch.Generator(flat.device).manual_seed(seed)
+    labels = torch.multinomial(flat.detach().softmax(-1), 1, generator=generator)[:, 0]
     return F.cross_entropy(flat, labels, reduction="sum"), len(flat)
 
 
-def _normal(outputs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _normal(outputs: torch.Tensor, seed: int) -> torch.Tensor:
+    generator = torch.Generator(outputs.device).manual_seed(seed)
     noise = torch.empty_like(outputs).normal_(generator=generator)
     return (noise * outputs).sum()
 

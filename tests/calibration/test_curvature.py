@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from unchanged import Seen
 
 from tensorcomp.calibration.calibrate import calibrate
-from tensorcomp.calibration.sampled_loss import draws_of, sampled_loss
+from tensorcomp.calibration.sampled_loss import sampled_loss, seed_of
 from tensorcomp.errors import PruningError
 from tensorcomp.planning.statistics import CURVATURE
 
@@ -40,7 +40,7 @@ def of_hooks(net, data, mask=None, seed=0):
             hooks.append(module.register_forward_hook(keep))
     for number, batch in enumerate(data, 1):
         outputs = net(batch)
-        loss, more = sampled_loss(outputs, mask, draws_of(seed, number, torch.device("cpu")))
+        loss, more = sampled_loss(outputs, mask, seed_of(seed, number))
         terms += more
         loss.backward()
     return inputs, gradients, terms
@@ -338,6 +338,21 @@ def test_a_batch_of_matrices_is_that_of_single_products():
         )
 
 
+def test_a_weight_of_both_orders_has_no_moment():
+    class Folded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(filled(3, 4))
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(F.linear(x, self.weight) @ self.weight)
+
+    found = measured(Folded(), [filled(5, 4)])
+    assert list(found.positions) == ["head.weight"]
+    assert found.unreached == ()
+
+
 def test_what_other_operations_read_has_no_moment():
     class Odd(nn.Module):
         def __init__(self):
@@ -427,7 +442,8 @@ def test_padding_does_not_count_and_sentences_are_unit_vectors():
     for one in outputs:
         one.retain_grad()
     unit = torch.stack([F.normalize(one.mean(0), dim=0) for one in outputs])
-    noise = torch.empty(3, 6).normal_(generator=draws_of(0, 1, torch.device("cpu")))
+    draws = torch.Generator().manual_seed(seed_of(0, 1))
+    noise = torch.empty(3, 6).normal_(generator=draws)
     (unit * noise).sum().backward()
     expected = torch.cat([one.grad for one in outputs]).square().sum(0) / 3
     check_rows(found, "layer.weight", expected)
