@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import xxhash
 
 from tensorcomp.errors import CheckpointError
 
 _MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
+
+
+def weight_digest(array: np.ndarray) -> str:
+    """Return a digest of values, the same for dtypes that float32 holds."""
+    wide = array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(wide).view(np.uint8).data)
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,13 @@ class Moment:
 
 
 def moment_of(
-    stored: np.ndarray, rows: np.ndarray, *, positions: int, transposed: bool, place: str
+    stored: np.ndarray,
+    rows: np.ndarray,
+    shape: Sequence[int] | None,
+    *,
+    positions: int,
+    transposed: bool,
+    place: str,
 ) -> Moment:
     """Return the model of one tensor from what statistics hold.
 
@@ -75,6 +90,11 @@ def moment_of(
         raise CheckpointError(
             f"{place}: expected second moments (groups, n, n) and a weight of each row, got "
             f"{stored.shape} and {rows.shape}; measure anew"
+        )
+    if shape is not None and len(rows) * stored.shape[-1] != math.prod(shape):
+        raise CheckpointError(
+            f"{place}: expected statistics of shape {tuple(shape)}, got {len(rows)} rows of "
+            f"{stored.shape[-1]}; run calibrate on this model"
         )
     if not groups or len(rows) % groups or not (np.isfinite(rows) & (rows >= 0)).all():
         raise CheckpointError(

@@ -42,7 +42,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from tensorcomp._formatting import listed, shown
 from tensorcomp._names import match_names
@@ -52,6 +51,7 @@ from tensorcomp.dtypes import dtype_name, holds_floats, numpy_dtype
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, PruningError
 from tensorcomp.planning.moments import Moment as Moment
 from tensorcomp.planning.moments import moment_of
+from tensorcomp.planning.moments import weight_digest as weight_digest
 
 CURVATURE = ("second_moment", "row_weight")
 STATISTICS = (
@@ -63,12 +63,6 @@ _KEY = "tensorcomp.statistics"
 _VERSIONS = (1, 2)  # 2 has `CURVATURE`
 _LISTS = ("unreached", "transposed")
 _MAPS: dict[str, type] = {"positions": int, "shared": str, "tied": str, "digests": str}
-
-
-def weight_digest(array: np.ndarray) -> str:
-    """Return a digest of values, the same for dtypes that float32 holds."""
-    wide = array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
-    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(wide).view(np.uint8).data)
 
 
 @dataclass(frozen=True)
@@ -123,13 +117,13 @@ class Statistics:
         new = {key: self.tied.get(name, name) for key, name in pairs.items() if key != name}
         return replace(self, tied={**self.tied, **new})
 
-    def moment(self, name: str) -> Moment | None:
+    def moment(self, name: str, shape: Sequence[int] | None = None) -> Moment | None:
         """Return the quadratic model of the loss by a tensor, if measured.
 
         Raises
         ------
         CheckpointError
-            If what was measured is not finite, or the shapes do not fit.
+            If what was measured is not finite, or does not fit together or the tensor's shape.
         """
         name = self.tied.get(name, name)
         rows = self.arrays.get("row_weight", {}).get(name)
@@ -140,6 +134,7 @@ class Statistics:
         return moment_of(
             stored,
             rows,
+            shape,
             positions=self.positions.get(name, 0),
             transposed=name in self.transposed,
             place=place,

@@ -44,6 +44,13 @@ def test_files_give_back_models(tmp_path, dtype):
     found.check_weights("other", H)
 
 
+def test_another_shape_is_refused():
+    for shape in ((4, 2), (2, 4), (2, 1, 4)):
+        assert statistics().moment("w", shape).row_weight.shape == (4,)
+    with pytest.raises(CheckpointError, match=r"of shape \(4, 3\), got 4 rows of 2"):
+        statistics().moment("w", (4, 3))
+
+
 def test_a_tensor_without_weights_of_rows_has_no_model():
     assert Statistics({"second_moment": {"w": H}}).moment("w") is None
 
