@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ class Part(NamedTuple):
     is_lookup: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Use:
     """A product, convolution or lookup of a part of a weight.
 
@@ -38,11 +39,17 @@ class Use:
         the indices of a lookup.
     convolution : tuple, optional
         Kernel sizes, strides, paddings, dilations and groups.
+    is_root : bool
+        Whether the inputs depend on no weight.
+    edge : torch.autograd.graph.GradientEdge, optional
+        Where the gradient of the result arrives; none without autograd.
     """
 
     part: Part
     inputs: torch.Tensor
     convolution: tuple[Any, ...] = ()
+    is_root: bool = False
+    edge: GradientEdge | None = None
 
     def key(self) -> tuple[Any, ...]:
         """Return what equal inputs have in common while they are kept in memory."""
@@ -65,8 +72,6 @@ class WeightUses:
         self._reads = WeightReads(weights, self._heard)
         self.uses: list[Use] = []
         self.others: set[str] = set()
-        self._edges: list[GradientEdge | None] = []
-        self._roots: list[int] = []
         self._own = {id(weight) for weight in weights.values()}
 
     @contextmanager
@@ -81,38 +86,32 @@ class WeightUses:
         Gradients of weights are not computed: differentiation ends at results that depend on no
         other weight.
         """
-        for at, (use, edge) in enumerate(zip(self.uses, self._edges, strict=True)):
-            if edge is not None and at not in self._roots:
-                edge.node.register_prehook(_hook(use, found))
-        ends: list[Any] = [self._edges[at] for at in self._roots if self._edges[at] is not None]
-        uses = [self.uses[at] for at in self._roots if self._edges[at] is not None]
+        reached = [use for use in self.uses if use.edge is not None]
+        for use in reached:
+            if use.edge is not None and not use.is_root:
+                use.edge.node.register_prehook(partial(_hear, use, found))
+        roots = [use for use in reached if use.is_root]
+        ends: list[Any] = [use.edge for use in roots]
         ends += [leaf for leaf in _leaves(loss) if id(leaf) not in self._own]
         if not ends or not loss.requires_grad:
             return
         gradients = torch.autograd.grad(loss, ends, allow_unused=True)
-        for use, gradient in zip(uses, gradients, strict=False):
-            if gradient is not None:
-                found(use, gradient)
+        for use, gradient in zip(roots, gradients, strict=False):
+            _hear(use, found, (gradient,))
 
     def _heard(self, read: Read) -> Callable[[], None] | None:
         at, use = self._use_of(read)
         self.others.update(name for place, name in read.names.items() if place != at)
         if use is None:
             return None
+        use.is_root = not use.inputs.requires_grad
         self.uses.append(use)
-        self._edges.append(None)
-        if not use.inputs.requires_grad:
-            self._roots.append(len(self.uses) - 1)
-        return self._take_edge(read.result)
 
-    def _take_edge(self, result: torch.Tensor) -> Callable[[], None]:
-        at = len(self.uses) - 1
+        def take_edge() -> None:  # before the result may be changed in place
+            if read.result.requires_grad:
+                use.edge = get_gradient_edge(read.result)
 
-        def take() -> None:  # before the result may be changed in place
-            if result.requires_grad:
-                self._edges[at] = get_gradient_edge(result)
-
-        return take
+        return take_edge
 
     def _use_of(self, read: Read) -> tuple[int | None, Use | None]:
         """Return where the weight stands in an operation, and its use, if it is one."""
@@ -133,14 +132,11 @@ class WeightUses:
         return (None if use is None else at), use
 
 
-def _hook(
-    use: Use, found: Callable[[Use, torch.Tensor], None]
-) -> Callable[[tuple[torch.Tensor, ...]], None]:
-    def hook(gradients: tuple[torch.Tensor, ...]) -> None:
-        if gradients[0] is not None:
-            found(use, gradients[0])
-
-    return hook
+def _hear(
+    use: Use, found: Callable[[Use, torch.Tensor], None], gradients: Sequence[torch.Tensor | None]
+) -> None:
+    if gradients[0] is not None:
+        found(use, gradients[0])
 
 
 def _leaves(loss: torch.Tensor) -> list[torch.Tensor]:

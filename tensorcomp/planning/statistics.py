@@ -104,19 +104,6 @@ class Statistics:
     digests: Mapping[str, str] = field(default_factory=dict)
     path: str = "the statistics"
 
-    def renamed(self, names: Iterable[str]) -> Statistics:
-        """Return the statistics by a checkpoint's names, too, see `match_names`.
-
-        Raises
-        ------
-        CheckpointError
-            If their names differ by an ambiguous prefix.
-        """
-        known = {*self.tied, *self.arrays.get("row_weight", ())}
-        pairs = match_names({name: (name,) for name in names}, known)
-        new = {key: self.tied.get(name, name) for key, name in pairs.items() if key != name}
-        return replace(self, tied={**self.tied, **new})
-
     def moment(self, name: str, shape: Sequence[int] | None = None) -> Moment | None:
         """Return the quadratic model of the loss by a tensor, if measured.
 

@@ -14,6 +14,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerF
 from tensorcomp.calibration.calibrate import calibrate
 from tensorcomp.calibration.hugging_face import PretrainedFolder
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.planning.calibrated import calibrated_tensors
 from tensorcomp.planning.statistics import CURVATURE, Statistics
 from tensorcomp_cli.main import main
 
@@ -68,20 +69,20 @@ def test_all_matrices_of_a_checkpoint_have_a_model_that_fits(tmp_path, text, nam
     found = calibrated(folder, text, "--samples", 8, "--length", 16)
     files = sorted(folder.glob("*.safetensors"))
     arrays = {i.name: c for c in map(open_checkpoint, files) for i in c.arrays if len(i.shape) > 1}
-    found = found.renamed(arrays)
+    known = calibrated_tensors(found, arrays)
     for tensor, checkpoint in arrays.items():
         if "pooler" in tensor:
             continue
         shape = next(i.shape for i in checkpoint.arrays if i.name == tensor)
-        moment = found.moment(tensor)
         if "block_sparse_moe" in tensor:  # which is named otherwise in memory
             continue
+        moment = known[tensor].moment
         rows, width = (shape[-1], shape[-2]) if moment.transposed else shape[-2:]
         assert moment.matrix.shape == (1, width, width), tensor
         assert moment.row_weight.shape == (rows,)
         assert moment.row_weight.any()
         weight = np.asarray(checkpoint.read(tensor)).view(_dtype(name)).reshape(shape)
-        found.check_weights(tensor, weight)
+        known[tensor].check(weight)
     assert bool(found.transposed) == (name == "gpt2")
     assert found.unreached == (("pooler.dense.weight",) if name == "bert" else ())
     experts = [key for key in found.positions if "experts" in key]

@@ -93,15 +93,3 @@ def test_weights_of_rows_that_are_none_are_refused(row):
 
 def test_a_little_asymmetry_is_rounding():
     assert statistics(H + np.array([[0, 1e-3], [0, 0]], np.float32)).moment("w").matrix.any()
-
-
-def test_names_of_a_checkpoint_may_have_another_prefix():
-    named = {"model.a.weight": ROWS, "model.b.weight": ROWS[:2]}
-    moments = dict.fromkeys(named, H)
-    arrays = {"second_moment": moments, "row_weight": named}
-    found = Statistics(arrays, tied={"head.weight": "model.a.weight"})
-    found = found.renamed(["a.weight", "b.weight", "c.weight"])
-    assert len(found.moment("a.weight").row_weight) == 4
-    assert len(found.moment("b.weight").row_weight) == 2
-    assert found.moment("c.weight") is None
-    assert len(found.moment("head.weight").row_weight) == 4
