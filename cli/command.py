@@ -69,7 +69,8 @@ class Result(NamedTuple):
 class Option(click.Option):
     """An option that stands in a group of the help page.
 
-    `argument` is how messages of the library call it, where that is not its parameter's name.
+    `argument` is how messages of the library call it, where that is not its parameter's name: a
+    pattern.
     """
 
     def __init__(

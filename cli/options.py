@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 _LIMITS = (
-    *("max_rel_l2", "min_snr", "max_abs_error"),
+    *("max_rel_l2", "min_snr", "max_abs_error", "max_output_error"),
     *("bits_per_weight", "target_ratio", "target_size"),
 )
 # Options that mean nothing without --prune, and the field of `Pruning` that each sets.
 _PRUNING_FIELDS = {
     "--sparsity": "sparsity",
-    "--stats": "stats",
     "--scope": "scope",
     "--granularity": "granularity",
     "--prune-where": "where",
@@ -153,6 +152,10 @@ _lossy_options = together(
     ),
     _budget("--max-rel-l2 X", "Largest ‖error‖ / ‖tensor‖ of each tensor, below 1."),
     _budget("--max-abs-error X", "Largest error of any element."),
+    _budget(
+        "--max-output-error X",
+        "Largest relative error of what a layer returns, below 1, by --stats.",
+    ),
     _budget("--target-ratio X", "Bytes of the input over bytes of the file."),
     _budget(
         "--target-size SIZE",
@@ -169,20 +172,22 @@ _lossy_options = together(
         "--importance FILE",
         "A safetensors file that says what an error costs in each tensor.",
     ),
+    _planning(
+        "--stats FILE",
+        "Statistics that tensorcomp calibrate measured: what may lose something is quantized for "
+        "the least loss of the model. Scores of pruning read them, too.",
+        argument="(?:stats|statistics)",
+    ),
 )
 _plan_option = _planning("--plan FILE", "Obey a plan that tensorcomp plan wrote.")
 _prune_options = together(
     _pruning(
         "--prune SCORE",
         "Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
-        "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats.",
+        "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats; without them obd "
+        "takes Adam's state of a training checkpoint.",
     ),
     _pruning("--sparsity X", "The exact part of the pruned tensors' weights, from 0 to 1."),
-    _pruning(
-        "--stats FILE",
-        "Statistics that tensorcomp calibrate measured; without them obd takes Adam's state of "
-        "a training checkpoint.",
-    ),
     _pruning(
         "--scope",
         "Among which weights: the score's own choice by default; tensor for what is more than "
@@ -223,10 +228,11 @@ job_options = together(_lossy_options, _plan_option, _prune_options, threads, fo
 
 def options_of(given: dict[str, Any]) -> CompressOptions:
     """Return how to compress, from ``plan_options`` or ``job_options``."""
-    budget, prune = _budget_of(given), _pruning_of(given)
+    statistics = given.pop("stats")
+    budget, prune = _budget_of(given), _pruning_of(given, statistics)
     from tensorcomp.pipeline.options import CompressOptions
 
-    return CompressOptions(budget=budget, prune=prune, **given)
+    return CompressOptions(budget=budget, prune=prune, statistics=statistics, **given)
 
 
 def _budget_of(options: dict[str, Any]) -> Budget | None:
@@ -240,13 +246,20 @@ def _budget_of(options: dict[str, Any]) -> Budget | None:
             "at a rel-L2 of 1, an SNR of 0 dB, every weight may become 0; "
             "give --max-rel-l2 below 1 or --min-snr above 0"
         )
+    if given.get("max_output_error", 0.0) >= 1:
+        raise click.UsageError(
+            "at an output error of 1 every weight may become 0; give --max-output-error below 1"
+        )
     from tensorcomp.planning.budgets import Budget
 
     return Budget(**given)
 
 
-def _pruning_of(options: dict[str, Any]) -> Pruning | None:
-    """Pop the pruning options from a verb's options, and return them, if any."""
+def _pruning_of(options: dict[str, Any], statistics: Path | None) -> Pruning | None:
+    """Pop the pruning options from a verb's options, and return them, if any.
+
+    Statistics go to scores that read any.
+    """
     score = options.pop("prune")
     values = {name: options.pop(name[2:].replace("-", "_")) for name in _PRUNING_FIELDS}
     given = {name: value for name, value in values.items() if value not in (None, ())}
@@ -256,7 +269,9 @@ def _pruning_of(options: dict[str, Any]) -> Pruning | None:
         return None
     from tensorcomp.selection.granularity import NM, parse_granularity
     from tensorcomp.selection.request import Pruning
+    from tensorcomp.selection.scores import parse_score
 
+    stats = None if parse_score(score).statistic is None else statistics
     targets = [name for name in _PRUNING_TARGETS if name in given]
     if len(targets) > 1:
         raise click.UsageError(f"pruning has one target; got {' and '.join(targets)}")
@@ -266,4 +281,5 @@ def _pruning_of(options: dict[str, Any]) -> Pruning | None:
             f"how much is to be pruned is not said: give {', '.join(_PRUNING_TARGETS[:-1])} or "
             f"{_PRUNING_TARGETS[-1]}"
         )
-    return Pruning(score, **{_PRUNING_FIELDS[name]: value for name, value in given.items()})
+    fields = {_PRUNING_FIELDS[name]: value for name, value in given.items()}
+    return Pruning(score, stats=stats, **fields)

@@ -130,8 +130,8 @@ def compress(
     options : CompressOptions, optional
         Settings of compression; or give its fields as keywords.
     **keywords
-        Fields of `CompressOptions`: effort, profile, budget, codecs, bounds, importance, plan,
-        prune, threads.
+        Fields of `CompressOptions`: effort, profile, budget, codecs, bounds, importance,
+        statistics, plan, prune, threads.
 
     Raises
     ------

@@ -24,8 +24,9 @@ bf16 model.)
 
 A tensor that lost anything has ``"error": [rel-L2, max |x - x̂|]`` too, measured on what is
 decoded, ``"row_error"``, the largest rel-L2 of a row, if that row lost half of its norm or more and
-at least twice the share that the tensor lost, and ``"bound": {"max_rel_l2": …}`` where one was
-promised; its digest is that of the decoded bytes. A tensor whose chunks have another length says so
+at least twice the share that the tensor lost, ``"output_error"``, the relative error of what its
+layer returns, if that was measured, and ``"bound": {"max_rel_l2": …}`` where one was promised; its
+digest is that of the decoded bytes. A tensor whose chunks have another length says so
 by ``"chunk_elements"``.
 
 A tensor that was pruned has ``"pruned": {"score": "snip", "granularity": "element", "count": …,

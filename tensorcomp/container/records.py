@@ -69,8 +69,10 @@ class TensorRecord:
     row_error : float
         The largest rel-L2 of a row, where that row lost half of its norm or more and the tensor far
         less; else 0.
+    output_error : float
+        Measured relative error of what the layer returns, in six digits; 0 if exact or not known.
     bound : mapping of str to float
-        Limits that the errors keep: ``max_rel_l2`` or ``max_abs_error``.
+        Limits that the errors keep: ``max_rel_l2``, ``max_abs_error`` or ``max_output_error``.
     chunk_elements : int
         Elements of a chunk at most; 0 where the manifest's own number counts.
     pruned : PruningRecord or None
@@ -91,6 +93,7 @@ class TensorRecord:
     rel_l2: float = 0.0
     max_abs_error: float = 0.0
     row_error: float = 0.0
+    output_error: float = 0.0
     bound: Mapping[str, float] = field(default_factory=dict)
     chunk_elements: int = 0
     pruned: PruningRecord | None = None
@@ -125,6 +128,8 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
         value["error"] = [record.rel_l2, record.max_abs_error]
     if record.row_error:
         value["row_error"] = record.row_error
+    if record.output_error:
+        value["output_error"] = record.output_error
     if record.bound:
         value["bound"] = dict(record.bound)
     if record.pruned is not None:
@@ -175,6 +180,8 @@ def record_from_json(
         record.rel_l2, record.max_abs_error = map(_error, value["error"])
     if "row_error" in value:
         record.row_error = _error(value["row_error"])
+    if "output_error" in value:
+        record.output_error = _error(value["output_error"])
     if "bound" in value:
         record.bound = {text_of(limit): _error(error) for limit, error in value["bound"].items()}
     if "pruned" in value:

@@ -126,9 +126,7 @@ class TensorEncoder:
         errors = measure(array, decoded, columns)
         if self.calibrated is None:
             return errors
-        error = array.astype(np.float32) - decoded.astype(np.float32)
-        energies = (self.calibrated.output_energy(x, self.rows * index) for x in (error, array))
-        return errors.with_output(*energies)
+        return self.calibrated.measured(errors, array, decoded, self.rows * index)
 
 
 def lossless_encoder(
@@ -170,7 +168,7 @@ def planned_encoder(
 
     @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
-        if grid.count > 1 and plan.calibrated is None:
+        if grid.count > 1 and not (plan.calibrated and plan.for_output):
             return errors_of(tree, sample)
         coder = _coder_of(replace(plan, tree=tree), array, grid, effort)
         start, stop = grid.bounds(grid.count // 2)
@@ -199,7 +197,8 @@ def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str)
     try:
         roots = chunk_roots(tree, array, grid)
         if calibrated is not None:
-            roots, reason = _with_feedback(tree, calibrated, grid, roots, reason)
+            if plan.for_output:
+                roots, reason = _with_feedback(tree, calibrated, grid, roots, reason)
             calibrated = calibrated if calibrated.measures(grid.count) else None
         coder = _learn(trees, sample_rows(array, CHUNK_ELEMENTS), grid)
     except NotRepresentable as error:

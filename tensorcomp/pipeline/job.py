@@ -136,9 +136,8 @@ def calibrated_tensors(
         with shard.open() as source:
             for info in source.tensors:
                 if (own := found.get(shard.keys[info.name])) is not None:
-                    dtype = numpy_dtype(info.dtype)
-                    assert dtype is not None
-                    own.check(source.read(info.name).view(dtype).reshape(info.shape))
+                    data, dtype = source.read(info.name), numpy_dtype(info.dtype)
+                    own.check(data if dtype is None else data.view(dtype).reshape(info.shape))
     return found
 
 

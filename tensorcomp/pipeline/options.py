@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class CompressOptions:
     --------
     >>> from tensorcomp import Budget, CompressOptions
     >>> CompressOptions(effort="fast", budget=Budget(min_snr=30)).budget.bound
-    Bound(max_rel_l2=0.03162277660168379, max_abs_error=inf)
+    Bound(max_rel_l2=0.03162277660168379, max_abs_error=inf, max_output_error=inf)
     """
 
     effort: str | None = None
@@ -160,12 +161,14 @@ class CompressOptions:
         from tensorcomp.planning.calibrated import calibrated_tensors
         from tensorcomp.planning.statistics import Statistics
 
+        lossless = self.plan is None and self.is_lossless
+        by_score = self.prune is not None and self.prune.stats is not None
+        if lossless and not by_score:
+            raise PlanError("expected a budget or trees beside statistics, got none; give one")
         given = self.statistics
         statistics = given if isinstance(given, Statistics) else Statistics.load(given)
-        if self.prune is not None and "second_moment" not in statistics.arrays:
-            return {}  # those that scores read
-        if self.plan is None and self.is_lossless:
-            raise PlanError("expected a budget or trees beside statistics, got none; give one")
+        if by_score and (lossless or "second_moment" not in statistics.arrays):
+            return {}
         return calibrated_tensors(statistics, names)
 
     def planner(self) -> Planner:
@@ -194,6 +197,12 @@ class CompressOptions:
         budget = self.budget if self.budget is not None and self.budget.given() else profile.budget
         if self.bounds and budget is not self.budget and budget.is_size:
             budget = Budget()  # who gives bounds did not ask for the size that a profile proposes
+        bounds = {name: _bound(name, single) for name, single in (self.bounds or {}).items()}
+        if self.statistics is None and (
+            budget.max_output_error is not None
+            or any(bound.max_output_error < math.inf for bound in bounds.values())
+        ):
+            raise PlanError("expected statistics for max_output_error, got none; give statistics=…")
         importance = self.importance
         if importance is not None and not budget.is_size:
             raise PlanError("expected bits per weight, a ratio or a size to spread by importance")
@@ -204,7 +213,7 @@ class CompressOptions:
             budget=budget,
             effort=self.effort or profile.effort or "balanced",
             rules=rules,
-            bounds={name: _bound(name, single) for name, single in (self.bounds or {}).items()},
+            bounds=bounds,
             importance=None if importance is None else check_importance(importance),
         )
 

@@ -141,6 +141,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
                 record,
                 tree=trees.setdefault((planned.tree.text, planned.reason), len(trees)),
                 fallback=0,
+                output_error=0.0 if planned.calibrated is None else six_digits(error),
                 bound={} if planned.bound is None else bound_to_json(planned.bound),
             )
         likely[name] = record

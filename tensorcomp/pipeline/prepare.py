@@ -19,7 +19,6 @@ from tensorcomp.codecs.bit_views import as_words
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.container.writer import Payload
-from tensorcomp.metrics.distortion import measure
 from tensorcomp.pipeline.bundle import BundledSource, runs
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, planned_encoder
 from tensorcomp.planning.budgets import Bound
@@ -64,7 +63,7 @@ class Prepared(NamedTuple):
         decoded = encoded.decoded.view(grid.dtype)
         zeros = as_words(self.array[start:stop]).reshape(-1) == 0
         return encoded._replace(
-            from_original=measure(original, decoded),
+            from_original=self.coder.measured(original, decoded.reshape(original.shape), index),
             keeps_zeros=not ((as_words(decoded) != 0) & zeros).any(),
         )
 

@@ -48,6 +48,10 @@ def _row_snr(row: TensorSummary) -> str | None:
     return f"{-20 * math.log10(row.row_error):z.1f}" if row.row_error else None
 
 
+def _output_error(row: TensorSummary) -> float | None:
+    return row.output_error or None
+
+
 def _reason(row: TensorSummary) -> str:
     role = f"{row.role}: {row.role_reason}" if row.role_reason else ""
     return printable("; ".join(filter(None, (row.reason, role))))
@@ -87,8 +91,11 @@ class CheckpointSummary:
 
     @property
     def with_lost_rows(self) -> list[TensorSummary]:
-        """The tensors of which a row is all but lost, the worst first."""
-        lost = [row for row in self.tensors if row.row_error]
+        """The tensors of which a row is all but lost, the worst first.
+
+        Not those of which the output's error is known, which rows that matter little may cost.
+        """
+        lost = [row for row in self.tensors if row.row_error and not row.output_error]
         return sorted(lost, key=lambda row: -row.row_error)
 
     @property
@@ -142,7 +149,8 @@ class CheckpointSummary:
             compressed checkpoint, whichever way the job went; ``ratio`` is the first over the
             second. ``bits_per_weight`` counts every byte of the output, and is null without
             weights. Each of ``tensors`` has its role and how that is known, its errors (0 if
-            exact) and its SNR in dB (null if exact); ``codec`` is the text of its tree, ``same as
+            exact) and its SNR in dB (null if exact), and ``output_error`` where
+            statistics measured it; ``codec`` is the text of its tree, ``same as
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
             their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``; those that
             pruning was asked for and left as they are have ``unpruned``, the reason. A folder has
@@ -178,6 +186,7 @@ class CheckpointSummary:
             Column("", "rel_l2", lambda row: row.rel_l2),
             Column("SNR dB", "snr_db", lambda row: row.snr_db, snr_text, optional=True),
             Column("Row dB", "", _row_snr, optional=True),
+            Column("Output", "output_error", _output_error, "{:.3g}".format, optional=True),
             Column("", "worst_row_rel_l2", lambda row: row.row_error or None),
             Column("Gap", "", lambda row: row.gap, bits_text, optional=True, spare=3),
             Column("", "max_abs_error", lambda row: row.max_abs_error),
@@ -198,6 +207,8 @@ class CheckpointSummary:
             return f"{tensors}, {bytes_text(self.input_bytes)}{rate}; not compressed"
         worst = min((row.snr_db for row in self.tensors if row.snr_db is not None), default=None)
         error = "" if worst is None else f", SNR of each tensor ≥ {snr_text(worst)} dB"
+        output = max((row.output_error for row in self.tensors), default=0.0)
+        error += f", output error ≤ {output:.3g}" if output else ""
         return (
             f"{tensors}, {bytes_text(self.input_bytes)} in {bytes_text(self.output_bytes)}: "
             f"ratio {ratio_text(self.ratio)}{rate}{error}"
@@ -293,6 +304,7 @@ class FileResult(NamedTuple):
                 pruned=holder.pruned,
                 bound=holder.bound,
                 row_error=holder.row_error,
+                output_error=holder.output_error,
                 coded=info.name not in self.refused,
                 unpruned=self.unpruned.get(info.name, ""),
             )

@@ -57,6 +57,8 @@ class TensorSummary:
     row_error : float
         The largest rel-L2 of a row, where that row lost half of its norm or more and the tensor far
         less; else 0.
+    output_error : float
+        Relative error of what its layer returns; 0 if exact or not known.
     coded : bool
         Whether its tree could represent every chunk; known of a file just compressed only.
     unpruned : str
@@ -80,6 +82,7 @@ class TensorSummary:
     pruned: PruningRecord | None = None
     bound: Mapping[str, float] = field(default_factory=dict)
     row_error: float = 0
+    output_error: float = 0
     coded: bool = True
     unpruned: str = ""
 
@@ -166,6 +169,7 @@ class TensorSummary:
             "snr_db": self.snr_db,
             "max_abs_error": self.max_abs_error,
             **({"worst_row_rel_l2": self.row_error} if self.row_error else {}),
+            **({"output_error": self.output_error} if self.output_error else {}),
             **({} if self.pruned is None else {"pruned": self.pruning()}),
             **({"unpruned": self.unpruned} if self.unpruned else {}),
             **({} if self.file is None else {"file": self.file}),

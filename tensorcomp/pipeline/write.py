@@ -142,6 +142,7 @@ class _FileWriter:
             rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
             row_error=0.0 if lossless else _lost_row(blob.errors),
+            output_error=0.0 if lossless else six_digits(errors.output_error),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_own_chunk(self._source, name, record.dtype),
             pruned=None if pruned is None else pruned.record,

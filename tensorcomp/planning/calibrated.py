@@ -21,6 +21,7 @@ from tensorcomp._names import match_names
 from tensorcomp.codecs.feedback import Feedback, FeedbackEncoder, encoder_with
 from tensorcomp.codecs.quantize.scales import factors, row_and_column_exponents
 from tensorcomp.errors import CheckpointError, NotRepresentable, PlanError
+from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.metrics.output_error import output_energy
 from tensorcomp.planning.moments import Moment
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
@@ -72,6 +73,15 @@ class Calibrated:
     def measures(self, chunks: int) -> bool:
         """Return whether the output error follows from those of so many chunks."""
         return chunks == 1 or not self.moment.transposed
+
+    def measured(
+        self, errors: ErrorSums, array: np.ndarray, decoded: np.ndarray, start: int
+    ) -> ErrorSums:
+        """Return the errors of rows from `start` on, with that of the output."""
+        error = array.astype(np.float32) - decoded.astype(np.float32)
+        return errors.with_output(
+            self.output_energy(error, start), self.output_energy(array, start)
+        )
 
     def output_energy(self, array: np.ndarray, start: int = 0) -> float:
         """Return the mean squared norm of the output of rows from `start` on."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import ml_dtypes
 import numpy as np
 import xxhash
 
@@ -16,9 +17,10 @@ _MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
 
 
 def weight_digest(array: np.ndarray) -> str:
-    """Return a digest of values, the same for dtypes that float32 holds."""
-    wide = array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
-    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(wide).view(np.uint8).data)
+    """Return a digest of values as bfloat16 has them: of a copy, the same."""
+    with np.errstate(all="ignore"):  # values that are not finite, or too large
+        narrow = array.astype(np.float32, copy=False).astype(ml_dtypes.bfloat16, copy=False)
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(narrow).view(np.uint8).data)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tensorcomp.planning.calibrated import Calibrated
 
 LOSSLESS = "lossless"
+NO_STATISTICS = "no statistics of it"  # reason
 _VERSION = 1
 MAKE = "make one by tensorcomp plan"
 _SHOWN = 8  # faults that a message lists
@@ -76,6 +77,11 @@ class TensorPlan:
     loss: float | None = None
     calibrated: Calibrated | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def for_output(self) -> bool:
+        """Whether errors of the tensor itself have no bound; feedback adds to them."""
+        return self.bound is None or self.bound.max_output_error < math.inf
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -107,16 +113,15 @@ class Plan:
         return replace(self, tensors=own, budget=Budget())
 
     def with_statistics(self, calibrated: Mapping[str, Calibrated]) -> Plan:
-        """Return the plan whose lossy tensors are encoded with their statistics.
-
-        Not those under a bound of their own errors, which feedback only makes larger.
-        """
+        """Return the plan whose lossy tensors are encoded with their statistics."""
         tensors = dict(self.tensors)
-        for name, item in tensors.items():
-            lossy = item.tree is not None and not item.tree.lossless
-            free = item.bound is None or item.bound.max_output_error < math.inf
-            if lossy and free and name in calibrated:
+        for name, item in tensors.items() if calibrated else ():
+            if item.tree is None or item.tree.lossless:
+                continue
+            if name in calibrated:
                 tensors[name] = replace(item, calibrated=calibrated[name])
+            elif item.for_output and NO_STATISTICS not in item.reason:
+                tensors[name] = replace(item, reason=f"{item.reason}; {NO_STATISTICS}")
         return replace(self, tensors=tensors)
 
 

@@ -25,7 +25,7 @@ from tensorcomp.planning.budgets import Bound, Budget
 from tensorcomp.planning.calibrated import Calibrated, calibrated_curve, closest_option
 from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
-from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.plan import NO_STATISTICS, TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
@@ -204,8 +204,9 @@ class Planner:
         if not math.isfinite(largest):
             templates, reason = (), "holds NaN or infinity"
         bound = self._bound(tensor)
-        if bound is not None and bound.max_output_error < math.inf and name not in self.calibrated:
-            templates, reason = (), "no statistics of it"
+        by_output = bound is not None and bound.max_output_error < math.inf
+        if templates and by_output and name not in self.calibrated:
+            templates, reason = (), NO_STATISTICS
         sample = lossy_sample(tensor.array, templates)
         if templates and rule is None and share_of_zeros(tensor.array) > MANY:
             sample = sparse_sample(tensor.array, self.effort)
@@ -218,7 +219,6 @@ class Planner:
             return TensorPlan(reason=reason, bits=bits)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)
-        by_output = bound is not None and bound.max_output_error < math.inf
         sized = bound is None and self.budget.is_size
         if name in self.calibrated and (by_output or sized) and any(map(is_free, templates)):
             return self._calibrated(tensor, templates, bound, reason, largest)

@@ -17,6 +17,7 @@ from tensorcomp.pipeline.tensor_summary import (
     by_tree,
     pruning_figures,
 )
+from tensorcomp.planning.plan import NO_STATISTICS
 
 if TYPE_CHECKING:
     from tensorcomp.api.plan import PlanReport
@@ -131,17 +132,25 @@ def lost_rows(summary: CheckpointSummary) -> list[str]:
 
 
 def remarks(summary: CheckpointSummary) -> list[str]:
-    """Return lines about copied files, pruning and lost rows; none without any."""
-    return [*summary.copied_line(), *pruning_line(summary), *lost_rows(summary)]
+    """Return lines about copied files, pruning, statistics and lost rows."""
+    lines = [*pruning_line(summary), *without_statistics(summary.tensors)]
+    return [*summary.copied_line(), *lines, *lost_rows(summary)]
+
+
+def without_statistics(rows: Iterable[TensorSummary]) -> list[str]:
+    """Return a line that names the tensors without statistics, if any."""
+    names = [row.name for row in rows if NO_STATISTICS in row.reason]
+    return [f"no statistics of {counted(len(names), 'tensor')}: {listed(names)}"] if names else []
 
 
 def planned_line(report: PlanReport) -> list[str]:
-    """Return a line that says what a plan is to prune; none if nothing."""
+    """Return lines of what a plan prunes, and what it has no statistics of."""
     records = [(row.pruned, row.weights) for row in report.tensors if row.pruned is not None]
+    lines = without_statistics(report.tensors)
     if not records:
-        return []
+        return lines
     what = f"{_what(pruning_figures(records))}; errors are those of the others"
-    return [what, *_left(report.tensors)]
+    return [what, *_left(report.tensors), *lines]
 
 
 def _left(rows: Iterable[TensorSummary]) -> list[str]:

@@ -179,7 +179,7 @@ def test_plan_takes_the_same_options(call, path, tmp_path):
     ("options", "message"),
     [
         (["--sparsity", "0.5"], "--sparsity says how to prune: give --prune SCORE"),
-        (["--stats", "x"], "--stats says how to prune"),
+        (["--stats", "x"], "expected a budget or trees beside statistics, got none; give one"),
         (["--prune-where", "mlp"], "--prune-where says how to prune"),
         (
             ["--prune", "magnitude"],

@@ -58,12 +58,28 @@ def test_a_tensor_without_weights_of_rows_has_no_model():
 def test_digests_are_those_of_values():
     values = np.array([[1.5, -2.0], [0.25, 3.0]])
     narrow = {
-        weight_digest(values.astype(dtype)) for dtype in (np.float16, ml_dtypes.bfloat16, "f4")
+        weight_digest(values.astype(dtype))
+        for dtype in (np.float16, ml_dtypes.bfloat16, "f4", "f8")
     }
     assert len(narrow) == 1
-    assert weight_digest(values) not in narrow
-    assert weight_digest(values.astype("f4").T) not in narrow
-    assert weight_digest(np.asfortranarray(values.astype("f4"))) in narrow
+    assert weight_digest(values.T) not in narrow
+    assert weight_digest(np.asfortranarray(values)) in narrow
+
+
+def test_a_copy_in_bfloat16_has_the_same_digest():
+    values = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    values[0, :5] = 0.0, -0.0, 1e-45, 3.3e38, 1 + 2**-8  # the last one is halfway
+    copy = values.astype(ml_dtypes.bfloat16)
+    assert weight_digest(values) == weight_digest(copy) == weight_digest(copy.astype("f8"))
+    other = copy.copy()
+    other[3, 3] = np.nextafter(other[3, 3], ml_dtypes.bfloat16(9))
+    assert weight_digest(other) != weight_digest(copy)
+
+
+def test_digests_of_what_is_not_finite_do_not_warn(recwarn):
+    values = np.array([[np.nan, np.inf, -np.inf, 1e300]])
+    assert weight_digest(values) == weight_digest(np.array([[np.nan, np.inf, -np.inf, np.inf]]))
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(
