@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 @command()
 @source
 @option("--against ORIGINAL", "Compare with the original as well.")
+@option(
+    "--stats FILE",
+    "The statistics that it was compressed with: with --against, check errors of outputs as well.",
+    dest="statistics",
+)
 @threads
 @as_json
-def verify(source: Path, *, against: Path | None, threads: int | None) -> Result:
+def verify(
+    source: Path, *, against: Path | None, statistics: Path | None, threads: int | None
+) -> Result:
     """Decode everything and check every digest; write nothing.
 
     INPUT is a compressed file or folder. The exit status is 0 if it is sound, 1 if a tensor is
@@ -36,7 +43,9 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
     from .progress import progress
 
     with progress("verifying") as watch:
-        checks = verification.verify(source, against, threads=threads, progress=watch)
+        checks = verification.verify(
+            source, against, statistics=statistics, threads=threads, progress=watch
+        )
     failed = [check for check in checks if check.error is not None]
 
     def to_json() -> dict[str, Any]:
@@ -52,15 +61,17 @@ def verify(source: Path, *, against: Path | None, threads: int | None) -> Result
         listed = [printable(str(check.error)) for check in failed] if len(failed) > 1 else []
         failure = VerificationError(f"{failed[0].error}{more if listed else ''}")
         return Result(to_json, summary=listed, failure=failure)
-    relation = ""
+    relation, summary = "", summarise(source)
     if against is not None:
-        how = "within its errors of" if summarise(source).lossy else "equal to"
+        how = "within its errors of" if summary.lossy else "equal to"
         relation = f" and {how} {printable(str(against))}"
     line = (
         f"{printable(str(source))} is sound{relation}: {counted(len(checks), 'tensor')} checked in "
         f"{seconds_text(watch.seconds)}"
     )
-    return Result(to_json, summary=(line,))
+    outputs = any(row.output_error for row in summary.tensors) and statistics is None
+    remark = "output errors were not checked: give --against and --stats"
+    return Result(to_json, summary=(line, remark) if outputs else (line,))
 
 
 def _error(check: Check) -> dict[str, Any]:

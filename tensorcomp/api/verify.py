@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +17,27 @@ from tensorcomp._threads import Workers
 from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.container.model import open_model, restored_shards
+from tensorcomp.container.model import Model, open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
-from tensorcomp.errors import CheckpointError, FormatError, VerificationError, located
+from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.errors import (
+    CheckpointError,
+    FormatError,
+    OptionError,
+    VerificationError,
+    located,
+)
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
+if TYPE_CHECKING:
+    from tensorcomp.planning.calibrated import Calibrated
+    from tensorcomp.planning.statistics import Statistics
+
 _ROUNDING = 1e-5  # errors are recorded in six digits
+_SUMS = 1e-4  # by which sums of float32 products may differ between machines
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ def verify(
     path: str | os.PathLike[str],
     against: str | os.PathLike[str] | None = None,
     *,
+    statistics: str | os.PathLike[str] | Statistics | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Check]:
@@ -62,6 +77,8 @@ def verify(
     against : str or path-like, optional
         The original; every tensor, and what rebuilds the file, is then compared with it too. Of a
         lossy tensor the errors must be those that the file records, and keep its bound.
+    statistics : path or Statistics, optional
+        Those that it was compressed with, to compare the errors of outputs as well.
     threads : int, optional
     progress : Progress, optional
 
@@ -74,9 +91,16 @@ def verify(
     ------
     CheckpointError, FormatError
         If a file cannot be read at all, or a codec's package is missing.
+    OptionError, PlanError
+        If there are statistics without the original, or of another model.
     """
     progress = progress or Progress()
     model = open_model(path, compressed=True)
+    calibrated: dict[Path, dict[str, Calibrated]] = {}
+    if statistics is not None:
+        if against is None:
+            raise OptionError("expected the original beside statistics, got none; give against=…")
+        calibrated = _calibrated(model, statistics)
     originals: dict[Path, Path] = {}
     if model.is_folder:
         restored, nbytes = restored_shards(model)
@@ -87,12 +111,31 @@ def verify(
         originals = {model.shards[0]: Path(against)}
     checks = []
     for shard in model.shards:
-        checks += _verify_file(model.file(shard), originals.get(shard), threads, progress)
+        known = calibrated.get(shard)
+        checks += _verify_file(model.file(shard), originals.get(shard), known, threads, progress)
     return checks
 
 
+def _calibrated(
+    model: Model, statistics: str | os.PathLike[str] | Statistics
+) -> dict[Path, dict[str, Calibrated]]:
+    """Return the statistics of the tensors of each shard."""
+    from tensorcomp.planning.calibrated import calibrated_tensors
+
+    keys = model.keys()
+    found = calibrated_tensors(statistics, [key for own in keys.values() for key in own.values()])
+    return {
+        shard: {name: found[key] for name, key in own.items() if key in found}
+        for shard, own in keys.items()
+    }
+
+
 def _verify_file(
-    path: Path, original: Path | None, threads: int | None, progress: Progress
+    path: Path,
+    original: Path | None,
+    calibrated: Mapping[str, Calibrated] | None,
+    threads: int | None,
+    progress: Progress,
 ) -> list[Check]:
     with (
         CompressedFile(path) as file,
@@ -105,8 +148,12 @@ def _verify_file(
         read = None if source is None or checks else source.read
 
         def check(info: TensorInfo) -> Check:
+            if read is not None and calibrated is not None and info.name in calibrated:
+                dtype = numpy_dtype(info.dtype)
+                array = read(info.name).view(dtype or np.uint8)
+                calibrated[info.name].check(array.reshape(info.shape) if dtype else array)
             try:
-                _check_tensor(file, info, read)
+                _check_tensor(file, info, read, calibrated)
             except (FormatError, VerificationError, CheckpointError) as error:
                 return Check(path, info.name, str(error), error.chunk)
             return Check(path, info.name, None)
@@ -143,13 +190,18 @@ def _compare_outlines(path: Path, file: CompressedFile, original: Checkpoint) ->
 
 
 def _check_tensor(
-    file: CompressedFile, info: TensorInfo, read: Callable[[str], np.ndarray] | None
+    file: CompressedFile,
+    info: TensorInfo,
+    read: Callable[[str], np.ndarray] | None,
+    calibrated: Mapping[str, Calibrated] | None,
 ) -> None:
     record = file.manifest.stored(info.name)
     tensor = file.open_tensor(info.name)
     wanted = None if read is None else read(info.name)
     with located(path=file.where, tensor=info.name):
         _check_decoded(record, tensor, wanted)
+        if wanted is not None and calibrated is not None:
+            _check_output(record, tensor, wanted, calibrated.get(record.name))
 
 
 def _check_decoded(
@@ -176,6 +228,34 @@ def _check_decoded(
         _check_bound(record, errors)
     if wanted is not None:
         _check_errors(record, errors)
+
+
+def _check_output(
+    record: TensorRecord,
+    tensor: TensorBlob | BundleMember,
+    wanted: np.ndarray,
+    calibrated: Calibrated | None,
+) -> None:
+    """Require that the error of a tensor's output is that of the manifest, and keeps its bound."""
+    bound = record.bound.get("max_output_error", math.inf)
+    if not record.output_error and bound == math.inf:
+        return
+    if calibrated is None:
+        raise VerificationError("has an output error, but there are no statistics of it")
+    grid, errors = tensor.grid, ErrorSums()
+    array = wanted.view(grid.dtype).reshape(grid.shape)
+    for (_, start, stop), data in zip(grid.chunks(), checked_bytes(tensor), strict=True):
+        part = array[start:stop]
+        errors += calibrated.measured(
+            ErrorSums(), part, data.view(grid.dtype).reshape(part.shape), start
+        )
+    found, expected = errors.output_error, record.output_error
+    if abs(found - expected) > _SUMS * expected:
+        raise VerificationError(
+            f"has an output error of {found:.6g} by these statistics, and not of {expected:.6g}"
+        )
+    if record.pruned is None and found > bound * (1 + _SUMS):
+        raise VerificationError(f"has max_output_error {found:.6g}, {bound:.6g} is promised")
 
 
 def _check_bound(record: TensorRecord, errors: ErrorSums) -> None:

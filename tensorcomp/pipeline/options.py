@@ -165,8 +165,7 @@ class CompressOptions:
         by_score = self.prune is not None and self.prune.stats is not None
         if lossless and not by_score:
             raise PlanError("expected a budget or trees beside statistics, got none; give one")
-        given = self.statistics
-        statistics = given if isinstance(given, Statistics) else Statistics.load(given)
+        statistics = Statistics.load(self.statistics)
         if by_score and (lossless or "second_moment" not in statistics.arrays):
             return {}
         return calibrated_tensors(statistics, names)

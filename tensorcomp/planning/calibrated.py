@@ -9,6 +9,7 @@ are measured on its scaled values.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -173,7 +174,9 @@ def closest_option(
     return int(np.argmin(np.where(within, curve.bits, np.inf)))
 
 
-def calibrated_tensors(statistics: Statistics, names: Iterable[str]) -> dict[str, Calibrated]:
+def calibrated_tensors(
+    statistics: str | os.PathLike[str] | Statistics, names: Iterable[str]
+) -> dict[str, Calibrated]:
     """Return the statistics of the tensors of a model that were measured.
 
     Names may differ by a prefix.
@@ -185,16 +188,21 @@ def calibrated_tensors(statistics: Statistics, names: Iterable[str]) -> dict[str
     CheckpointError
         If statistics of a tensor are not those of any data.
     """
+    statistics = Statistics.load(statistics)
     known = statistics.arrays.get("row_weight", {}).keys() | statistics.tied.keys()
     if not known or "second_moment" not in statistics.arrays:
         raise PlanError(
-            f"{statistics.path}: expected second moments to quantize by, got "
+            f"{statistics.path}: expected second moments, got "
             f"{', '.join(statistics.arrays) or 'none'}; run calibrate with --statistics "
             "second_moment,row_weight"
         )
     names = list(names)
     found = {}
-    for name, other in match_names({name: [name] for name in names}, known).items():
+    try:
+        pairs = match_names({name: [name] for name in names}, known)
+    except CheckpointError as error:
+        raise PlanError(f"{statistics.path}: statistics of another model: {error}") from error
+    for name, other in pairs.items():
         moment = statistics.moment(other)
         if moment is not None:
             found[name] = Calibrated(moment, partial(statistics.check_weights, other))

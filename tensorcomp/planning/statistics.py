@@ -235,14 +235,18 @@ class Statistics:
                 file.write(array.reshape(-1).view(np.uint8).data)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+    def load(cls, path: str | os.PathLike[str] | Statistics) -> Statistics:
         """Open a statistics file; its arrays are views of the mapped file.
+
+        Statistics are returned as they are.
 
         Raises
         ------
         CheckpointError
             If it is not a statistics file, or damaged.
         """
+        if isinstance(path, Statistics):
+            return path
         checkpoint = open_checkpoint(Path(path))
         metadata = checkpoint.template().structure.get("metadata")
         about = _about(metadata, path)

@@ -6,6 +6,7 @@ from calibrated_checkpoints import (
     DOWN,
     MEASURED,
     UNUSED,
+    UP,
     statistics,
     tensors,
     write_model,
@@ -155,3 +156,20 @@ def test_scores_that_read_statistics_need_no_second_moments(call, path, tmp_path
     call.ok("compress", path, "-o", out, *prune)
     call.ok("compress", path, "-o", out, *prune, "--bits-per-weight", "4", "--force")
     assert call.ok("inspect", out, "--json").tensors[DOWN]["pruned"]["count"] == 64 * 48
+
+
+def test_verify_checks_the_errors_of_outputs(call, path, stats, out):
+    call.ok("compress", path, "-o", out, "--stats", stats, "--max-output-error", "0.05")
+    remark = "output errors were not checked: give --against and --stats"
+    assert remark in call.ok("verify", out).stdout
+    assert remark in call.ok("verify", out, "--against", path).stdout
+    checked = call.ok("verify", out, "--against", path, "--stats", stats)
+    assert remark not in checked.stdout
+    assert "is sound and within its errors of" in checked.stdout
+    call.refused("give --against", "verify", out, "--stats", stats)
+    few = write_statistics(stats.with_name("few.safetensors"), statistics(samples=2))
+    other = call("verify", out, "--against", path, "--stats", few)
+    assert other.status == 1
+    assert f"tensor '{UP}' has an output error of 0.0" in other.stderr + other.stdout
+    call.ok("compress", path, "-o", out, "--min-snr", "20", "--force")
+    assert remark not in call.ok("verify", out).stdout
