@@ -86,17 +86,34 @@ class PlanReport(CheckpointSummary):
             Column("Bits", "", lambda row: row.bits_per_weight, bits_text),
             Column("", "predicted_rel_l2", lambda row: plans[row.name].rel_l2),
             Column("SNR dB", "", lambda row: row.snr_db, snr_text),
+            Column(
+                *("Loss", "predicted_loss", lambda row: plans[row.name].loss),
+                "{:.3g}".format,
+                optional=True,
+            ),
             PRUNED_COLUMN,
             Column("Tree", "tree", lambda row: row.tree, printable, left=True, narrow=_root),
             Column("Why", "why", lambda row: row.reason, printable, left=True, spare=9),
         )
         return Table(columns, self.tensors)
 
+    @property
+    def predicted_loss(self) -> float | None:
+        """Loss that all errors add, in nats a term of it; None without statistics."""
+        losses = {  # tied tensors have the same moment
+            item.calibrated.moment.place: item.loss
+            for item in self.plan.tensors.values()
+            if item.calibrated is not None and item.loss is not None
+        }
+        return sum(losses.values()) if losses else None
+
     def totals(self) -> str:
         """Return the predicted size, ratio and rate in one line."""
         bits, budget = self.bits_per_weight, self.plan.budget
         rate = "" if bits is None else f", {bits_text(bits)} bits per weight"
         aim = f", for {budget}" if budget.given() else ""
+        loss = self.predicted_loss
+        aim += "" if loss is None else f", predicted loss {loss:.3g} nats"
         return (
             f"{counted(len(self.tensors), 'tensor')}, {bytes_text(self.input_bytes)} in about "
             f"{bytes_text(self.output_bytes)}: ratio {ratio_text(self.ratio)}{rate}{aim}"

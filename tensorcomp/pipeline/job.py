@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import listed, shown
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly
@@ -90,11 +90,11 @@ def compress_shards(
     PruningError
         If the model cannot be pruned as asked.
     """
-    plan = None if options.plan is None else _checked_plan(options, shards)
+    calibrated = calibrated_tensors(shards, options)
+    plan = None if options.plan is None else _checked_plan(options, shards, calibrated)
     planner = None if plan is not None or options.is_lossless else options.planner()
     chosen = plan or planner
     effort = options.effort or (chosen.effort if chosen is not None else "balanced")
-    calibrated = calibrated_tensors(shards, options)
 
     def write(plan: Plan | None) -> list[FileResult]:
         plan = plan and plan.with_statistics(calibrated)
@@ -141,7 +141,9 @@ def calibrated_tensors(
     return found
 
 
-def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
+def _checked_plan(
+    options: CompressOptions, shards: Sequence[Shard], calibrated: Collection[str]
+) -> Plan:
     """Load the given plan and check that it is for these tensors."""
     assert options.plan is not None
     plan = load_plan(options.plan)
@@ -151,6 +153,13 @@ def _checked_plan(options: CompressOptions, shards: Sequence[Shard]) -> Plan:
             "prune them so, or make a plan without pruning"
         )
     check_names(plan, [key for shard in shards for key in shard.keys.values()], "the plan")
+    planned = (name for name, item in plan.tensors.items() if item.by_statistics)
+    lacking = [name for name in planned if name not in calibrated]
+    if lacking:
+        raise PlanError(
+            f"expected the statistics that the plan was made with, got none of {listed(lacking)}; "
+            "give statistics=…"
+        )
     return plan
 
 

@@ -10,6 +10,7 @@
 
 The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people. Where
 ``tree_crc`` is not the CRC-32 of the tree's text, the tree was edited, and ``why`` is out of date.
+A tensor that was planned with statistics has ``"statistics": true`` and its ``predicted_loss``.
 Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
 obeys the plan must prune again. A budget that is a size is kept: should the trees take
 more, the steps of all tensors without a bound grow alike. Of a folder in whose files a name occurs
@@ -64,6 +65,8 @@ class TensorPlan:
         Predicted.
     loss : float or None
         Predicted, in nats a sample; None without statistics.
+    by_statistics : bool
+        Whether it was made with statistics, and needs them.
     calibrated : Calibrated or None
         Statistics to encode with.
     """
@@ -75,6 +78,7 @@ class TensorPlan:
     bits: float | None = None
     rel_l2: float = 0.0
     loss: float | None = None
+    by_statistics: bool = False
     calibrated: Calibrated | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -119,7 +123,7 @@ class Plan:
             if item.tree is None or item.tree.lossless:
                 continue
             if name in calibrated:
-                tensors[name] = replace(item, calibrated=calibrated[name])
+                tensors[name] = replace(item, calibrated=calibrated[name], by_statistics=True)
             elif item.for_output and NO_STATISTICS not in item.reason:
                 tensors[name] = replace(item, reason=f"{item.reason}; {NO_STATISTICS}")
         return replace(self, tensors=tensors)
@@ -143,7 +147,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
             entry["bound"] = bound_to_json(item.bound)
         if item.loss is not None:
             entry["predicted_loss"] = float(f"{item.loss:.4g}")
-        if item.calibrated is not None:
+        if item.by_statistics:
             entry["statistics"] = True
         if item.tree is not None:
             entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
@@ -213,7 +217,10 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
         reason = "the plan, edited"
     if entry["tree"] == LOSSLESS:
         return TensorPlan(reason=reason)
-    return TensorPlan(parse_tree(entry["tree"]), reason, bound)
+    by_statistics = entry.get("statistics", False)
+    if not isinstance(by_statistics, bool):
+        raise PlanError(f"expected statistics to be true or false, got {by_statistics!r:.200}")
+    return TensorPlan(parse_tree(entry["tree"]), reason, bound, by_statistics=by_statistics)
 
 
 def check_names(plan: Plan, names: list[str], where: str) -> None:

@@ -1,9 +1,14 @@
 """Quantizing by what calibrate measured: options, what is told, what is refused."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 from calibrated_checkpoints import (
     DOWN,
+    GATE,
+    HEAD,
     MEASURED,
     UNUSED,
     UP,
@@ -170,6 +175,57 @@ def test_verify_checks_the_errors_of_outputs(call, path, stats, out):
     few = write_statistics(stats.with_name("few.safetensors"), statistics(samples=2))
     other = call("verify", out, "--against", path, "--stats", few)
     assert other.status == 1
-    assert f"tensor '{UP}' has an output error of 0.0" in other.stderr + other.stdout
+    assert f"tensor '{UP}': has an output error of 0.0" in other.stdout
     call.ok("compress", path, "-o", out, "--min-snr", "20", "--force")
     assert remark not in call.ok("verify", out).stdout
+
+
+def test_plans_predict_the_loss(call, path, stats):
+    rate = ("--stats", stats, "--bits-per-weight")
+    losses = []
+    for bits in ("3", "4"):
+        done = call.ok("plan", path, *rate, bits)
+        assert "Loss" in done.stdout.splitlines()[0]
+        assert f"no statistics of 1 tensor: '{UNUSED}'" in done.stdout
+        total = float(re.search(r"predicted loss ([\d.e-]+) nats", done.stdout)[1])
+        rows = json.loads(call.ok("plan", path, *rate, bits, "--json").stdout)["tensors"]
+        known = {name: row["predicted_loss"] for name, row in rows.items() if "statistics" in row}
+        assert set(known) == set(MEASURED)
+        assert total == pytest.approx(sum(known.values()) - known[HEAD], rel=0.01)  # tied
+        losses.append(total)
+    assert losses[1] < losses[0] / 2
+    plain = call.ok("plan", path, "--bits-per-weight", "3")
+    assert "Loss" not in plain.stdout
+    assert "predicted loss" not in plain.stdout
+
+
+def test_a_plan_by_statistics_needs_them(call, path, stats, tmp_path, out):
+    plan = tmp_path / "plan.json"
+    call.ok("plan", path, "--stats", stats, "--bits-per-weight", "3", "-o", plan)
+    given = ("compress", path, "-o", out, "--plan", plan)
+    line = call.refused("expected the statistics that the plan was made with", *given)
+    assert line.endswith("; give --stats")
+    other = changed(DOWN, "second_moment", lambda one: one * np.nan)
+    damaged = write_statistics(tmp_path / "damaged.safetensors", other)
+    call.refused("expected finite second moments", *given, "--stats", damaged)
+    arrays = {key: dict(own) for key, own in statistics().arrays.items()}
+    del arrays["row_weight"][DOWN]
+    fewer = write_statistics(tmp_path / "fewer.safetensors", Statistics(arrays, transposed=[GATE]))
+    assert f"got none of '{DOWN}'" in call.refused("with", *given, "--stats", fewer)
+    call.ok(*given, "--stats", stats)
+    rows = call.ok("inspect", out, "--json").tensors
+    assert all(rows[name]["output_error"] > 0 for name in MEASURED)
+    assert f"no statistics of 1 tensor: '{UNUSED}'" in call.ok("inspect", out).stdout
+    value = json.loads(plan.read_text())
+    value["tensors"][DOWN]["statistics"] = "yes"
+    plan.write_text(json.dumps(value))
+    call.refused("expected statistics to be true or", *given, "--force", "--stats", stats)
+
+
+def test_a_bounded_plan_by_statistics_keeps_its_bound(call, path, stats, tmp_path, out):
+    plan = tmp_path / "plan.json"
+    call.ok("plan", path, "--stats", stats, "--max-output-error", "0.05", "-o", plan)
+    call.ok("compress", path, "-o", out, "--plan", plan, "--stats", stats)
+    rows = call.ok("inspect", out, "--json").tensors
+    assert all(0 < rows[name]["output_error"] <= 0.05 for name in MEASURED)
+    call.ok("verify", out, "--against", path, "--stats", stats)
