@@ -38,7 +38,8 @@ A small tensor may be part of a bundle, whose trees and digest are its own (see 
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
 ``packed``; format 5, the codec ``groupfloats``; format 6, bundles; format 7, the codec
-``outliers``; format 8, files as arrays at known places (see `layouts`), and the codec ``ggml``.
+``outliers``; format 8, files as arrays at known places (see `layouts`), and the codec ``ggml``;
+format 9, the codec ``scales``.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import PARSING_ERRORS, FormatError
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 METADATA_KEY = "tensorcomp"
 # Of files of weights it is "pt": hosts that look for that refuse blobs as weights.
 MARK = {"format": METADATA_KEY}

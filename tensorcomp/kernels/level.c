@@ -12,6 +12,7 @@
 #include "grid.c"
 #include "ggml.c"
 #include "groups.c"
+#include "scales.c"
 #include "codebooks.c"
 #include "stochastic.c"
 #include "linear.c"

@@ -103,6 +103,16 @@ def groups_restore(
     codes (R, C): int8 or uint8, which `signed` tells apart, or float32 as uint32.
     """
 
+# scales.c
+
+def scales_restore(
+    values: Array, rows: Array, columns: Array, turned: bool, limit: float, out: Array, /
+) -> int:
+    """Set out (R, C) to value × row × column, each product rounded, kept within ±limit.
+
+    values (R, C), or (C, R) if turned; rows (R,) and columns (C,) are the factors.
+    """
+
 # codebooks.c
 
 def codebook_look_up(codes: Array, lowest: int, table: Array, out: Array, /) -> int:

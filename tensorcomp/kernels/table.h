@@ -60,6 +60,9 @@ KERNEL(groups_signs_above, "F[r,c] int F[g] &i8[r,c]")
 KERNEL(groups_normalize, "F[r,c] int F[g] F[g] &F[r,c]")
 KERNEL(groups_restore, "~W[r,c] int int ~F[g] ~F[g] float &F[r,c]")
 
+/* scales.c */
+KERNEL(scales_restore, "~F[n,m] F[r] F[c] int float &F[r,c]")
+
 /* codebooks.c */
 KERNEL(codebook_look_up, "~R[n] int ~W[k] &W[n]")
 KERNEL(palette_mark, "W[n] &u8[k]")

@@ -96,6 +96,8 @@ def _quantizers() -> dict[str, tuple[str, ...]]:
         "nf4(-1)": ("fp16",),
         "nf4(0)": ("fp32, two chunks",),
         "nf4(100)": ("fp32", "fp8"),
+        "scales(values=trellis(0.02))": ("fp32", "bf16", "two chunks", "conv", "fp64"),
+        "scales(axis=0, values=uniform(0.02))": ("fp16", "two scales", "zero rows"),
         "sign": ("fp32", "two chunks", "zeros"),
         "sign(128)": ("fp64", "fp16"),
         "ternary": ("fp32", "two chunks", "zero rows"),

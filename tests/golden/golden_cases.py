@@ -305,6 +305,8 @@ _LOSSY = {
     "pq": "pq(16, 4)",
     "randomk": "randomk(0.5, seed=3)",
     "rotate": "rotate(4, rotated=uniform(0.004))",
+    "scales": "scales(values=trellis(0.05))",
+    "scales_rows": "scales(axis=0, values=uniform(0.05))",
     "sign": "sign",
     "svd": "svd(2, left=uniform(0.01), right=uniform(0.01))",
     "ternary": "ternary",
@@ -322,7 +324,7 @@ TREES |= {
         tree,
         lossy,
         "fields",
-        since=7 if name.startswith("outliers") else 3,
+        since={"outliers": 7, "scales": 9}.get(name.partition("_")[0], 3),
         same_everywhere=name not in _ELSEWHERE_OTHERWISE,
     )
     for name, tree in _LOSSY.items()

@@ -20,14 +20,15 @@ from tensorcomp.kernels import native
 from tensorcomp.testing import nasty_arrays
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = sorted((ROOT / "tests" / "golden" / "v8").glob("*.tc.safetensors"))
+GOLDEN = sorted((ROOT / "tests" / "golden" / "v9").glob("*.tc.safetensors"))
 # Beside the golden files: what they have too little of, and arrays without planes.
 TREES = (
     "groupfloats", 'groupfloats(4, 2, "columns")', "groupfloats(0, groups=1)", "floats",
     "floats(0, contexts=1)", "floats(4, contexts=32)", "huffman", "huffman(contexts=8)", "ans",
     "ans(contexts=16, states=12)", "ans(contexts=8, trellis=8)", "ans(contexts=4, bypass=true)",
     "bitpack", "runlength", "gaps", "zeros", "sparse", "fields", "palette", "affine", "grid",
-    "uniform(0.01)", "trellis(0.01)", "nm(2, 4)", "packed(1, 16)", "kmeans(3)", "magnitude(0.9)",
+    "uniform(0.01)", "trellis(0.01)", "scales", "scales(axis=0)", "nm(2, 4)",
+    "packed(1, 16)", "kmeans(3)", "magnitude(0.9)",
 )  # fmt: skip
 ARRAYS = (
     "weights float32", "rows of three", "rows and columns scaled", "random bits float16",

@@ -30,7 +30,7 @@ print(native.cpu_level, coded.hexdigest())
 """
 TREES = (
     *("groupfloats", "floats", "fields", "uniform(0.01)", "uniform(0.1, codes=huffman)"),
-    *("trellis(0.01)", "affine(4, 128)", "nf4", "ternary", "kmeans(16)", "rotate(8)"),
+    *("trellis(0.01)", "scales", "affine(4, 128)", "nf4", "ternary", "kmeans(16)", "rotate(8)"),
     *("topk(0.1, mask=gaps)", "nm(2, 4)", "randomk(0.1)", "zeros", "runlength"),
 )
 

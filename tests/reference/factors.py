@@ -20,12 +20,18 @@ where the columns of V are the v over their lengths and T is upper triangular (S
   dtype of ``rotated``.
 
 The array is X - (X V) W in that dtype, for the rotated rows X, rounded (see `codec.rounded`).
+
+*scales*: parts ``rows`` and ``columns``, int8, a number for each of the matrix first axis × all
+others, and ``values``, float32 (float64 for float64 arrays), (columns, rows), or (rows, columns)
+with `axis` 0. A number e stands for the factor 2^(-e / 4), rounded to the type of ``values``. The
+array is value × factor of its row × factor of its column, each product rounded to that type, kept
+within the largest numbers of the array's dtype, and rounded.
 """
 
 import numpy as np
 
 from reference.bits import unpack_sections
-from reference.codec import Parts, codec, matrix_shape, rounded, work_dtype
+from reference.codec import Parts, codec, largest, matrix_shape, rounded, work_dtype
 
 
 @codec("transform", "svd", {"left": "floats", "right": "floats", "residual": "floats"})
@@ -98,3 +104,25 @@ def multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     for k in range(left.shape[1]):
         out = out + left[:, k, None] * right[k]
     return out
+
+
+@codec(
+    "transform",
+    "scales",
+    {
+        "rows": "raw(bytes=zstd(level=19))",
+        "columns": "raw(bytes=zstd(level=19))",
+        "values": "floats",
+    },
+)
+def scales(parts: Parts, axis: int = 1) -> np.ndarray:
+    shape, dtype = matrix_shape(parts.shape), work_dtype(parts.dtype)
+    rows, columns = (
+        np.exp2(parts.read(name, (size,), np.int8) / -4).astype(dtype)
+        for name, size in zip(("rows", "columns"), shape, strict=True)
+    )
+    values = parts.read("values", shape[::-1] if axis else shape, dtype)
+    limit = largest(parts.dtype)
+    with np.errstate(all="ignore"):
+        products = (values.T if axis else values) * rows[:, None] * columns
+        return rounded(np.clip(products, -limit, limit), parts.dtype)

@@ -63,6 +63,8 @@ LOSSY = [
     "randomk(0.3, seed=5)",
     "rotate(3, rotated=uniform(0.01))",
     'svd(energy=0.9, unfold="separable", refine=true)',
+    "scales(values=trellis(0.02))",
+    "scales(0)",
     "trellis(0.02)",
     "trellis(0.004, 32, codes=ans(contexts=4, states=12, trellis=32))",
     "uniform(0.0005)",

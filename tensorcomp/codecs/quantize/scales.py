@@ -12,8 +12,9 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec
 from tensorcomp.codecs.bit_views import as_rows
 from tensorcomp.codecs.feedback import Feedback, FeedbackTransform, Matrix
-from tensorcomp.codecs.rounding import check_float, require_finite, store, widened, work_dtype
+from tensorcomp.codecs.rounding import check_float, largest, require_finite, widened, work_dtype
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.kernels import native
 
 PARTS = 4  # of an octave
 _ROOTS = np.array([1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429])
@@ -34,7 +35,7 @@ class Scales(FeedbackTransform):
     Parts: ``rows`` and ``columns``, int8: exponents e, one a row (first axis) and one a column (all
     others). ``values``, float32 (float64 for float64 arrays): (columns, rows), or (rows, columns)
     with `axis` 0. An element is value × 2**(-row/4) × 2**(-column/4), each product rounded to the
-    type of ``values``, and then to the array's.
+    type of ``values``, kept within the largest numbers of the array's, and rounded to that.
 
     Error: that of ``values``, divided by the scales of the element's row and column, and rounding.
 
@@ -45,7 +46,7 @@ class Scales(FeedbackTransform):
 
     Notes
     -----
-    Cost: O(n), about 2 ns an element each way. Not for the smallest error of the weights
+    Cost: O(n), 0.4 to 0.9 ns an element of float32 to decode. Not for the smallest error of the weights
     themselves, for which one step is best; it is for the error of what they are used for.
 
     References
@@ -66,8 +67,8 @@ class Scales(FeedbackTransform):
     off_wire: ClassVar[str] = "it is made for weights of which statistics are known"
     long_chunks: ClassVar[bool] = True
     default_parts: ClassVar[Mapping[str, str]] = {
-        "rows": "ans",
-        "columns": "ans",
+        "rows": "raw(bytes=zstd(level=19))",
+        "columns": "raw(bytes=zstd(level=19))",
         "values": "floats",
     }
     axis: int = argument(1, choices=(0, 1))
@@ -134,13 +135,16 @@ class Scales(FeedbackTransform):
         check_float(out.dtype, self.id)
         if not out.size:
             return
-        values = parts["values"].T if self.axis else parts["values"]
+        values = parts["values"]
         rows, columns = (
             factors(-parts[name].astype(np.int64)).astype(values.dtype)
             for name in ("rows", "columns")
         )
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            store((values * rows[:, None]) * columns, as_rows(out))
+        known = out.dtype == values.dtype
+        target = as_rows(out if known else np.empty(out.shape, values.dtype))
+        native.scales_restore(values, rows, columns, self.axis == 1, largest(out.dtype), target)
+        if not known:
+            as_rows(out)[...] = target.astype(out.dtype)
 
 
 def row_and_column_exponents(feedback: Feedback) -> tuple[np.ndarray, np.ndarray]:
