@@ -43,8 +43,9 @@ class Matrix:
     ----------
     columns : numpy.ndarray
         (n, R) float32.
-    in_order : bool
-        Whether codecs see one column after the other, not one row after the other.
+    in_order : bool or None
+        Whether codecs see one column after the other; if false, one row after the other. None if
+        they see neither, only some of the elements.
     children : mapping of str to Node
         The trees that code the parts of the codec that is asked.
     shared : bytes
@@ -52,9 +53,13 @@ class Matrix:
     """
 
     columns: np.ndarray
-    in_order: bool
+    in_order: bool | None
     children: Mapping[str, Node]
     shared: bytes = b""
+
+    def coded(self) -> np.ndarray:
+        """Return the matrix as codecs see it: columns one after the other, or rows."""
+        return self.columns if self.in_order else np.ascontiguousarray(self.columns.T)
 
     def rounding_of(self, part: str) -> Rounding | None:
         """Return the rounding of the tree that codes a part."""
@@ -141,7 +146,10 @@ class Feedback:
         return replace(self, ratios=ratios, scales=scales, weights=weights)
 
     def spread(self, columns: np.ndarray, rounding: Rounding) -> np.ndarray:
-        """Return what columns (n, R) become, each making up for those before it."""
+        """Return what columns (n, R) become, each making up for those before it.
+
+        Zeros make up for nothing: what they are to be near is 0.
+        """
         groups, n, _ = self.ratios.shape
         exact = _by_group(columns, groups)
         errors, result = np.zeros_like(exact), np.empty_like(columns)
@@ -155,6 +163,7 @@ class Feedback:
                     end = min(i + 2, stop)  # this column, and the one ahead
                     within = self.ratios[:, i:end, start:i] @ errors[:, start:i]
                     targets = near[:, i - start : end - start] + within
+                    targets *= exact[:, i:end] != 0
                     ahead = targets[:, 1].reshape(-1) if end == i + 2 else None
                     result[i] = rounding(i, targets[:, 0].reshape(-1), ahead)
                     errors[:, i] = exact[:, i] - result[i].reshape(groups, -1)
@@ -202,10 +211,7 @@ class FeedbackEncoder(Transform):
         return self.codec.parts(spec)
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
-        """Return the parts of an array that is rounded column by column.
-
-        Zeros stay zeros.
-        """
+        """Return the parts of an array that is rounded column by column."""
         wide, feedback = widened(array, self.codec.id), self.feedback
         columns = feedback.columns(wide)
         matrix = Matrix(columns, not feedback.along, self.children, shared)
@@ -214,12 +220,7 @@ class FeedbackEncoder(Transform):
         rounding = self.codec.rounding(matrix)
         if rounding is None:
             raise NotRepresentable(f"{self.codec.id} cannot round column by column")
-        kept = columns != 0
-
-        def round_column(i: int, targets: np.ndarray, ahead: np.ndarray | None) -> np.ndarray:
-            return np.where(kept[i], rounding(i, targets, ahead), np.float32(0))
-
-        found = feedback.array(feedback.spread(columns, round_column), array.shape)
+        found = feedback.array(feedback.spread(columns, rounding), array.shape)
         return self.codec.encode(found.astype(wide.dtype, copy=False), shared)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
-from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, short
+from tensorcomp.codecs.quantize.groups import MAX_GROUP, Groups, rounding_in_groups, short
 from tensorcomp.codecs.rounding import widened
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError, NotRepresentable
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 _FAMILY = "groups of 128"
 _SPARE = 0.25  # of a step: how far a group may reach beyond its outermost code
@@ -124,6 +127,14 @@ class Affine(Transform):
             covered = steps.astype(np.float64) * (self._top + _SPARE)
         wider = np.nextafter(steps, dtype.type(np.inf))  # for steps of few subnormal bits
         return np.where(covered < reach, wider, steps)
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return the rounding to each group's steps; None for scattered elements."""
+        if matrix.in_order is None:
+            return None
+        exact, least = self.encode(matrix.coded()), -self._top if self.symmetric else 0
+        levels = range(least, self._top + 1)
+        return rounding_in_groups(matrix, self.group, levels, exact["scales"], exact.get("zeros"))
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply, and add the zeros if there are any."""

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
+from tensorcomp.codecs.quantize.codebooks import nearest
 from tensorcomp.codecs.rounding import check_float, largest, widened, work_dtype
 from tensorcomp.errors import CodecError, NotRepresentable
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 MAX_GROUP = 1 << 20
 _SCALE_BITS = 11
@@ -146,6 +150,42 @@ class Groups:
             out[...] = target.astype(out.dtype)
 
 
+def rounding_in_groups(
+    matrix: Matrix,
+    group: int,
+    levels: Sequence[float],
+    scales: np.ndarray,
+    offsets: np.ndarray | None = None,
+) -> Rounding:
+    """Return how columns are rounded to level × scale + offset, by scales known before.
+
+    The extremes of a group keep the outermost levels, so that the same scales follow from what is
+    rounded. Offsets are the smallest elements of groups.
+    """
+    values, table = matrix.coded(), np.array(levels, np.float64)
+    groups = Groups.of(values.shape, group)
+    if offsets is None:
+        most = groups.greatest(values)
+        least, offsets = -most, np.zeros_like(most)
+    else:
+        least, most = groups.extremes(values)
+    numbers = np.array([scales, offsets, least, most], np.float64).reshape(4, groups.rows, -1)
+    places = np.arange(values.shape[1]) // groups.length
+
+    def round_column(i: int, targets: np.ndarray, _ahead: np.ndarray | None) -> np.ndarray:
+        row = i % groups.rows  # all rows may be one group
+        own = numbers[:, row, places] if matrix.in_order else numbers[..., i // groups.length]
+        scale, offset, low, high = own
+        steps = np.divide(targets - offset, scale, out=np.zeros(targets.size), where=scale > 0)
+        found = table[nearest(steps, table, np.dtype(np.uint8))]
+        found = np.where(matrix.columns[i] == high, table[-1], found)
+        found = np.where(matrix.columns[i] == low, table[0], found)
+        result: np.ndarray = (found * scale + offset).astype(np.float32)
+        return result
+
+    return round_column
+
+
 class GroupQuantizer(Transform):
     """Base class of quantizers whose values are a code times a group's scale.
 
@@ -156,12 +196,15 @@ class GroupQuantizer(Transform):
     codes : str
         The name of the codes' part.
     codes_dtype : type
+    levels : sequence of float
+        The factors of the scales, ascending.
     """
 
     lossless: ClassVar[bool] = False
     elementwise: ClassVar[bool] = True
     codes: ClassVar[str] = "codes"
     codes_dtype: ClassVar[type[np.generic]] = np.int8
+    levels: ClassVar[Sequence[float]]
     group: int
 
     @abstractmethod
@@ -182,6 +225,14 @@ class GroupQuantizer(Transform):
         groups = Groups.of(array.shape, self.group)
         scales, codes = self.quantize(widened(array, self.id), groups)
         return {"scales": scales, self.codes: codes.reshape(array.shape)}
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return the rounding to levels of each group's scale; None for scattered elements."""
+        if matrix.in_order is None:
+            return None
+        values = matrix.coded()
+        scales, _ = self.quantize(values, Groups.of(values.shape, self.group))
+        return rounding_in_groups(matrix, self.group, self.levels, scales)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -71,6 +71,7 @@ class Nf4(GroupQuantizer):
     needs_feedback: ClassVar[bool] = False  # errors are small, and zero on average
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "bitpack"}
     codes_dtype: ClassVar[type[np.generic]] = np.uint8
+    levels: ClassVar[Sequence[float]] = LEVELS
     group: int = argument(64, least=-1, most=MAX_GROUP)
 
     def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,6 +51,7 @@ class Sign(GroupQuantizer):
     zeros: ClassVar[str] = "lost"
     codes: ClassVar[str] = "signs"
     codes_dtype: ClassVar[type[np.generic]] = np.bool_
+    levels: ClassVar[Sequence[float]] = (-1.0, 1.0)
     group: int = argument(-1, least=-1, most=MAX_GROUP)
 
     def quantize(self, values: np.ndarray, groups: Groups) -> tuple[np.ndarray, np.ndarray]:

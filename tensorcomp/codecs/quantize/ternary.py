@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.quantize.groups import MAX_GROUP, GroupQuantizer, Groups, short
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Ternary(GroupQuantizer):
     id: ClassVar[str] = "ternary"
     strategies: ClassVar[tuple[Strategy, ...]] = (Strategy("ternary", "ternary"),)
     default_parts: ClassVar[Mapping[str, str]] = {"scales": "fields", "codes": "ans"}
+    levels: ClassVar[Sequence[float]] = (-1.0, 0.0, 1.0)
     threshold: float = argument(0.7, above=0, most=10**6)
     group: int = argument(-1, least=-1, most=MAX_GROUP)
 
@@ -61,6 +65,10 @@ class Ternary(GroupQuantizer):
             floors = (self.threshold * means.astype(np.float64)).astype(values.dtype)
         scales = short(groups.mean_above(values, floors, self.id))
         return scales, groups.signs_above(values, floors)
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return that of `GroupQuantizer`; None if rounded elements may lie below the floor."""
+        return super().rounding(matrix) if self.threshold < 1 else None
 
     def multiples(self, codes: np.ndarray) -> np.ndarray:
         """Return the codes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from tensorcomp.codecs.bit_views import as_words, readable
 from tensorcomp.codecs.rounding import as_matrix, check_float
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 _SMALL = 0.05  # of the root mean square: an element below it is next to nothing
 _SPARSE = 0.5  # share of such elements from which masks may pay
@@ -62,6 +66,19 @@ def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
     values = np.empty(int(np.count_nonzero(mask)) + 1, words.dtype)
     native.selection_take(words, mask.reshape(-1), values)
     return values[:-1].view(array.dtype)
+
+
+def rounding_of_kept(matrix: Matrix, kept: np.ndarray) -> Rounding | None:
+    """Return how columns are rounded of which `kept`, (n, R) bool, are coded, the others zero."""
+    inner = replace(matrix, in_order=None).rounding_of("values")
+    if inner is None:
+        return None
+
+    def round_column(i: int, targets: np.ndarray, ahead: np.ndarray | None) -> np.ndarray:
+        found = inner(i, targets, ahead) + np.float32(0)  # no -0.0, whose bit masks would keep
+        return np.where(kept[i], found, np.float32(0))
+
+    return round_column
 
 
 def restore(codec: Codec, mask: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,10 +13,13 @@ from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, spec_of
 from tensorcomp.codecs.bit_views import as_rows, as_words
 from tensorcomp.codecs.rounding import widened
-from tensorcomp.codecs.sparse.masks import Pruning, kept_values, restore
+from tensorcomp.codecs.sparse.masks import Pruning, kept_values, restore, rounding_of_kept
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.errors import CodecError
 from tensorcomp.kernels import native
+
+if TYPE_CHECKING:
+    from tensorcomp.codecs.feedback import Matrix, Rounding
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,14 @@ class NM(Pruning):
         native.selection_group_masks(words, bits, self.keep, self.group, masks)
         values = kept_values(array, self._spread(masks, array.shape))
         return {"mask": masks, "values": values.reshape(specs["values"].shape)}
+
+    def rounding(self, matrix: Matrix) -> Rounding | None:
+        """Return that of the values; columns make up for those that are set to zero too."""
+        if matrix.in_order is None:
+            return None
+        array = matrix.coded()
+        kept = self._spread(self.split(array, 8 * array.itemsize - 1)["mask"], array.shape)
+        return rounding_of_kept(matrix, kept if matrix.in_order else kept.T)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the masks say."""

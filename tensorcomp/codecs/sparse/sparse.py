@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.bit_views import as_words
-from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore
+from tensorcomp.codecs.sparse.masks import kept_values, masked_parts, restore, rounding_of_kept
 
 if TYPE_CHECKING:
     from tensorcomp.codecs.feedback import Matrix, Rounding
@@ -47,8 +47,8 @@ class Sparse(Transform):
         return {"mask": mask, "values": kept_values(array, mask)}
 
     def rounding(self, matrix: Matrix) -> Rounding | None:
-        """Return that of the values, which are apart from each other."""
-        return replace(matrix, in_order=False).rounding_of("values")
+        """Return that of the values; zeros stay zeros."""
+        return rounding_of_kept(matrix, matrix.columns != 0)
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Put the values where the mask says."""
