@@ -46,8 +46,8 @@ class Scales(FeedbackTransform):
 
     Notes
     -----
-    Cost: O(n), 0.4 to 0.9 ns an element of float32 to decode. Not for the smallest error of the weights
-    themselves, for which one step is best; it is for the error of what they are used for.
+    Cost: O(n), about 0.8 ns an element of float32 to decode. Not for the smallest error of the
+    weights themselves, for which one step is best; it is for the error of what they are used for.
 
     References
     ----------
