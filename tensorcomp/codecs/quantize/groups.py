@@ -157,10 +157,10 @@ def rounding_in_groups(
     scales: np.ndarray,
     offsets: np.ndarray | None = None,
 ) -> Rounding:
-    """Return how columns are rounded to level × scale + offset, by scales known before.
+    """Return how columns are rounded to level × scale + offset.
 
-    The extremes of a group keep the outermost levels, so that the same scales follow from what is
-    rounded. Offsets are the smallest elements of groups.
+    Scales are known before. The extremes of a group keep the outermost levels, so that the same
+    scales follow from what is rounded. Offsets are the smallest elements of groups.
     """
     values, table = matrix.coded(), np.array(levels, np.float64)
     groups = Groups.of(values.shape, group)
@@ -227,7 +227,7 @@ class GroupQuantizer(Transform):
         return {"scales": scales, self.codes: codes.reshape(array.shape)}
 
     def rounding(self, matrix: Matrix) -> Rounding | None:
-        """Return the rounding to levels of each group's scale; None for scattered elements."""
+        """Return the rounding to levels × scales; None for scattered elements."""
         if matrix.in_order is None:
             return None
         values = matrix.coded()

@@ -67,7 +67,7 @@ class Ternary(GroupQuantizer):
         return scales, groups.signs_above(values, floors)
 
     def rounding(self, matrix: Matrix) -> Rounding | None:
-        """Return that of `GroupQuantizer`; None if rounded elements may lie below the floor."""
+        """Return that of any groups; None if what is rounded may become 0."""
         return super().rounding(matrix) if self.threshold < 1 else None
 
     def multiples(self, codes: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ def kept_values(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def rounding_of_kept(matrix: Matrix, kept: np.ndarray) -> Rounding | None:
-    """Return how columns are rounded of which `kept`, (n, R) bool, are coded, the others zero."""
+    """Return how columns are rounded where only `kept`, (n, R), is not zero."""
     inner = replace(matrix, in_order=None).rounding_of("values")
     if inner is None:
         return None

@@ -101,7 +101,7 @@ class NM(Pruning):
         return {"mask": masks, "values": values.reshape(specs["values"].shape)}
 
     def rounding(self, matrix: Matrix) -> Rounding | None:
-        """Return that of the values; columns make up for those that are set to zero too."""
+        """Return that of the values; columns make up for what becomes 0 too."""
         if matrix.in_order is None:
             return None
         array = matrix.coded()

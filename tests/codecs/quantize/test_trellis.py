@@ -15,6 +15,7 @@ from tensorcomp.codecs.entropy.ans import TRELLIS_STATES, Ans
 from tensorcomp.codecs.payload import join
 from tensorcomp.codecs.quantize.trellis import Trellis
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.kernels import native
 
 LANES = 64
 POLYNOMIALS = {4: (0o5, 0o2), 8: (0o13, 0o4), 16: (0o23, 0o4), 32: (0o45, 0o10)}  # by states
@@ -189,3 +190,59 @@ def test_low_bits_go_past_the_coder(bits):
     assert size_of("ans(contexts=16, states=12, bypass=true)", array) <= 1.0005 * plain
     ideal = np.log2(2**bits / 4 * np.sqrt(2 * np.pi * np.e))
     assert 8 * size_of("ans(states=12, bypass=true)", array) / array.size < ideal + 0.025
+
+
+def continued(values, step, states, lengths, ahead=0):
+    """Return codes and points of values coded in pieces; `ahead` of the next are looked at."""
+    machines, codes, points, start = np.zeros(LANES, np.uint8), [], [], 0
+    for length in lengths:
+        stop = min(start + length, values.size)
+        piece = values[start : min(stop + ahead, values.size)]
+        found, places = np.empty(stop - start, np.int16), np.empty(stop - start, np.int32)
+        assert native.trellis_continue(piece, 32768 / step, states, machines, found, places)
+        codes.append(found)
+        points.append(places)
+        start = stop
+    assert start == values.size
+    return np.concatenate(codes), np.concatenate(points)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    states=st.sampled_from(TRELLIS_STATES),
+    lengths=st.lists(st.integers(0, 150), min_size=1, max_size=12),
+    ahead=st.sampled_from([0, 1, 64, 200]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_pieces_of_any_length_are_one_sequence(seed, states, lengths, ahead, dtype):
+    values = np.random.default_rng(seed).normal(0, 5, sum(lengths)).astype(dtype)
+    codes, points = continued(values, 1.0, states, lengths, ahead)
+    assert (points == 2 * codes.astype(np.int64) - quantizers_of(codes, states)).all()
+    out = np.empty(values.size, np.float32)
+    Trellis(1.0, states).decode({"codes": codes, "centroids": np.zeros(0, np.int8)}, out)
+    assert (out == points / 2).all()
+    assert np.abs(out - values).max(initial=0) <= 1 + 1e-6
+    # What it decodes to is coded without further loss, in the same codes.
+    again = Trellis(1.0, states).encode(out)
+    assert (again["codes"] == codes).all()
+    assert again["centroids"].size == 0
+
+
+@pytest.mark.parametrize("states", TRELLIS_STATES)
+def test_looking_ahead_is_better_in_the_mean(states):
+    values = np.random.default_rng(states).normal(0, 3, 64_000).astype(np.float32)
+    pieces = [100] * 640
+    errors = [
+        np.square(continued(values, 1.0, states, pieces, ahead)[1] / 2 - values).mean()
+        for ahead in (0, 100)
+    ]
+    whole = np.square(continued(values, 1.0, states, [values.size])[1] / 2 - values).mean()
+    assert whole < errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 32_768.0])
+def test_pieces_out_of_reach_are_told(wrong):
+    values, places = np.array([0, wrong], np.float32), np.empty(2, np.int32)
+    machines, codes = np.zeros(LANES, np.uint8), np.empty(2, np.int16)
+    assert native.trellis_continue(values, 32768.0, 8, machines, codes, places) == 0
