@@ -7,15 +7,21 @@ from pathlib import Path
 import click
 
 from .command import Result, command
-from .options import all_forms, path, threads
+from .options import all_forms, option, path, threads
 
 
 @command()
 @click.argument("a", type=path, metavar="A", help="The original: a file or a folder.")
 @click.argument("b", type=path, metavar="B", help="What is compared with it.")
+@option(
+    "--stats FILE",
+    "Statistics of A by tensorcomp calibrate: measure the errors of outputs, and the loss that is "
+    "predicted of them, as well.",
+    dest="statistics",
+)
 @threads
 @all_forms
-def compare(a: Path, b: Path, *, threads: int | None) -> Result:
+def compare(a: Path, b: Path, *, statistics: Path | None, threads: int | None) -> Result:
     """Measure how far the tensors of checkpoint B are from those of A.
 
     Both may be files or folders, compressed or not, of any format that compress takes. Tensors are
@@ -39,7 +45,7 @@ def compare(a: Path, b: Path, *, threads: int | None) -> Result:
     from .progress import progress
 
     with progress("comparing") as watch:
-        found = comparison.compare(a, b, threads=threads, progress=watch)
+        found = comparison.compare(a, b, statistics=statistics, threads=threads, progress=watch)
     failure = None
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from tensorcomp.metrics.comparison import ComparedTensor, Comparison, TensorComp
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
+if TYPE_CHECKING:
+    from tensorcomp.planning.calibrated import Calibrated
+    from tensorcomp.planning.statistics import Statistics
+
 _SMALL = 1 << 17  # bytes; most of the time that fewer take is Python's, which threads share
 
 
@@ -41,6 +45,7 @@ def compare(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],
     *,
+    statistics: str | os.PathLike[str] | Statistics | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -54,6 +59,8 @@ def compare(
     a, b : str or path-like
         The original and the approximation: checkpoint files of any format, compressed files, or
         folders of such files.
+    statistics : path or Statistics, optional
+        Of `a`: then the errors of outputs are measured, too, and the loss that they add.
     threads : int, optional
         All available processors by default. The figures do not depend on it.
     progress : Progress, optional
@@ -67,6 +74,8 @@ def compare(
     ------
     CheckpointError, FormatError
         If a file cannot be read, or is damaged.
+    CheckpointError, PlanError
+        If the statistics are not those of `a`.
     """
     progress = progress or Progress()
     models = open_model(a), open_model(b)
@@ -77,14 +86,30 @@ def compare(
         rows = [_row(x, y, with_file=any(model.is_folder for model in models)) for x, y in pairs]
         shared = [x.info.nbytes for x, y in pairs if x is not None and y is not None]
         progress.begin(len(shared), sum(shared))
+        known = _calibrated(statistics, rows)
         sums = [ErrorSums() for _ in rows]
         workers = stack.enter_context(Workers(threads))
-        jobs, small = _jobs(pairs, rows), lambda job: job.nbytes < _SMALL
+        jobs, small = _jobs(pairs, rows, known), lambda job: job.nbytes < _SMALL
         for job, errors in workers.in_order(_measure, jobs, small=small, prefetch=8):
             sums[job.row] += errors
             progress.advance(rows[job.row].name, job.nbytes)
         a_bytes, b_bytes = (sum(file.nbytes for file in side.values()) for side in sides)
-    return Comparison(a_bytes, b_bytes, tuple(map(_with_errors, rows, sums)))
+    found = (
+        replace(row, statistics=known[row.name].moment.place) if row.name in known else row
+        for row in map(_with_errors, rows, sums)
+    )
+    return Comparison(a_bytes, b_bytes, tuple(found))
+
+
+def _calibrated(
+    statistics: str | os.PathLike[str] | Statistics | None, rows: Iterable[TensorComparison]
+) -> Mapping[str, Calibrated]:
+    """Return the statistics of the tensors of a."""
+    if statistics is None:
+        return {}
+    from tensorcomp.planning.calibrated import calibrated_tensors
+
+    return calibrated_tensors(statistics, (row.name for row in rows if row.a is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +212,7 @@ class _Job(NamedTuple):
     y: ChunkedTensor
     start: int
     stop: int
+    calibrated: Calibrated | None = None
 
     @property
     def nbytes(self) -> int:
@@ -194,7 +220,9 @@ class _Job(NamedTuple):
         return (self.stop - self.start) * self.x.grid.dtype.itemsize
 
 
-def _jobs(pairs: Iterable[_Pair], rows: Sequence[TensorComparison]) -> Iterator[_Job]:
+def _jobs(
+    pairs: Iterable[_Pair], rows: Sequence[TensorComparison], known: Mapping[str, Calibrated]
+) -> Iterator[_Job]:
     """Cut the pairs that can be compared into runs."""
     for number, (a, b) in enumerate(pairs):
         if a is None or b is None or rows[number].problem:
@@ -205,13 +233,24 @@ def _jobs(pairs: Iterable[_Pair], rows: Sequence[TensorComparison]) -> Iterator[
         row = max(x.grid.row_elements, 1)
         step = max(chunked[0].chunk if chunked else CHUNK_ELEMENTS // row, 1) * row
         size = math.prod(x.grid.shape)
+        calibrated = known.get(rows[number].name)
+        if calibrated is not None:
+            calibrated.check(_elements(x, 0, size).reshape(x.grid.shape))
+            step = step if calibrated.measures(2) else size
         for start in range(0, max(size, 1), step):
-            yield _Job(number, x, y, start, min(start + step, size))
+            yield _Job(number, x, y, start, min(start + step, size), calibrated)
 
 
 def _measure(job: _Job) -> ErrorSums:
     a, b = (_elements(tensor, job.start, job.stop) for tensor in (job.x, job.y))
-    return measure(a, b, job.x.grid.columns)
+    errors = measure(a, b, job.x.grid.columns)
+    if job.calibrated is None:
+        return errors
+    shape = (-1, *job.x.grid.shape[1:])
+    a, b, start = a.reshape(shape), b.reshape(shape), job.start // job.x.grid.row_elements
+    errors = job.calibrated.measured(errors, a, b, start)
+    error = a.astype(np.float32) - b.astype(np.float32)
+    return replace(errors, loss=job.calibrated.loss(error, start))
 
 
 def _elements(tensor: ChunkedTensor, start: int, stop: int) -> np.ndarray:

@@ -42,6 +42,8 @@ class TensorComparison:
         None where the two cannot be compared.
     problem : str
         Why they cannot; empty if they can.
+    statistics : str
+        Those by which errors of the output were measured; empty if there were none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class TensorComparison:
     b: ComparedTensor | None
     errors: ErrorSums | None = None
     problem: str = ""
+    statistics: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -91,6 +94,16 @@ class Comparison:
         """Errors of all floats together, without integers such as step counts."""
         parts = (row.errors for row in self.tensors if row.is_float and row.errors is not None)
         return sum(parts, ErrorSums())
+
+    @property
+    def loss(self) -> float | None:
+        """Loss that all differences are predicted to add; None without statistics."""
+        known = {  # tied tensors have the same statistics
+            row.statistics: row.errors.loss
+            for row in self.tensors
+            if row.statistics and row.errors is not None
+        }
+        return sum(known.values()) if known else None
 
     @property
     def problems(self) -> tuple[TensorComparison, ...]:

@@ -42,6 +42,8 @@ class ErrorSums:
         The largest rel-L2 of a row that is not all zeros; 0 where rows were not measured.
     output_squared, output_energy : float
         Of the error and of x, as in `metrics.output_error`; 0 where outputs were not measured.
+    loss : float
+        That the error is predicted to add, in nats a term of the loss; 0 where not known.
     """
 
     count: int = 0
@@ -57,6 +59,7 @@ class ErrorSums:
     worst_row: float = 0
     output_squared: float = 0
     output_energy: float = 0
+    loss: float = 0
 
     def __add__(self, other: ErrorSums) -> ErrorSums:
         """Return the sums of both, of chunks of one tensor say."""
@@ -76,6 +79,7 @@ class ErrorSums:
             max(self.worst_row, other.worst_row),
             self.output_squared + other.output_squared,
             self.output_energy + other.output_energy,
+            self.loss + other.loss,
         )
 
     def with_output(self, squared: float, energy: float) -> ErrorSums:

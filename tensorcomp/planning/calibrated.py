@@ -84,6 +84,14 @@ class Calibrated:
             self.output_energy(error, start), self.output_energy(array, start)
         )
 
+    def loss(self, error: np.ndarray, start: int = 0) -> float:
+        """Return the loss that errors of rows from `start` on add, in nats a term."""
+        weights = np.sqrt(self.moment.row_weight)
+        matrix = error.reshape(error.shape[0], -1)
+        if not self.moment.transposed:
+            weights = weights[start : start + len(matrix), None]
+        return 0.5 * self.output_energy(matrix * weights, start)
+
     def output_energy(self, array: np.ndarray, start: int = 0) -> float:
         """Return the mean squared norm of the output of rows from `start` on."""
         matrix, moments = array.reshape(array.shape[0], -1), self.moment.matrix

@@ -30,6 +30,14 @@ def _figures(errors: ErrorSums | None) -> dict[str, float | None]:
     return {key: getattr(errors, _ATTRIBUTES.get(key, key), None) for key in _FIGURES}
 
 
+def _of_output(row: TensorComparison) -> dict[str, float]:
+    """Return the figures that take statistics; none without."""
+    errors = row.errors
+    if not row.statistics or errors is None:
+        return {}
+    return {"output_error": errors.output_error, "predicted_loss": errors.loss}
+
+
 def _snr(errors: ErrorSums | None) -> str | None:
     if errors is None:
         return None
@@ -83,6 +91,10 @@ _COLUMNS = (
     _figure("Cosine", "cosine", "{:.6f}".format),
     Column("", "problem", lambda row: row.problem or None),
 )
+_WITH_STATISTICS = (
+    Column("Output", "output_error", lambda row: _of_output(row).get("output_error"), _number),
+    Column("Loss", "predicted_loss", lambda row: _of_output(row).get("predicted_loss"), _number),
+)
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -100,7 +112,10 @@ def comparison_table(comparison: Comparison) -> Table:
         "SNR dB": _snr(errors),
         **_figures(errors),
     }
-    return Table(_COLUMNS, comparison.tensors, total)
+    if comparison.loss is None:
+        return Table(_COLUMNS, comparison.tensors, total)
+    total["predicted_loss"] = comparison.loss
+    return Table((*_COLUMNS, *_WITH_STATISTICS), comparison.tensors, total)
 
 
 def comparison_totals(comparison: Comparison) -> str:
@@ -117,6 +132,8 @@ def comparison_totals(comparison: Comparison) -> str:
             f", rel-L2 {_number(total.rel_l2)}, SNR {_snr(total)} dB, max error "
             f"{_number(total.max_abs)}"
         )
+    if comparison.loss is not None:
+        errors += f", predicted loss {_number(comparison.loss)} nats"
     return f"{sizes}: ratio {ratio_text(comparison.ratio)}{errors}; {counts}"
 
 
@@ -130,6 +147,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         second, ``exact`` whether all tensors are there and equal, ``total`` the errors of all
         floats. Each of ``tensors`` has its two sides (null where one lacks it), its errors, and its
         ``problem``, null if it could be compared; errors are null if not. An SNR is null if exact.
+        Tensors of which there are statistics have ``output_error`` and ``predicted_loss``, and all
+        together ``predicted_loss``, in nats a term of the loss.
         A figure that is infinite is the text ``inf`` or ``-inf``.
     """
     return {
@@ -138,6 +157,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "ratio": comparison.ratio,
         "exact": comparison.exact,
         "total": _json_figures(comparison.total),
+        **({} if comparison.loss is None else {"predicted_loss": json_value(comparison.loss)}),
         "tensors": [_json_row(row) for row in comparison.tensors],
     }
 
@@ -149,6 +169,7 @@ def _json_row(row: TensorComparison) -> dict[str, Any]:
         "b": _json_side(row.b),
         "ratio": row.ratio,
         **_json_figures(row.errors),
+        **{key: json_value(value) for key, value in _of_output(row).items()},
         "problem": row.problem or None,
     }
     return value if row.file is None else {**value, "file": row.file}

@@ -229,3 +229,14 @@ def test_a_bounded_plan_by_statistics_keeps_its_bound(call, path, stats, tmp_pat
     rows = call.ok("inspect", out, "--json").tensors
     assert all(0 < rows[name]["output_error"] <= 0.05 for name in MEASURED)
     call.ok("verify", out, "--against", path, "--stats", stats)
+
+
+def test_compare_tells_the_predicted_loss(call, path, stats, out):
+    call.ok("compress", path, "-o", out, "--bits-per-weight", "3")
+    plain = call.ok("compare", path, out, "--stats", stats, "--json").json["predicted_loss"]
+    call.ok("compress", path, "-o", out, "--bits-per-weight", "3", "--stats", stats, "--force")
+    done = call.ok("compare", path, out, "--stats", stats)
+    found = call.ok("compare", path, out, "--stats", stats, "--json").json["predicted_loss"]
+    assert found < plain / 2
+    assert f"predicted loss {found:.3g} nats" in done.stdout.splitlines()[-1]
+    call.refused("statistics of another model", "compare", out, path, "--stats", stats)
