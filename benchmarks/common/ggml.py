@@ -1,10 +1,11 @@
 """ggml's own quantizers, called in the library that the wheel of pywhispercpp carries.
 
-No importance matrix is given. A tensor goes flattened, in rows as long as ggml's largest block, so
-that widths which are no multiple of it (MiniLM's 384) are quantized too.
+A tensor goes flattened, in rows that hold whole blocks, so that widths which are no multiple of
+ggml's largest block (MiniLM's 384) are quantized too.
 """
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -96,16 +97,30 @@ def kind(name: str) -> Kind:
     return Kind(name, traits.block_size, traits.type_size, to_float(traits.to_float))
 
 
-def quantized(name: str, array: Array) -> tuple[int, Array]:
-    """Return the bytes that an array takes in a block format, and what is decoded, in fp32."""
+def quantized(name: str, array: Array, importance: Array | None = None) -> tuple[int, Array]:
+    """Return the bytes that an array takes in a block format, and what is decoded, in fp32.
+
+    Parameters
+    ----------
+    name : str
+    array : numpy.ndarray
+    importance : numpy.ndarray, optional
+        The mean square of what each column is multiplied with: ggml's importance matrix.
+    """
     found = kind(name)
     source = np.ascontiguousarray(array, np.float32).reshape(-1)
     row = _BLOCK if source.size % _BLOCK == 0 else found.block_size
+    weights = None
+    if importance is not None:
+        # Blocks are quantized on their own: several rows may go as one that holds whole blocks.
+        row = math.lcm(len(importance), row)
+        weights = np.tile(importance.astype(np.float32), row // len(importance))
     if source.size % row:
         raise ValueError(f"{source.size} elements are no multiple of {name}'s {row}")
     blocks = np.empty(source.size // found.block_size * found.type_size, np.uint8)
+    rows, pointer = source.size // row, None if weights is None else weights.ctypes.data
     written = _library().ggml_quantize_chunk(
-        _NUMBERS[name], source.ctypes.data, blocks.ctypes.data, 0, source.size // row, row, None
+        _NUMBERS[name], source.ctypes.data, blocks.ctypes.data, 0, rows, row, pointer
     )
     if written != blocks.size:
         raise ValueError(f"{name}: ggml wrote {written} bytes, not {blocks.size}")

@@ -6,7 +6,7 @@ tiny_lm predicts the bytes of held-out text; MiniLM-L6 embeds sentences. Both co
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -136,7 +136,7 @@ def _is_prose(sentence: str) -> bool:
 
 
 @cache
-def _tokens(texts: tuple[str, ...]) -> tuple[Any, Any]:
+def minilm_tokens(texts: tuple[str, ...]) -> tuple[Any, Any]:
     """Return token ids and the mask of real tokens, both (texts, tokens)."""
     import torch
     from tokenizers import Tokenizer
@@ -154,7 +154,7 @@ def embedded(tensors: Tensors, texts: tuple[str, ...]) -> Any:
     import torch
 
     weights = {name: _as_torch(tensor) for name, tensor in tensors.items()}
-    ids, mask = _tokens(texts)
+    ids, mask = minilm_tokens(texts)
     with torch.inference_mode():
         parts = [
             _embed(weights, ids[start : start + _BATCH], mask[start : start + _BATCH])
@@ -164,6 +164,15 @@ def embedded(tensors: Tensors, texts: tuple[str, ...]) -> Any:
 
 
 def _embed(weights: dict[str, Any], ids: Any, mask: Any) -> Any:
+    from torch.nn import functional
+
+    x, kept = minilm_states(weights, ids, mask), mask[..., None].float()
+    return functional.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
+
+
+def minilm_states(weights: Mapping[str, Any], ids: Any, mask: Any) -> Any:
+    """Return MiniLM's last hidden states (texts, tokens, features)."""
+    import torch
     from torch.nn import functional
 
     def linear(name: str, x: Any) -> Any:
@@ -176,9 +185,11 @@ def _embed(weights: dict[str, Any], ids: Any, mask: Any) -> Any:
     def heads(x: Any) -> Any:
         return x.unflatten(-1, (_HEADS, -1)).transpose(1, 2)
 
-    x = weights["embeddings.word_embeddings.weight"][ids]
-    x = x + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
-    x = norm("embeddings.LayerNorm", x + weights["embeddings.token_type_embeddings.weight"][0])
+    def embedding(name: str, indices: Any) -> Any:
+        return functional.embedding(indices, weights[f"embeddings.{name}_embeddings.weight"])
+
+    x = embedding("word", ids) + embedding("position", torch.arange(ids.shape[1]).expand_as(ids))
+    x = norm("embeddings.LayerNorm", x + embedding("token_type", torch.zeros_like(ids)))
     layers = len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
     for index in range(layers):
         layer = f"encoder.layer.{index}"
@@ -192,8 +203,7 @@ def _embed(weights: dict[str, Any], ids: Any, mask: Any) -> Any:
         x = norm(f"{layer}.attention.output.LayerNorm", x + mixed)
         wide = functional.gelu(linear(f"{layer}.intermediate.dense", x))
         x = norm(f"{layer}.output.LayerNorm", x + linear(f"{layer}.output.dense", wide))
-    kept = mask[..., None].float()
-    return functional.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
+    return x
 
 
 @cache

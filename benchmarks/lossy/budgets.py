@@ -11,6 +11,7 @@ from tensorcomp.codecs.payload import decode, encode, join
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.planning.steps import QUANTIZER, expand_quantizer
 from tensorcomp.planning.trials import first_guess, meet_bound
 
@@ -45,10 +46,17 @@ def at_snr(tensors: Tensors, snr: Mapping[str, float], effort: str) -> Coded:
     return _opened(save(tensors, effort=effort, profile=PROFILE, bounds=bounds))
 
 
-def at_size(tensors: Tensors, nbytes: int | None, profile: str) -> Coded:
+def at_size(
+    tensors: Tensors,
+    nbytes: int | None,
+    profile: str,
+    statistics: Statistics | None = None,
+    effort: str | None = None,
+) -> Coded:
     """Compress a checkpoint to at most so many bytes, or to the profile's own budget."""
     budget = None if nbytes is None else Budget(target_size=nbytes)
-    return _opened(save(tensors, profile=profile, budget=budget))
+    options = {"profile": profile, "statistics": statistics, "effort": effort}
+    return _opened(save(tensors, budget=budget, **options))
 
 
 def _opened(file: bytes) -> Coded:

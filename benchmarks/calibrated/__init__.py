@@ -1,0 +1,1 @@
+"""Quantization and pruning with statistics of what layers read, against peers."""
