@@ -32,6 +32,7 @@ _PRUNING_FIELDS = {
     "--density-floor": "floor",
     "--prune-max-rel-l2": "max_rel_l2",
     "--prune-target-size": "target_size",
+    "--repair": "repair",
 }
 _PRUNING_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
@@ -184,8 +185,8 @@ _prune_options = together(
     _pruning(
         "--prune SCORE",
         "Set the weights of lowest score to zero first: magnitude, lamp, random(SEED), or "
-        "snip, grasp, taylor, gradient, synflow, wanda, obd, which need --stats; without them obd "
-        "takes Adam's state of a training checkpoint.",
+        "snip, grasp, taylor, gradient, synflow, wanda, obs, obd, which need --stats; without them "
+        "obd takes Adam's state of a training checkpoint.",
     ),
     _pruning("--sparsity X", "The exact part of the pruned tensors' weights, from 0 to 1."),
     _pruning(
@@ -220,6 +221,11 @@ _prune_options = together(
         "--prune-target-size SIZE",
         "Instead of --sparsity: prune until the file takes at most so many bytes.",
         argument="the target size in bytes",
+    ),
+    _pruning(
+        "--repair",
+        "Change the weights that stay so that they make up for the others, by the second moments "
+        "in --stats.",
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)
@@ -258,11 +264,15 @@ def _budget_of(options: dict[str, Any]) -> Budget | None:
 def _pruning_of(options: dict[str, Any], statistics: Path | None) -> Pruning | None:
     """Pop the pruning options from a verb's options, and return them, if any.
 
-    Statistics go to scores that read any.
+    Statistics go to scores that read any, and to repair.
     """
     score = options.pop("prune")
     values = {name: options.pop(name[2:].replace("-", "_")) for name in _PRUNING_FIELDS}
-    given = {name: value for name, value in values.items() if value not in (None, ())}
+    given = {
+        name: value
+        for name, value in values.items()
+        if value not in (None, ()) and value is not False
+    }
     if score is None:
         if given:
             raise click.UsageError(f"{next(iter(given))} says how to prune: give --prune SCORE")
@@ -271,7 +281,8 @@ def _pruning_of(options: dict[str, Any], statistics: Path | None) -> Pruning | N
     from tensorcomp.selection.request import Pruning
     from tensorcomp.selection.scores import parse_score
 
-    stats = None if parse_score(score).statistic is None else statistics
+    reads = values["--repair"] or parse_score(score).statistic is not None
+    stats = statistics if reads else None
     targets = [name for name in _PRUNING_TARGETS if name in given]
     if len(targets) > 1:
         raise click.UsageError(f"pruning has one target; got {' and '.join(targets)}")

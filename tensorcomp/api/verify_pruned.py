@@ -4,6 +4,9 @@ The mask is not stored: it is among the zeros that are decoded. A tensor whose t
 be the original, bit for bit, but for +0.0 in at most so many places as were pruned. Of a lossy one
 the error of the kept weights is what is left of the whole error without that of the pruned ones:
 the decoded zeros hold all of these, and their norm is recorded in all digits.
+
+Where kept weights make up for the pruned ones, they differ from the original: by what is recorded
+if the tree is lossless. What a lossy one adds to that is no more than its bound.
 """
 
 from __future__ import annotations
@@ -44,10 +47,12 @@ class PrunedCheck:
         self.errors += measure(before, now)
         if self._lossless:
             changed = as_words(before) != as_words(now)
-            self._changed += int(np.count_nonzero(changed))
-            elsewhere = bool((changed & ~zeros).any())
+            self._changed += int(np.count_nonzero(changed & zeros))
+            elsewhere = not self._pruned.repaired and bool((changed & ~zeros).any())
             self._fail_if(elsewhere, "differs from the original where it was not pruned")
             return
+        if self._pruned.repaired:
+            return  # what was encoded is not known
         self._kept += measure(before[~zeros], now[~zeros])
         dropped = before[zeros]
         self._zeroed += measure(dropped, np.zeros_like(dropped))
@@ -67,6 +72,13 @@ class PrunedCheck:
         lost = max(self._changed, self._large)
         self._fail_if(lost > count, f"lost {lost:,} elements; {count:,} are said to be pruned")
         cost = (share * errors.norm) ** 2
+        if self._pruned.repaired and not self._lossless:
+            most = share + (1 + share) * self._bound.get("max_rel_l2", math.inf)
+            self._fail_if(
+                errors.rel_l2 > most * (1 + _ROUNDING),
+                f"has rel_l2 {errors.rel_l2:.6g}, at most {most:.6g} is promised",
+            )
+            return
         if not self._lossless:
             self._fail_if(
                 cost > self._zeroed.x_squared * (1 + _ROUNDING),

@@ -108,10 +108,7 @@ class Feedback:
         CodecError
             If a moment is not positive definite even so.
         """
-        flipped = np.array(moments[:, ::-1, ::-1], np.float64)
-        places = np.arange(flipped.shape[1])
-        mean = flipped[:, places, places].mean(axis=1, keepdims=True)
-        flipped[:, places, places] += np.where(mean > 0, damping * mean, 1.0)
+        flipped = damped(moments[:, ::-1, ::-1], damping)
         try:
             with one_thread():
                 factors = np.linalg.cholesky(flipped)[:, ::-1, ::-1]
@@ -179,6 +176,15 @@ class Feedback:
                 block = self.ratios[:, start:stop, :stop] @ parts[:, :stop]
                 found += np.square(block * self.scales[:, start:stop, None]).sum(axis=1)
         return found.reshape(-1)
+
+
+def damped(moments: np.ndarray, damping: float) -> np.ndarray:
+    """Return moments (G, n, n) with a multiple of their mean diagonal on it, float64."""
+    found = np.array(moments, np.float64)
+    places = np.arange(found.shape[1])
+    mean = found[:, places, places].mean(axis=1, keepdims=True)
+    found[:, places, places] += np.where(mean > 0, damping * mean, 1.0)
+    return found
 
 
 def _by_group(columns: np.ndarray, groups: int) -> np.ndarray:

@@ -37,12 +37,16 @@ class PruningRecord:
         Elements that were set to +0.0, those that were zero before among them.
     rel_l2 : float
         Error by that alone: the L2 norm of those elements over that of the tensor; all digits.
+        Where it was repaired, the error of all elements.
+    repaired : bool
+        Whether the elements that were kept make up for the others.
     """
 
     score: str
     granularity: str
     count: int
     rel_l2: float
+    repaired: bool = False
 
 
 @dataclass(slots=True)  # making a frozen one takes six times as long
@@ -133,7 +137,7 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
     if record.bound:
         value["bound"] = dict(record.bound)
     if record.pruned is not None:
-        value["pruned"] = asdict(record.pruned)
+        value["pruned"] = {key: v for key, v in asdict(record.pruned).items() if v is not False}
     value["digest"] = record.digest
     return value
 
@@ -191,12 +195,14 @@ def record_from_json(
 
 def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> PruningRecord:
     count, rel_l2 = natural(value["count"]), _error(value["rel_l2"])
-    if count > math.prod(shape) or not rel_l2 <= 1 + _ROUNDING:
+    repaired = value.get("repaired", False) is True
+    if count > math.prod(shape) or not (repaired or rel_l2 <= 1 + _ROUNDING):
         raise FormatError(
             f"tensor {name!r} of shape {list(shape)} cannot have lost {count:,} elements and "
             f"{rel_l2:g} of its norm"
         )
-    return PruningRecord(text_of(value["score"]), text_of(value["granularity"]), count, rel_l2)
+    score, granularity = text_of(value["score"]), text_of(value["granularity"])
+    return PruningRecord(score, granularity, count, rel_l2, repaired)
 
 
 def text_of(value: Any) -> str:

@@ -128,7 +128,7 @@ class CheckpointSummary:
         """Return the figures of all pruned tensors as JSON values; None without any.
 
         They are those of `pruning_figures`, and ``kept_snr_db``, the least SNR in dB of the weights
-        of all tensors that are not pruned, null if they are exact.
+        of all tensors that are not pruned, null if they are exact or repaired.
         """
         if not self.pruned:
             return None

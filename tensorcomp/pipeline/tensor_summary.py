@@ -138,17 +138,18 @@ class TensorSummary:
             "count": record.count,
             "sparsity": record.count / self.weights if self.weights else 0.0,
             "rel_l2": record.rel_l2,
+            **({"repaired": True} if record.repaired else {}),
         }
 
     def kept_snr_db(self) -> float | None:
-        """Return the least SNR of weights that are not pruned, in dB; None if exact.
+        """Return the least SNR of weights that are not pruned, in dB; None if exact or repaired.
 
         Their error is what the whole error has beyond that of pruning; where it is too small to be
         read from the six digits of the whole, the tensor's bound.
         """
         record = self.pruned
         assert record is not None
-        if self.rel_l2 <= float(f"{record.rel_l2:.6g}") or record.rel_l2 >= 1:
+        if record.repaired or self.rel_l2 <= float(f"{record.rel_l2:.6g}") or record.rel_l2 >= 1:
             return None
         whole = (self.rel_l2 * (1 + _SIX_DIGITS)) ** 2
         rel_l2 = math.sqrt((whole - record.rel_l2**2) / (1 - record.rel_l2**2))
@@ -205,9 +206,11 @@ def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, A
     dict
         ``scores`` and ``granularities`` by which tensors were pruned, mostly one each; ``count`` of
         their ``weights`` were set to zero, the part ``sparsity``; ``worst_rel_l2``, the largest
-        share of its norm that a tensor lost by pruning alone.
+        share of its norm that a tensor lost by pruning alone. ``repaired``, where some were, is
+        their number.
     """
     count = sum(record.count for record, _ in records)
+    repaired = sum(record.repaired for record, _ in records)
     weights = sum(elements for _, elements in records)
     return {
         "scores": list(dict.fromkeys(record.score for record, _ in records)),
@@ -216,6 +219,7 @@ def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, A
         "weights": weights,
         "sparsity": count / weights if weights else 0.0,
         "worst_rel_l2": max(record.rel_l2 for record, _ in records),
+        **({"repaired": repaired} if repaired else {}),
     }
 
 

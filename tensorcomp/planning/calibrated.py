@@ -30,7 +30,6 @@ from tensorcomp.planning.statistics import Statistics
 from tensorcomp.planning.steps import STEP, is_free, prototype
 
 _FLOOR = 1 / 16  # of the mean weight of rows: what the rarest tokens count at least
-_DAMPING = 0.01  # of the mean second moment, and as much more as samples are few
 _SAMPLE = 1 << 17  # elements
 ALWAYS = f"uniform({STEP})"  # offered beside a profile's trees: the best where rates are low
 
@@ -108,9 +107,8 @@ def _feedback_of(calibrated: Calibrated) -> Feedback:
     moment = calibrated.moment
     weights = np.maximum(moment.row_weight, 0).astype(np.float64)
     weights = np.maximum(weights, _FLOOR * (weights.mean() or 1.0))
-    inputs = moment.matrix.shape[-1]
-    damping = _DAMPING + min(inputs / max(moment.positions, 1), 1.0)
-    return Feedback.of(moment.matrix, weights, damping, along=0 if moment.transposed else 1)
+    along = 0 if moment.transposed else 1
+    return Feedback.of(moment.matrix, weights, moment.damping, along)
 
 
 def calibrated_curve(

@@ -11,8 +11,11 @@ import ml_dtypes
 import numpy as np
 import xxhash
 
+from tensorcomp.codecs.feedback import damped
+from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.errors import CheckpointError
 
+_DAMPING = 0.01  # of the mean second moment, and as much more as samples are few
 _MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
 
 
@@ -69,6 +72,35 @@ class Moment:
                 "diagonal; measure anew"
             )
         return matrix
+
+    @property
+    def damping(self) -> float:
+        """What is added to the diagonal, as a multiple of its mean."""
+        inputs = int(self.stored.shape[-1])
+        return _DAMPING + min(inputs / max(self.positions, 1), 1.0)
+
+    def damped(self) -> np.ndarray:
+        """Return the second moments (groups, n, n), positive definite, float64."""
+        return damped(self.matrix, self.damping)
+
+    def input_norm(self) -> np.ndarray:
+        """Return ‖X‖₂ of each input over all positions, float32, see `statistics`."""
+        squares = np.diagonal(self.matrix, axis1=1, axis2=2) * max(self.positions, 1)
+        return self._each_input(np.sqrt(squares))
+
+    def input_residual(self) -> np.ndarray:
+        """Return the norm of what the others do not predict of each input, see `statistics`."""
+        with one_thread():
+            inverse = np.linalg.inv(self.damped())
+        squares = max(self.positions, 1) / np.diagonal(inverse, axis1=1, axis2=2)
+        return self._each_input(np.sqrt(squares))
+
+    def _each_input(self, values: np.ndarray) -> np.ndarray:
+        """Return values (groups, n) as scores take them: of one output, or of all of them."""
+        values = values.astype(np.float32)
+        if len(values) > 1:
+            return np.repeat(values, len(self.row_weight) // len(values), axis=0)
+        return values.T if self.transposed else values[0]
 
 
 def moment_of(

@@ -15,6 +15,9 @@ statistic       for each weight w, with gradients g_b of the loss of minibatches
 All are float32 and of the weight's shape, but ``input_norm``, which may be of the shape of one
 output's weights, and ``synflow``, which is float64.
 
+``input_norm`` follows from ``second_moment`` where it was not measured, and so does what one score
+reads: ``input_residual``, the norm of what the other inputs do not predict of an input.
+
 Two more make a quadratic model of the loss, in nats a term of it (a token, a sample): an error e_r
 of the rows r of a weight costs ½ Σ_r row_weight_r · e_r H e_rᵀ.
 
@@ -58,6 +61,10 @@ STATISTICS = (
     *("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow"),
     *CURVATURE,
 )
+
+# What follows from second moments, and what has to be measured for it.
+DERIVED = {"input_norm": Moment.input_norm, "input_residual": Moment.input_residual}
+SOURCES = {"input_residual": CURVATURE}
 
 _KEY = "tensorcomp.statistics"
 _VERSIONS = (1, 2)  # 2 has `CURVATURE`
@@ -152,6 +159,8 @@ class Statistics:
         PruningError
             If it was not measured, or of none of these.
         """
+        if statistic in DERIVED and statistic not in self.arrays:
+            self = self._derived(statistic)
         found = self.arrays.get(statistic, {})
         unreached = set(self.unreached)
         pairs = match_names(names, unreached.union(found))
@@ -164,6 +173,13 @@ class Statistics:
         here = tuple(key for key, name in pairs.items() if name in unreached)
         arrays = {**self.arrays, statistic: renamed} if statistic in self.arrays else self.arrays
         return replace(self, arrays=arrays, unreached=here)
+
+    def _derived(self, statistic: str) -> Statistics:
+        """Return the statistics with one that follows from second moments."""
+        names = (*self.arrays.get("row_weight", ()), *self.tied)
+        moments = {name: moment for name in names if (moment := self.moment(name)) is not None}
+        found = {name: DERIVED[statistic](moment) for name, moment in moments.items()}
+        return replace(self, arrays={**self.arrays, statistic: found} if found else self.arrays)
 
     def missing(self, statistic: str, names: Iterable[str]) -> dict[str, str]:
         """Return why each tensor that lacks a statistic does.
@@ -190,7 +206,8 @@ class Statistics:
         if statistic not in self.arrays:
             raise PruningError(
                 f"expected the statistic {statistic!r}, got {', '.join(self.arrays) or 'none'}; "
-                f"run calibrate with {statistic} among its statistics"
+                f"run calibrate with {', '.join(SOURCES.get(statistic, (statistic,)))} among its "
+                "statistics"
             )
         if name not in self.arrays[statistic]:
             raise PruningError(

@@ -14,7 +14,7 @@ from tensorcomp.calibration.preserve_state import preserve_state
 from tensorcomp.calibration.signal_flow import synaptic_flow
 from tensorcomp.calibration.targets import Where, prunable_parameters
 from tensorcomp.errors import PruningError
-from tensorcomp.planning.statistics import Statistics
+from tensorcomp.planning.statistics import SOURCES, Statistics
 from tensorcomp.pruning.result import PruningResult
 from tensorcomp.pruning.weights import ModelWeights
 from tensorcomp.selection.checks import require_count
@@ -105,7 +105,9 @@ def prune(
                 "calibrate measured"
             )
         how: dict[str, Any] = {"loss": loss, "batches": batches, "train_mode": train_mode}
-        return calibrate(model, data, statistics=(name,), where=where, masks=masks, **how)
+        return calibrate(
+            model, data, statistics=SOURCES.get(name, (name,)), where=where, masks=masks, **how
+        )
 
     limits: dict[str, Any] = {"granularity": unit, "floor": floor, "ceiling": ceiling}
     limits["threads"] = threads

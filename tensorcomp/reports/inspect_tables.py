@@ -154,15 +154,22 @@ def planned_line(report: PlanReport) -> list[str]:
 
 
 def _left(rows: Iterable[TensorSummary]) -> list[str]:
-    """Return lines that name the tensors that were not pruned, though asked for."""
+    """Return lines that name the tensors that were not pruned or repaired, though asked for."""
     names: dict[str, list[str]] = {}
+    rows = list(rows)
     for row in rows:
         if row.unpruned:
             names.setdefault(row.unpruned, []).append(row.name)
-    return [f"not pruned: {listed(some)}: {printable(why)}" for why, some in names.items()]
+    lines = [f"not pruned: {listed(some)}: {printable(why)}" for why, some in names.items()]
+    records = {row.name: row.pruned for row in rows if row.pruned is not None}
+    left = [name for name, record in records.items() if not record.repaired]
+    if left and len(left) < len(records):
+        lines.append(f"not repaired: {listed(left)}: calibrate measured no second_moment of them")
+    return lines
 
 
 def _what(found: dict[str, Any]) -> str:
     how = f"{' and '.join(found['scores'])}, {' and '.join(found['granularities'])}"
     weights = f"{found['count']:,} of {found['weights']:,} weights, {percent(found['sparsity'])}"
-    return f"pruned ({printable(how)}): {weights}"
+    what = "pruned and repaired" if "repaired" in found else "pruned"
+    return f"{what} ({printable(how)}): {weights}"

@@ -42,11 +42,15 @@ class Pruning:
         In place of a sparsity: as much of each tensor as keeps ‖x − x̂‖₂ / ‖x‖₂ within this.
     target_size : int, optional
         In place of a sparsity: as little as makes the compressed file this small, in bytes.
+    repair : bool
+        Whether weights that are kept make up for those that are pruned, by the second moments in
+        `stats`.
 
     Raises
     ------
     PruningError
-        If the score or the granularity is unknown, or not exactly one target is given.
+        If the score or the granularity is unknown, not exactly one target is given, or there are no
+        statistics to repair by.
     """
 
     score: str | Score = "magnitude"
@@ -59,9 +63,15 @@ class Pruning:
     ceiling: float = 1.0
     max_rel_l2: float | None = None
     target_size: int | None = None
+    repair: bool = False
 
     def __post_init__(self) -> None:
         parse_score(self.score)
+        if self.repair and self.stats is None:
+            raise PruningError(
+                "expected statistics to repair by, got none; give stats=…, a file of tensorcomp "
+                "calibrate --statistics second_moment,row_weight"
+            )
         unit = parse_granularity(self.granularity)
         targets = ("sparsity", "max_rel_l2", "target_size")
         given = [name for name in targets if getattr(self, name) is not None]

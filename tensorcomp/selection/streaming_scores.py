@@ -108,7 +108,9 @@ class StreamingScores(Mapping[str, np.ndarray]):
                 )
             for name, shape in self.shapes.items():
                 array = self._statistics[name] = statistics.of(score.statistic, name)
-                if array.shape not in (shape, shape[1:]) and not self.is_transposed(name):
+                matrix = (*shape[:1], math.prod(shape[1:]))
+                fits = array.shape in (shape, shape[1:], matrix, matrix[1:])
+                if not fits and not self.is_transposed(name):
                     raise PruningError(
                         f"tensor {name!r} has the shape {list(shape)}, its statistic "
                         f"{score.statistic!r} {list(array.shape)}: it is of another model"
@@ -228,7 +230,7 @@ class StreamingScores(Mapping[str, np.ndarray]):
         statistic = self._statistics.get(name)
         if statistic is not None:
             flat = statistic.reshape(-1)
-            if statistic.shape == self.shapes[name]:
+            if statistic.size == self.sizes[name]:
                 statistic = flat[start : start + weights.size]
             elif self.is_transposed(name):
                 row = self.shapes[name][1]

@@ -7,6 +7,7 @@ from tensorcomp.selection.scores.measured import (
     Gradient,
     Grasp,
     OptimalBrainDamage,
+    OptimalBrainSurgeon,
     Snip,
     SynFlow,
     Taylor,
@@ -15,7 +16,7 @@ from tensorcomp.selection.scores.measured import (
 from tensorcomp.selection.scores.weights_alone import Lamp, Magnitude, Random
 from tensorcomp.selection.text import parse_named
 
-_MEASURED = (Gradient, Taylor, Snip, Grasp, SynFlow, Wanda)
+_MEASURED = (Gradient, Taylor, Snip, Grasp, SynFlow, Wanda, OptimalBrainSurgeon)
 SCORES: dict[str, type[Score]] = {
     kind.id: kind for kind in (Magnitude, Random, *_MEASURED, Lamp, OptimalBrainDamage)
 }

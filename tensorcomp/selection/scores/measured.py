@@ -150,6 +150,24 @@ class Wanda(Score):
 
 
 @dataclass(frozen=True)
+class OptimalBrainSurgeon(Wanda):
+    """Score w² / [H⁻¹]ⱼⱼ by its root, H the second moments of the input that the weight reads.
+
+    That is: the error of the output that is left when the other weights of the row make up for the
+    one that goes, as `Pruning.repair` has them do. Compared within each row.
+
+    References
+    ----------
+    Hassibi & Stork 1993, "Second order derivatives for network pruning: optimal brain surgeon";
+    Frantar & Alistarh 2023, "SparseGPT: massive language models can be accurately pruned in
+    one-shot".
+    """
+
+    id: ClassVar[str] = "obs"
+    statistic: ClassVar[str] = "input_residual"
+
+
+@dataclass(frozen=True)
 class OptimalBrainDamage(Score):
     """Score ½ · h · w², h the diagonal of the loss's Hessian.
 

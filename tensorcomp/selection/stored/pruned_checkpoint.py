@@ -7,6 +7,7 @@ of the size of the model is held.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.selection.checks import pruned
+from tensorcomp.selection.stored.repair import repaired
 
 if TYPE_CHECKING:
+    from tensorcomp.planning.moments import Moment
     from tensorcomp.selection.select import Selection
 
 _LEAST, _MOST = 1e-280, 1e280  # sums of squares that float64 holds with all their digits
@@ -49,6 +52,8 @@ class PrunedCheckpoint(Checkpoint):
         The score's text, for the record.
     keys : mapping of str to str
         The selected tensors, and under which name each is in the selection.
+    repairs : mapping of str to Moment, optional
+        By which the weights of tensors that are kept make up for those that are pruned.
 
     Attributes
     ----------
@@ -57,7 +62,12 @@ class PrunedCheckpoint(Checkpoint):
     """
 
     def __init__(
-        self, original: Checkpoint, selection: Selection, score: str, keys: Mapping[str, str]
+        self,
+        original: Checkpoint,
+        selection: Selection,
+        score: str,
+        keys: Mapping[str, str],
+        repairs: Mapping[str, Moment] = MappingProxyType({}),
     ) -> None:
         self.original = original
         self.tensors = original.tensors
@@ -65,6 +75,7 @@ class PrunedCheckpoint(Checkpoint):
         self.nbytes = original.nbytes
         self._selection = selection
         self._score = score
+        self._repairs = repairs
         self._keys = {name: key for name, key in keys.items() if key in selection.sizes}
         why = selection.skipped
         self.unpruned = {name: why[key] for name, key in keys.items() if key in why}
@@ -81,11 +92,11 @@ class PrunedCheckpoint(Checkpoint):
 
     def planned(self) -> dict[str, PruningRecord]:
         """Return the records of the selected tensors without their cost."""
-        return {name: self._record(key, 0.0) for name, key in self._keys.items()}
+        return {name: self._record(name, 0.0) for name in self._keys}
 
-    def _record(self, key: str, rel_l2: float) -> PruningRecord:
-        unit = str(self._selection.granularity)
-        return PruningRecord(self._score, unit, self._selection.pruned[key], rel_l2)
+    def _record(self, name: str, rel_l2: float) -> PruningRecord:
+        unit, count = str(self._selection.granularity), self._selection.pruned[self._keys[name]]
+        return PruningRecord(self._score, unit, count, rel_l2, name in self._repairs)
 
     def is_selected(self, name: str) -> bool:
         """Return whether a tensor is pruned, even if it happens to lose nothing."""
@@ -100,7 +111,8 @@ class PrunedCheckpoint(Checkpoint):
         dtype = numpy_dtype(info.dtype)
         assert dtype is not None
         weights = original.view(dtype)
-        left = pruned(weights, self._selection.mask(key).reshape(-1))
+        mask = self._selection.mask(key)
+        left = pruned(weights, mask.reshape(-1))
         cost = measure(weights, left)
         if cost.equal_nonfinite or cost.unequal_nonfinite:
             raise PruningError(
@@ -110,5 +122,8 @@ class PrunedCheckpoint(Checkpoint):
             raise PruningError(
                 f"tensor {shown(name)}: squares of its weights overflow; leave it out by 'where'"
             )
-        record = self._record(key, cost.rel_l2)
+        if name in self._repairs:
+            left = repaired(weights.reshape(mask.shape), mask, self._repairs[name]).reshape(-1)
+            cost = measure(weights, left)
+        record = self._record(name, cost.rel_l2)
         return PrunedTensor(left.view(np.uint8), original, record, cost)

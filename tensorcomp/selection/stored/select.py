@@ -7,6 +7,8 @@ from typing import Any
 
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.calibrated import calibrated_tensors
+from tensorcomp.planning.moments import Moment
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.selection.adaptive import AdaptiveSelection
 from tensorcomp.selection.request import Pruning
@@ -52,7 +54,9 @@ def pruned_sources(
         keys = [{info.name: info.name for info in source.tensors} for source in sources]
     chosen = choose(sources, keys, pruning.selectors)
     score = parse_score(pruning.score)
-    chosen, score, statistics = _with_statistics(sources, chosen, score, pruning)
+    given = None if pruning.stats is None else Statistics.load(pruning.stats)
+    repairs = _repairs(chosen, given) if pruning.repair and given is not None else {}
+    chosen, score, statistics = _with_statistics(sources, chosen, score, pruning, given)
     masked = masks_of(chosen)
     apart: Collection[str] = ()  # tensors with a sparsity, a statistic or a mask of their own
     if isinstance(pruning.sparsity, Mapping):
@@ -68,7 +72,7 @@ def pruned_sources(
 
     def pruned(selection: Selection) -> list[PrunedCheckpoint]:
         return [
-            PrunedCheckpoint(source, selection, str(score), names)
+            PrunedCheckpoint(source, selection, str(score), names, repairs.get(id(source), {}))
             for source, names in zip(sources, own, strict=True)
         ]
 
@@ -91,24 +95,38 @@ def pruned_sources(
     )
 
 
+def _repairs(chosen: Sequence[Chosen], statistics: Statistics) -> dict[int, dict[str, Moment]]:
+    """Return by what the tensors of each source are repaired, of those that were measured."""
+    known = calibrated_tensors(statistics, (name for item in chosen for name in item.names))
+    found: dict[int, dict[str, Moment]] = {}
+    for item in chosen:
+        own = next((known[name] for name in item.names if name in known), None)
+        if own is not None:
+            own.check(item.read())
+            found.setdefault(id(item.source), {})[item.info.name] = own.moment
+    return found
+
+
 def _with_statistics(
-    sources: Sequence[Checkpoint], chosen: list[Chosen], score: Score, pruning: Pruning
+    sources: Sequence[Checkpoint],
+    chosen: list[Chosen],
+    score: Score,
+    pruning: Pruning,
+    given: Statistics | None,
 ) -> tuple[list[Chosen], Score, Statistics | None]:
     """Return what a score needs beside the weights, by the tensors' keys."""
-    if score.statistic is None and pruning.stats is not None:
+    if score.statistic is None and given is not None and not pruning.repair:
         raise PruningError(f"the score {score} needs no statistics; leave out stats=…")
     if score.statistic is None:
         return chosen, score, None
-    if pruning.stats is None and not isinstance(score, OptimalBrainDamage):
+    if given is None and not isinstance(score, OptimalBrainDamage):
         raise PruningError(
             f"the score {score} needs the statistic {score.statistic!r}: give stats=…, a file of "
             "tensorcomp calibrate"
         )
-    if pruning.stats is None:
+    if given is None:
         every = pruning.selectors is not None
         damage, moments = second_moments(sources, chosen, all_of_them=every)
         return chosen, damage, moments
-    given = pruning.stats
-    statistics = given if isinstance(given, Statistics) else Statistics.load(given)
     names = {item.key: item.names for item in chosen}
-    return chosen, score, statistics.matched(score.statistic, names)
+    return chosen, score, given.matched(score.statistic, names)
