@@ -80,8 +80,8 @@ def calibrate(
     """Run a model on data and store the statistics of its weights.
 
     With the file, tensorcomp compress prunes a stored checkpoint without the model: snip, taylor,
-    gradient, obd (fisher), grasp, wanda (input_norm), synflow. What second_moment and row_weight
-    say is how much an error in each weight costs.
+    gradient, obd (fisher), grasp, wanda (input_norm), synflow, obs (second_moment and row_weight).
+    What these two say is how much an error in each weight costs.
 
     Modules are found in the current folder too, and a file may be named as path/to/file.py:NAME. A
     minibatch is (inputs, targets), or a mapping that is given to a model which returns its own

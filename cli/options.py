@@ -226,6 +226,7 @@ _prune_options = together(
         "--repair",
         "Change the weights that stay so that they make up for the others, by the second moments "
         "in --stats.",
+        default=None,
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)
@@ -268,11 +269,7 @@ def _pruning_of(options: dict[str, Any], statistics: Path | None) -> Pruning | N
     """
     score = options.pop("prune")
     values = {name: options.pop(name[2:].replace("-", "_")) for name in _PRUNING_FIELDS}
-    given = {
-        name: value
-        for name, value in values.items()
-        if value not in (None, ()) and value is not False
-    }
+    given = {name: value for name, value in values.items() if value not in (None, ())}
     if score is None:
         if given:
             raise click.UsageError(f"{next(iter(given))} says how to prune: give --prune SCORE")

@@ -19,6 +19,7 @@ import numpy as np
 from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.planning.moments import Moment
 from tensorcomp.selection.checks import pruned
+from tensorcomp.selection.scores.base import widened
 
 _ROWS = 256  # solved at once
 _ITERATIONS = 20  # what is then left of the error that more would take away is a hundredth
@@ -39,11 +40,13 @@ def repaired(weights: np.ndarray, kept: np.ndarray, moment: Moment) -> np.ndarra
     moment : Moment
         Of this tensor.
     """
-    rows = weights.reshape(len(weights), -1).astype(np.float32)
-    scale = float(np.abs(rows).max(initial=0)) or 1.0
+    wide = widened(weights).reshape(len(weights), -1)
+    exponent = np.frexp(np.abs(wide).max(initial=0))[1]  # that of squares may be out of range
+    rows = np.ldexp(wide, -exponent).astype(np.float32)
     live = kept.reshape(rows.shape) & (rows != 0)
     if moment.transposed:
         rows, live = rows.T, live.T
+    change = live & ((rows != 0) & ~live).any(axis=1, keepdims=True)
     damped = moment.damped()
     damped /= damped.trace(axis1=1, axis2=2)[:, None, None] / damped.shape[1]
     found, length = np.empty_like(rows), len(rows) // len(damped)
@@ -51,11 +54,12 @@ def repaired(weights: np.ndarray, kept: np.ndarray, moment: Moment) -> np.ndarra
         for group, matrix in enumerate(damped.astype(np.float32)):
             for start in range(group * length, (group + 1) * length, _ROWS):
                 some = slice(start, min(start + _ROWS, (group + 1) * length))
-                found[some] = scale * _least_squares(rows[some] / scale, live[some], matrix)
+                found[some] = _least_squares(rows[some], live[some], matrix)
         if moment.transposed:
-            found, live = found.T, live.T
-        values = found.astype(weights.dtype).reshape(weights.shape)
-    sound = live.reshape(weights.shape) & (values != 0) & np.isfinite(values)
+            found, change = found.T, change.T
+        values = np.ldexp(found.astype(wide.dtype), exponent).astype(weights.dtype)
+    values = values.reshape(weights.shape)
+    sound = change.reshape(weights.shape) & (values != 0) & np.isfinite(values)
     return pruned(np.where(sound, values, weights), kept)
 
 
