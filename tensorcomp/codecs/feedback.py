@@ -179,7 +179,7 @@ class Feedback:
 
 
 def damped(moments: np.ndarray, damping: float) -> np.ndarray:
-    """Return moments (G, n, n) with a multiple of their mean diagonal on it, float64."""
+    """Return moments (G, n, n) and a multiple of their mean diagonal on it."""
     found = np.array(moments, np.float64)
     places = np.arange(found.shape[1])
     mean = found[:, places, places].mean(axis=1, keepdims=True)

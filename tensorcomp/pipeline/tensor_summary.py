@@ -142,8 +142,9 @@ class TensorSummary:
         }
 
     def kept_snr_db(self) -> float | None:
-        """Return the least SNR of weights that are not pruned, in dB; None if exact or repaired.
+        """Return the least SNR of weights that are not pruned, in dB.
 
+        None if they are exact or repaired.
         Their error is what the whole error has beyond that of pruning; where it is too small to be
         read from the six digits of the whole, the tensor's bound.
         """

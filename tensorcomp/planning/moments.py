@@ -75,7 +75,7 @@ class Moment:
 
     @property
     def damping(self) -> float:
-        """What is added to the diagonal, as a multiple of its mean."""
+        """Multiple of the mean diagonal that is added to the diagonal."""
         inputs = int(self.stored.shape[-1])
         return _DAMPING + min(inputs / max(self.positions, 1), 1.0)
 
@@ -84,12 +84,12 @@ class Moment:
         return damped(self.matrix, self.damping)
 
     def input_norm(self) -> np.ndarray:
-        """Return ‖X‖₂ of each input over all positions, float32, see `statistics`."""
+        """Return ‖X‖₂ of each input over all positions, see `statistics`."""
         squares = np.diagonal(self.matrix, axis1=1, axis2=2) * max(self.positions, 1)
         return self._each_input(np.sqrt(squares))
 
     def input_residual(self) -> np.ndarray:
-        """Return the norm of what the others do not predict of each input, see `statistics`."""
+        """Return the norm of what others do not predict of each input."""
         with one_thread():
             inverse = np.linalg.inv(self.damped())
         squares = max(self.positions, 1) / np.diagonal(inverse, axis1=1, axis2=2)

@@ -151,10 +151,10 @@ class Wanda(Score):
 
 @dataclass(frozen=True)
 class OptimalBrainSurgeon(Wanda):
-    """Score w² / [H⁻¹]ⱼⱼ by its root, H the second moments of the input that the weight reads.
+    """Score |w| / √[H⁻¹]ⱼⱼ, H the second moments of what the weights read.
 
-    That is: the error of the output that is left when the other weights of the row make up for the
-    one that goes, as `Pruning.repair` has them do. Compared within each row.
+    Its square is the error of the output that is left when the other weights of the row make up for
+    the one that goes, as `Pruning.repair` has them do. Compared within each row.
 
     References
     ----------

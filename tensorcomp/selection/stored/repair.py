@@ -27,7 +27,7 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def repaired(weights: np.ndarray, kept: np.ndarray, moment: Moment) -> np.ndarray:
-    """Return weights with +0.0 where `kept` is false, and others that make up for it.
+    """Return weights with +0.0 where pruned, and others that make up for it.
 
     Zeros that are kept stay as they are, and no other weight becomes zero.
 
