@@ -29,7 +29,7 @@ from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.planning.steps import STEP, is_free, prototype
 
-_FLOOR = 1 / 16  # of the mean weight of rows: what the rarest tokens count at least
+_FLOOR = 1.0  # of the mean weight of rows: what rare tokens and outputs count at least
 _SAMPLE = 1 << 17  # elements
 ALWAYS = f"uniform({STEP})"  # offered beside a profile's trees: the best where rates are low
 

@@ -21,6 +21,7 @@ from tensorcomp.kernels import native
 if TYPE_CHECKING:
     from tensorcomp.codecs.feedback import Matrix, Rounding
 
+DEAD_ZONE = 0.57  # steps that feedback rounds to 0: zeros cost few bits, and their errors go on
 MIN_ELEMENTS = 256  # elements that pay for centroids
 SAMPLE = 1 << 15  # elements that centroids are learned from, about
 ROW = 64  # codes that kernels may write at once
@@ -189,7 +190,9 @@ class Uniform(StepQuantizer):
         step = np.float32(self.step)
 
         def round_column(_i: int, targets: np.ndarray, _ahead: np.ndarray | None) -> np.ndarray:
-            result: np.ndarray = np.rint(targets / step) * step
+            steps = targets / step
+            result: np.ndarray = np.rint(steps) * step
+            result[np.abs(steps) < DEAD_ZONE] = 0
             return result
 
         return round_column
