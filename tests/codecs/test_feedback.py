@@ -143,6 +143,13 @@ def test_zeros_stay_zeros(text):
     assert (found != rounded(text, exact(40, 30, 1), array)).any()
 
 
+def test_what_is_rounded_to_zero_is_not_in_the_mask():
+    array = np.random.default_rng(9).normal(size=(30, 40)).astype(np.float32)
+    feedback = Feedback.of(moments(40, 10), np.ones(30))
+    encoder = encoder_with(parse_tree("sparse(values=uniform(1))"), feedback).codec
+    assert (encoder.encode(array)["values"] != 0).all()
+
+
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("text", [*GROUPED, *OFFSET, "kmeans(12)", "nm(2, 4, values=uniform(0.4))"])
 def test_it_beats_plain_rounding(text, along):
