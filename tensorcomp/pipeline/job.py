@@ -22,6 +22,7 @@ from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
 from tensorcomp.planning.plan import Plan, check_names
 from tensorcomp.progress import Progress
+from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint
 
 if TYPE_CHECKING:
     from tensorcomp.planning.allocation import AllocationProblem
@@ -133,7 +134,8 @@ def calibrated_tensors(
     """
     found = options.calibrated(key for shard in shards for key in shard.keys.values())
     for shard in shards if found else ():
-        with shard.open() as source:
+        with shard.open() as opened:
+            source = opened.original if isinstance(opened, PrunedCheckpoint) else opened
             for info in source.tensors:
                 if (own := found.get(shard.keys[info.name])) is not None:
                     data, dtype = source.read(info.name), numpy_dtype(info.dtype)

@@ -20,7 +20,7 @@ from checkpoint_files import errors_of, write_safetensors
 from tampering import manifest_of, with_manifest
 
 import tensorcomp
-from tensorcomp import Budget, Pruning
+from tensorcomp import Budget, CompressOptions, Pruning
 from tensorcomp.errors import CheckpointError, PlanError, PruningError
 
 REPAIRED = (UP, GATE, CONV, DOWN, HEAD)
@@ -137,11 +137,15 @@ def test_a_lossy_error_above_the_bound_is_found(source):
     assert "has rel_l2" in error
 
 
-def test_a_size_is_met_by_pruning_and_repair(source):
-    whole = tensorcomp.compress(source, source.with_name("whole.tc.safetensors"))
-    most = whole.output_bytes // 2
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_size_is_met_by_pruning_and_repair(source, lossy):
+    options = CompressOptions()
+    if lossy:
+        options = CompressOptions(budget=Budget(max_output_error=0.05), statistics=statistics())
+    whole = source.with_name("whole.tc.safetensors")
+    most = tensorcomp.compress(source, whole, options=options).output_bytes * 3 // 4
     asked = Pruning("magnitude", target_size=most, stats=statistics(), repair=True)
-    done = tensorcomp.compress(source, prune=asked)
+    done = tensorcomp.compress(source, options=replace(options, prune=asked))
     assert 0.97 * most < done.output_bytes <= most
     assert errors_of(done.path, source) == []
 

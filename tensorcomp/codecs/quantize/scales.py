@@ -117,13 +117,11 @@ class Scales(FeedbackTransform):
         if rounding is None:
             raise NotRepresentable("scales: its values cannot be rounded column by column")
         points = np.empty_like(scaled.columns)
-        lost = matrix.children["values"].codec.zeros == "lost"  # else they stay
 
         def round_column(i: int, targets: np.ndarray, ahead: np.ndarray | None) -> np.ndarray:
             if ahead is not None:
                 ahead = ahead * sizes[i + 1]
-            points[i] = rounding(i, targets * sizes[i], ahead) * (lost | (matrix.columns[i] != 0))
-            points[i] += 0.0  # no negative zeros
+            points[i] = rounding(i, targets * sizes[i], ahead)
             result: np.ndarray = points[i] / sizes[i]
             return result
 
