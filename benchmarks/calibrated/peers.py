@@ -6,7 +6,7 @@ K-quants are made of blocks of 256 weights, which rows of 160, 384 and 448 are n
 go one after the other, several as one. Its importance matrix is the diagonal of the second moments.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,7 +77,7 @@ def _nf4(matrix: Array, _: Moment | None) -> tuple[int, Array]:
     return FORMATS["NF4 b64"](matrix)
 
 
-def peers(groups: Iterable[int] = (64, 128)) -> Iterator[Peer]:
+def peers(groups: Sequence[int] = (64, 128)) -> Iterator[Peer]:
     """Yield all formats that can be run here."""
     for bits in (4, 3, 2):
         for group in groups:

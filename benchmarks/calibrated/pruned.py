@@ -1,11 +1,10 @@
 """tiny_lm with half of the weights of its layers pruned, and what repair gives back.
 
-Scores are compared within a row where they need statistics, else within a tensor; 2:4 keeps two of
-four weights in a row. Values are lossless. SparseGPT reports the direction: with its repair too,
-2:4 is worse than half of the weights anywhere (Frantar & Alistarh 2023).
+Where weights are compared is each score's own choice: Wanda and OBS within a row, magnitude over
+all layers; 2:4 keeps two of four in a row. Values are lossless. SparseGPT reports the direction:
+with its repair too, 2:4 is worse than half of the weights anywhere (Frantar & Alistarh 2023).
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,15 +16,13 @@ from benchmarks.common.models import tiny_lm
 from benchmarks.common.reporting import Limit, Sheet, number
 from tensorcomp import load, save
 from tensorcomp.pruning import Pruning, Statistics
-from tensorcomp.selection.scores import SCORES
 
 ANYWHERE, TWO_OF_FOUR = "50 %", "2:4"
 PATTERNS: dict[str, dict[str, Any]] = {
     ANYWHERE: {"sparsity": 0.5},
     TWO_OF_FOUR: {"granularity": "nm(2, 4)"},
 }
-CHOSEN = tuple(name for name in ("magnitude", "wanda", "obs") if name in SCORES)
-CAN_REPAIR = "repair" in {field.name for field in dataclasses.fields(Pruning)}
+CHOSEN = ("magnitude", "wanda", "obs")
 REPAIRED = 0.8  # % of perplexity
 
 
@@ -49,18 +46,17 @@ class PrunedRow:
 
 def pruned_rows(seeds: Sequence[int]) -> Iterator[PrunedRow]:
     """Prune by every score, with repair and without."""
-    samples = [tiny_lm_statistics(*USUAL, seed, with_norms=True) for seed in seeds]
+    samples = [tiny_lm_statistics(*USUAL, seed) for seed in seeds]
     for score in CHOSEN:
         for pattern in PATTERNS:
-            for repaired in (False, True) if CAN_REPAIR else (False,):
+            for repaired in (False, True):
                 known = samples if repaired or score != "magnitude" else [None]
                 quality = tuple(_quality(score, pattern, one, repaired=repaired) for one in known)
                 yield PrunedRow(score, pattern, repaired, quality)
 
 
 def _quality(score: str, pattern: str, statistics: Statistics | None, *, repaired: bool) -> float:
-    repair = {"repair": True} if repaired else {}
-    pruning = Pruning(score, stats=statistics, **PATTERNS[pattern], **repair)
+    pruning = Pruning(score, stats=statistics, repair=repaired, **PATTERNS[pattern])
     return above(load(save(tiny_lm(), prune=pruning)))
 
 
@@ -86,6 +82,5 @@ def pruned_limits(rows: Iterable[PrunedRow]) -> list[Limit]:
         for (score, pattern), value in repaired.items()
     ]
     best = [value for (_, pattern), value in repaired.items() if pattern == ANYWHERE]
-    if best:
-        limits.append(Limit("50 %, repaired, the best score: % of perplexity", min(best), REPAIRED))
-    return limits
+    what = f"{ANYWHERE}, repaired, the best score: % of perplexity"
+    return [*limits, Limit(what, min(best), REPAIRED)]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -74,8 +75,12 @@ def titled(size: tuple[int, int]) -> str:
 
 def above(tensors: Tensors) -> float:
     """Return by how many per cent tiny_lm's perplexity lies above the original's."""
-    own = tiny_lm_quality(tiny_lm()).perplexity
-    return 100 * (tiny_lm_quality(tensors).perplexity / own - 1)
+    return 100 * (tiny_lm_quality(tensors).perplexity / _own_perplexity() - 1)
+
+
+@cache
+def _own_perplexity() -> float:
+    return tiny_lm_quality(tiny_lm()).perplexity
 
 
 def tiny_lm_rows(rates: Sequence[float], seeds: Sequence[int]) -> Iterator[RateRow]:

@@ -5,7 +5,6 @@ compared on sentences of Python's reference, reads news; the network reads its t
 """
 
 import re
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,21 +24,14 @@ DIGITS = "lenet-5"
 _BATCH = 16  # windows or texts of a minibatch
 
 
-def tiny_lm_statistics(
-    windows: int, context: int, seed: int, *, with_norms: bool = False
-) -> Statistics:
+def tiny_lm_statistics(windows: int, context: int, seed: int) -> Statistics:
     """Measure tiny_lm on windows of its training text that are drawn by a seed."""
     data = tiny_lm_script("data")
     state = {name: torch.from_numpy(array.astype(np.float32)) for name, array in tiny_lm().items()}
     model = tiny_lm_script("evaluate").model_from(state)
     generator = torch.Generator().manual_seed(seed)
     inputs, _ = data.random_windows(data.load_corpus().train, windows, generator, context)
-    batches = inputs.split(_BATCH)
-    found = calibrate(model, batches, statistics=CURVATURE, seed=seed)
-    if not with_norms:
-        return found
-    norms = calibrate(model, batches, statistics=("input_norm",))
-    return replace(found, arrays={**found.arrays, **norms.arrays})
+    return calibrate(model, inputs.split(_BATCH), statistics=CURVATURE, seed=seed)
 
 
 class MiniLM(nn.Module):
