@@ -81,12 +81,15 @@ class Feedback:
         (R,) float64, above 0: how much the loss feels each row.
     along : int
         The axis of the array that columns are counted along: 1, or 0 for inputs × outputs.
+    levels : tuple of float
+        Means of `logarithms` over the whole tensor.
     """
 
     ratios: np.ndarray
     scales: np.ndarray
     weights: np.ndarray
     along: int = 1
+    levels: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def of(
@@ -116,9 +119,18 @@ class Feedback:
             raise CodecError("second moments: expected a positive definite matrix") from error
         scales = np.diagonal(factors, axis1=1, axis2=2)
         ratios = (factors / scales[:, None, :]).astype(np.float32).transpose(0, 2, 1)
-        return cls(
-            np.ascontiguousarray(ratios), scales.copy(), np.asarray(weights, np.float64), along
-        )
+        weights = np.asarray(weights, np.float64)
+        found = cls(np.ascontiguousarray(ratios), scales.copy(), weights, along)
+        rows, columns = found.logarithms()
+        return replace(found, levels=(float(rows.mean()), float(columns.mean())))
+
+    def logarithms(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return log2 of how much rows (R,) and columns (n,) count, about `levels`."""
+        scales = np.log2(self.scales)
+        groups = scales.mean(axis=1)
+        rows = np.log2(self.weights) / 2 + np.repeat(groups, len(self.weights) // len(groups))
+        columns = (scales - groups[:, None]).mean(axis=0)
+        return rows - self.levels[0], columns - self.levels[1]
 
     def columns(self, array: np.ndarray) -> np.ndarray:
         """Return the columns (n, R) of an array, float32, C-contiguous."""
@@ -210,7 +222,7 @@ class FeedbackEncoder(Transform):
     lossless: ClassVar[bool] = False
     codec: Transform
     children: Mapping[str, Node]
-    feedback: Feedback
+    feedback: Callable[[], Feedback]  # made when it is needed: factors are as large as moments
 
     def parts(self, spec: ArraySpec) -> Mapping[str, ArraySpec]:
         """Return the parts of the codec."""
@@ -218,7 +230,7 @@ class FeedbackEncoder(Transform):
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return the parts of an array that is rounded column by column."""
-        wide, feedback = widened(array, self.codec.id), self.feedback
+        wide, feedback = widened(array, self.codec.id), self.feedback()
         columns = feedback.columns(wide)
         matrix = Matrix(columns, not feedback.along, self.children, shared)
         if isinstance(self.codec, FeedbackTransform):
@@ -234,7 +246,7 @@ class FeedbackEncoder(Transform):
         self.codec.decode(parts, out, shared)
 
 
-def encoder_with(node: Node, feedback: Feedback) -> Node:
+def encoder_with(node: Node, feedback: Callable[[], Feedback]) -> Node:
     """Return the tree that encodes with feedback what a tree decodes."""
     assert isinstance(node.codec, Transform)
     return Node(FeedbackEncoder(node.codec, dict(node.children), feedback), node.children)

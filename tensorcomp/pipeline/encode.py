@@ -215,11 +215,10 @@ def _with_feedback(
     tree: Node, calibrated: Calibrated, grid: ChunkGrid, roots: tuple[Node, ...], reason: str
 ) -> tuple[tuple[Node, ...], str]:
     """Return the trees that encode chunks with feedback, and the reason."""
-    feedback = calibrated.feedback()
-    if roots or not takes_feedback(tree.text, feedback.along):
+    if roots or not takes_feedback(tree.text, calibrated.along):
         return roots, f"{reason}; without feedback, as {tree.codec.id} rounds in no order"
-    bounds = [(start, stop) for _, start, stop in grid.chunks()]
-    return tuple(encoder_with(tree, feedback.of_chunk(*ends)) for ends in bounds), reason
+    parts = (functools.partial(calibrated.feedback, *grid.bounds(i)) for i in range(grid.count))
+    return tuple(encoder_with(tree, part) for part in parts), reason
 
 
 def tightened_encoder(

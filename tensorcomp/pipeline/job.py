@@ -137,7 +137,10 @@ def calibrated_tensors(
         with shard.open() as opened:
             source = opened.original if isinstance(opened, PrunedCheckpoint) else opened
             for info in source.tensors:
-                if (own := found.get(shard.keys[info.name])) is not None:
+                own = found.get(shard.keys[info.name])
+                if own is not None and own.is_stack(info.shape):
+                    del found[shard.keys[info.name]]
+                elif own is not None:
                     data, dtype = source.read(info.name), numpy_dtype(info.dtype)
                     own.check(data if dtype is None else data.view(dtype).reshape(info.shape))
     return found

@@ -48,6 +48,11 @@ class Calibrated:
     moment: Moment
     check_weights: Callable[[np.ndarray], None]
 
+    def is_stack(self, shape: Sequence[int]) -> bool:
+        """Return whether a tensor is a stack of matrices, such as experts."""
+        rows = len(self.moment.row_weight)
+        return len(shape) == 3 and shape[0] > 1 and shape[0] * shape[1] == rows
+
     def check(self, array: np.ndarray) -> None:
         """Require that an array is the tensor that was measured.
 
@@ -66,9 +71,18 @@ class Calibrated:
             )
         self.check_weights(array)
 
-    def feedback(self) -> Feedback:
-        """Return the feedback of the whole tensor; its factors take O(n³) time."""
-        return _feedback_of(self)
+    @property
+    def along(self) -> int:
+        """The axis along which columns are counted, see `Feedback`."""
+        return 0 if self.moment.transposed else 1
+
+    def feedback(self, start: int = 0, stop: int | None = None) -> Feedback:
+        """Return the feedback of the tensor, or of a part of its first axis.
+
+        The factors of a tensor take O(n³) time; those of the last ones are kept.
+        """
+        whole = _feedback_of(self)
+        return whole if stop is None else whole.of_chunk(start, stop)
 
     def measures(self, chunks: int) -> bool:
         """Return whether the output error follows from those of so many chunks."""
@@ -107,8 +121,7 @@ def _feedback_of(calibrated: Calibrated) -> Feedback:
     moment = calibrated.moment
     weights = np.maximum(moment.row_weight, 0).astype(np.float64)
     weights = np.maximum(weights, _FLOOR * (weights.mean() or 1.0))
-    along = 0 if moment.transposed else 1
-    return Feedback.of(moment.matrix, weights, moment.damping, along)
+    return Feedback.of(moment.matrix, weights, moment.damping, calibrated.along)
 
 
 def calibrated_curve(
@@ -146,8 +159,9 @@ def calibrated_curve(
     )
     curve = measure_curve(sample, array.size, trees, lossless_bits, largest * float(scales.max()))
     wrapped = tuple((_scaled(text, axis) if text else text, octave) for text, octave in curve.trees)
-    squares = np.square(feedback.scales).mean(axis=0) / factors(2 * inputs)
-    cost = 0.5 * float(squares.mean()) * float((feedback.weights / factors(2 * rows)).mean())
+    squares = (np.square(feedback.scales) / factors(2 * inputs)).mean(axis=1)  # of each group
+    of_rows = np.repeat(squares, len(rows) // len(squares)) * feedback.weights
+    cost = 0.5 * float((of_rows / factors(2 * rows)).mean())
     return replace(curve, trees=wrapped, cost=cost)
 
 
@@ -161,7 +175,8 @@ def takes_feedback(template: str, along: int) -> bool:
     tree, one = prototype(template), np.ones((1, 1))
     if tree.lossless or not tree.codec.is_transform:
         return False
-    root = encoder_with(tree, Feedback.of(one[None], one[0], along=along)).codec
+    feedback = Feedback.of(one[None], one[0], along=along)
+    root = encoder_with(tree, lambda: feedback).codec
     try:
         cast(FeedbackEncoder, root).encode(one.astype(np.float32))
     except NotRepresentable:

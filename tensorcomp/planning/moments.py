@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +26,7 @@ def weight_digest(array: np.ndarray) -> str:
     return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(narrow).view(np.uint8).data)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moment:
     """The quadratic model of the loss by the errors of a weight's rows.
 
@@ -50,28 +50,16 @@ class Moment:
     transposed: bool = False
     place: str = "the statistics"
 
-    @cached_property
+    @property
     def matrix(self) -> np.ndarray:
-        """Float32 (groups, n, n), read and checked when it is first asked for.
+        """Float32 (groups, n, n), read and checked when it is asked for.
 
         Raises
         ------
         CheckpointError
             If they are not finite, not symmetric or have a negative diagonal.
         """
-        matrix = self.stored.astype(np.float32, copy=False).reshape(-1, *self.stored.shape[-2:])
-        diagonal = np.diagonal(matrix, axis1=1, axis2=2)
-        largest = np.abs(diagonal).max(initial=0)
-        if not np.isfinite(matrix).all():
-            raise CheckpointError(f"{self.place}: expected finite second moments; measure anew")
-        if diagonal.min(initial=0) < 0 or any(
-            np.abs(one - one.T).max(initial=0) > _MAX_ASYMMETRY * largest for one in matrix
-        ):
-            raise CheckpointError(
-                f"{self.place}: expected second moments that are symmetric with a non-negative "
-                "diagonal; measure anew"
-            )
-        return matrix
+        return _matrix_of(self)
 
     @property
     def damping(self) -> float:
@@ -101,6 +89,24 @@ class Moment:
         if len(values) > 1:
             return np.repeat(values, len(self.row_weight) // len(values), axis=0)
         return values.T if self.transposed else values[0]
+
+
+@lru_cache(maxsize=2)  # not of all tensors: those of bfloat16 are copies
+def _matrix_of(moment: Moment) -> np.ndarray:
+    stored, place = moment.stored, moment.place
+    matrix = stored.astype(np.float32, copy=False).reshape(-1, *stored.shape[-2:])
+    diagonal = np.diagonal(matrix, axis1=1, axis2=2)
+    largest = np.abs(diagonal).max(initial=0)
+    if not np.isfinite(matrix).all():
+        raise CheckpointError(f"{place}: expected finite second moments; measure anew")
+    if diagonal.min(initial=0) < 0 or any(
+        np.abs(one - one.T).max(initial=0) > _MAX_ASYMMETRY * largest for one in matrix
+    ):
+        raise CheckpointError(
+            f"{place}: expected second moments that are symmetric with a non-negative "
+            "diagonal; measure anew"
+        )
+    return matrix
 
 
 def moment_of(

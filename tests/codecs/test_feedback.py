@@ -47,7 +47,7 @@ def uniform(step):
 def rounded(text, feedback, array):
     """Return what an array becomes, decoded by the tree that knows nothing of feedback."""
     node = parse_tree(text)
-    return decode(node, join(encode(encoder_with(node, feedback), array)), spec_of(array))
+    return decode(node, join(encode(encoder_with(node, lambda: feedback), array)), spec_of(array))
 
 
 def cost(errors, matrix):
@@ -179,7 +179,7 @@ def test_groups_code_what_they_round_to_without_further_loss(text, array, along,
     n = array.size // len(array) if along else len(array)
     feedback = Feedback.of(moments(n, seed), np.ones(array.size // n), damping=0.01, along=along)
     codec = parse_tree(text).codec
-    parts = encoder_with(parse_tree(text), feedback).codec.encode(array)
+    parts = encoder_with(parse_tree(text), lambda: feedback).codec.encode(array)
     found = np.empty(array.shape, np.float64 if array.dtype == np.float64 else np.float32)
     codec.decode(parts, found)
     again = np.empty_like(found)
@@ -202,4 +202,4 @@ def test_what_cannot_be_rounded_in_turn_is_refused():
     ):
         node = parse_tree(text)
         with pytest.raises(NotRepresentable):
-            encoder_with(node, feedback).codec.encode(array)
+            encoder_with(node, lambda: feedback).codec.encode(array)

@@ -149,13 +149,13 @@ class Scales(FeedbackTransform):
 
 def row_and_column_exponents(feedback: Feedback) -> tuple[np.ndarray, np.ndarray]:
     """Return the exponents of rows (R,) and columns (n,), int64."""
-    columns = np.log2(feedback.scales).mean(axis=0)
-    return exponents(np.log2(feedback.weights) / 2), exponents(columns * _COLUMN_SHARE)
+    rows, columns = feedback.logarithms()
+    return exponents(rows), exponents(columns * _COLUMN_SHARE)
 
 
 def exponents(logarithms: np.ndarray) -> np.ndarray:
-    """Return log2 of sizes as exponents of 2**(1/4) around their mean, int64."""
-    found = np.rint(PARTS * (logarithms - logarithms.mean()))
+    """Return log2 of sizes as exponents of 2**(1/4), int64."""
+    found = np.rint(PARTS * logarithms)
     result: np.ndarray = np.clip(found, -_MOST, _MOST).astype(np.int64)
     return result
 
@@ -167,7 +167,7 @@ def factors(exponents: np.ndarray) -> np.ndarray:
 
 
 def _logarithms(sizes: np.ndarray) -> np.ndarray:
-    """Return the log2 of sizes; of those that are 0, the largest."""
-    largest = sizes.max()
-    result: np.ndarray = np.log2(np.where((sizes > 0) & (sizes < np.inf), sizes, largest or 1.0))
-    return np.where(np.isfinite(result), result, 0.0)
+    """Return log2 of sizes around their mean; 0 of those that are 0."""
+    known = (sizes > 0) & (sizes < np.inf)
+    found = np.log2(np.where(known, sizes, 1.0))
+    return np.where(known, found - found.sum() / max(np.count_nonzero(known), 1), 0.0)
