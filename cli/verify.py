@@ -70,7 +70,8 @@ def verify(
         f"{seconds_text(watch.seconds)}"
     )
     outputs = any(row.output_error for row in summary.tensors) and statistics is None
-    remark = "output errors were not checked: give --against and --stats"
+    lacking = "--stats" if against is not None else "--against and --stats"
+    remark = f"output errors were not checked: give {lacking}"
     return Result(to_json, summary=(line, remark) if outputs else (line,))
 
 

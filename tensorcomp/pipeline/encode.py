@@ -30,7 +30,7 @@ from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.calibrated import Calibrated, takes_feedback
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
-from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.plan import NO_FEEDBACK, TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.planning.trials import bound_of_sample, errors_of, fit_steps
 
@@ -197,8 +197,10 @@ def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str)
     try:
         roots = chunk_roots(tree, array, grid)
         if calibrated is not None:
-            if plan.for_output:
-                roots, reason = _with_feedback(tree, calibrated, grid, roots, reason)
+            roots, why = _with_feedback(plan, tree, calibrated, grid, roots)
+            reason = (
+                f"{reason}; {NO_FEEDBACK}{why}" if why and NO_FEEDBACK not in reason else reason
+            )
             calibrated = calibrated if calibrated.measures(grid.count) else None
         coder = _learn(trees, sample_rows(array, CHUNK_ELEMENTS), grid)
     except NotRepresentable as error:
@@ -212,13 +214,19 @@ def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str)
 
 
 def _with_feedback(
-    tree: Node, calibrated: Calibrated, grid: ChunkGrid, roots: tuple[Node, ...], reason: str
+    plan: TensorPlan,
+    tree: Node,
+    calibrated: Calibrated,
+    grid: ChunkGrid,
+    roots: tuple[Node, ...],
 ) -> tuple[tuple[Node, ...], str]:
-    """Return the trees that encode chunks with feedback, and the reason."""
+    """Return the trees that encode chunks with feedback, or why there is none."""
+    if not plan.for_output:
+        return roots, "its own error is bounded"
     if roots or not takes_feedback(tree.text, calibrated.along):
-        return roots, f"{reason}; without feedback, as {tree.codec.id} rounds in no order"
+        return roots, f"{tree.codec.id} does not round one input after the other"
     parts = (functools.partial(calibrated.feedback, *grid.bounds(i)) for i in range(grid.count))
-    return tuple(encoder_with(tree, part) for part in parts), reason
+    return tuple(encoder_with(tree, part) for part in parts), ""
 
 
 def tightened_encoder(

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from tensorcomp.planning.calibrated import Calibrated
 
 LOSSLESS = "lossless"
-NO_STATISTICS = "no statistics of it"  # reason
+NO_STATISTICS = "no statistics of it"  # reasons
+NO_FEEDBACK = "without feedback, as "
 _VERSION = 1
 MAKE = "make one by tensorcomp plan"
 _SHOWN = 8  # faults that a message lists

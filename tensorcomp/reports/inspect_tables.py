@@ -17,7 +17,7 @@ from tensorcomp.pipeline.tensor_summary import (
     by_tree,
     pruning_figures,
 )
-from tensorcomp.planning.plan import NO_STATISTICS
+from tensorcomp.planning.plan import NO_FEEDBACK, NO_STATISTICS
 
 if TYPE_CHECKING:
     from tensorcomp.api.plan import PlanReport
@@ -138,9 +138,18 @@ def remarks(summary: CheckpointSummary) -> list[str]:
 
 
 def without_statistics(rows: Iterable[TensorSummary]) -> list[str]:
-    """Return a line that names the tensors without statistics, if any."""
-    names = [row.name for row in rows if NO_STATISTICS in row.reason]
-    return [f"no statistics of {counted(len(names), 'tensor')}: {listed(names)}"] if names else []
+    """Return lines that name tensors whose statistics lack or are not used."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        why = row.reason.partition(NO_FEEDBACK)[2].partition(";")[0]
+        if why or NO_STATISTICS in row.reason:
+            names.setdefault(why, []).append(row.name)
+    return [
+        f"without feedback, since {printable(why)}: {listed(some)}"
+        if why
+        else f"no statistics of {counted(len(some), 'tensor')}: {listed(some)}"
+        for why, some in names.items()
+    ]
 
 
 def planned_line(report: PlanReport) -> list[str]:

@@ -165,9 +165,9 @@ def test_scores_that_read_statistics_need_no_second_moments(call, path, tmp_path
 
 def test_verify_checks_the_errors_of_outputs(call, path, stats, out):
     call.ok("compress", path, "-o", out, "--stats", stats, "--max-output-error", "0.05")
-    remark = "output errors were not checked: give --against and --stats"
-    assert remark in call.ok("verify", out).stdout
-    assert remark in call.ok("verify", out, "--against", path).stdout
+    remark = "output errors were not checked: give"
+    assert f"{remark} --against and --stats" in call.ok("verify", out).stdout
+    assert f"{remark} --stats" in call.ok("verify", out, "--against", path).stdout
     checked = call.ok("verify", out, "--against", path, "--stats", stats)
     assert remark not in checked.stdout
     assert "is sound and within its errors of" in checked.stdout
@@ -178,6 +178,19 @@ def test_verify_checks_the_errors_of_outputs(call, path, stats, out):
     assert f"tensor '{UP}': has an output error of 0.0" in other.stdout
     call.ok("compress", path, "-o", out, "--min-snr", "20", "--force")
     assert remark not in call.ok("verify", out).stdout
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (("--min-snr", "20"), "its own error is bounded"),
+        (("--codec", f"{DOWN}=rotate(rotated=nf4)"), "rotate does not round one input after"),
+        (("--codec", f"{DOWN}=nf4"), None),
+    ],
+)
+def test_what_makes_no_use_of_statistics_is_told(call, path, stats, out, how, why):
+    printed = call.ok("compress", path, "-o", out, "--stats", stats, *how).stdout
+    assert (f"without feedback, since {why}" in printed) == (why is not None)
 
 
 def test_plans_predict_the_loss(call, path, stats):
