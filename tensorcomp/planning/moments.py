@@ -15,7 +15,7 @@ from tensorcomp.codecs.feedback import damped
 from tensorcomp.codecs.lowrank.blas import one_thread
 from tensorcomp.errors import CheckpointError
 
-_DAMPING = 0.01  # of the mean second moment, and as much more as samples are few
+_DAMPING = 0.03  # of the mean second moment, and as much more as samples are few
 _MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
 
 
