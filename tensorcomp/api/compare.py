@@ -19,6 +19,7 @@ import numpy as np
 from tensorcomp._formatting import shape_text
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.codecs.rounding import work_dtype
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
 from tensorcomp.container.model import (
     PlainTensor,
@@ -109,7 +110,9 @@ def _calibrated(
         return {}
     from tensorcomp.planning.calibrated import calibrated_tensors
 
-    return calibrated_tensors(statistics, (row.name for row in rows if row.a is not None))
+    shapes = {row.name: row.a.shape for row in rows if row.a is not None}
+    found = calibrated_tensors(statistics, shapes)
+    return {name: own for name, own in found.items() if not own.is_stack(shapes[name])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +252,7 @@ def _measure(job: _Job) -> ErrorSums:
     shape = (-1, *job.x.grid.shape[1:])
     a, b, start = a.reshape(shape), b.reshape(shape), job.start // job.x.grid.row_elements
     errors = job.calibrated.measured(errors, a, b, start)
-    error = a.astype(np.float32) - b.astype(np.float32)
+    error = a.astype(work_dtype(a.dtype)) - b.astype(work_dtype(a.dtype))
     return replace(errors, loss=job.calibrated.loss(error, start))
 
 

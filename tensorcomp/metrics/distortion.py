@@ -91,9 +91,9 @@ class ErrorSums:
         """Relative error of the output; 0 if exact or not measured."""
         if not self.output_squared:
             return 0.0
-        return (
-            math.sqrt(self.output_squared / self.output_energy) if self.output_energy else math.inf
-        )
+        if not 0 < self.output_energy < math.inf:
+            return math.inf
+        return math.sqrt(self.output_squared / self.output_energy)
 
     @property
     def exact(self) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tensorcomp.codecs.lowrank.blas import one_thread
 
 _ROWS = 1024  # multiplied at once
+_FAR = 60  # octaves, half of what float32 holds
 
 
 def output_energy(rows: np.ndarray, moments: np.ndarray) -> float:
     """Return the mean squared norm of a layer's output, Σᵣ xᵣ H xᵣᵀ.
 
     That of the error of its weights is the mean squared error of the output; the output error is
-    the square root of the ratio of both.
+    the square root of the ratio of both. It is infinite if not all rows are finite.
 
     Parameters
     ----------
@@ -30,9 +33,21 @@ def output_energy(rows: np.ndarray, moments: np.ndarray) -> float:
     """
     groups, n, _ = moments.shape
     found = 0.0
-    with one_thread():
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         for own, moment in zip(rows.reshape(groups, -1, n), moments, strict=True):
+            # Powers of two, so that no product leaves the range of float32.
+            top = math.frexp(float(np.diagonal(moment).max(initial=0)))[1]
+            down = min(max(top, -_FAR), _FAR)
             for start in range(0, len(own), _ROWS):
-                part = np.ascontiguousarray(own[start : start + _ROWS], np.float32)
-                found += float((part @ moment * part).sum(dtype=np.float64))
-    return max(found, 0.0)
+                part = _widened(own[start : start + _ROWS])
+                unit = math.frexp(max(float(part.max(initial=0)), -float(part.min(initial=0))))[1]
+                left, right = (
+                    np.ldexp(part, -shift).astype(np.float32) for shift in (unit + down, unit)
+                )
+                energy = float((left @ moment * right).sum(dtype=np.float64))
+                found += float(np.ldexp(energy, 2 * unit + down))
+    return max(found, 0.0) if math.isfinite(found) else math.inf
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)

@@ -7,6 +7,7 @@ is the same whatever the number of threads. At most a few chunks a thread are in
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -142,7 +143,7 @@ class _FileWriter:
             rel_l2=0.0 if is_exact else six_digits(errors.rel_l2),
             max_abs_error=0.0 if is_exact else six_digits(errors.max_abs),
             row_error=0.0 if lossless else _lost_row(blob.errors),
-            output_error=0.0 if lossless else six_digits(errors.output_error),
+            output_error=0.0 if lossless else _output_error(errors),
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_own_chunk(self._source, name, record.dtype),
             pruned=None if pruned is None else pruned.record,
@@ -183,6 +184,11 @@ def _lost_row(errors: ErrorSums) -> float:
     """Return the error of the worst row if it is far above that of the tensor; else 0."""
     worst = six_digits(errors.worst_row)
     return worst if worst >= max(_LOST_ROW, 2 * errors.rel_l2) else 0.0
+
+
+def _output_error(errors: ErrorSums) -> float:
+    """Return the error of the output; 0 where that has no relative one, as it was all zeros."""
+    return six_digits(errors.output_error) if errors.output_error < math.inf else 0.0
 
 
 _EXACT = ErrorSums()

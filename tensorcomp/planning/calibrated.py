@@ -21,7 +21,8 @@ from tensorcomp._formatting import listed
 from tensorcomp._names import match_names
 from tensorcomp.codecs.feedback import Feedback, FeedbackEncoder, encoder_with
 from tensorcomp.codecs.quantize.scales import factors, row_and_column_exponents
-from tensorcomp.errors import CheckpointError, NotRepresentable, PlanError
+from tensorcomp.codecs.rounding import work_dtype
+from tensorcomp.errors import CheckpointError, CodecError, NotRepresentable, PlanError
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.metrics.output_error import output_energy
 from tensorcomp.planning.moments import Moment
@@ -51,7 +52,7 @@ class Calibrated:
     def is_stack(self, shape: Sequence[int]) -> bool:
         """Return whether a tensor is a stack of matrices, such as experts."""
         rows = len(self.moment.row_weight)
-        return len(shape) == 3 and shape[0] > 1 and shape[0] * shape[1] == rows
+        return len(shape) == 3 and shape[0] != rows and shape[0] * shape[1] == rows
 
     def check(self, array: np.ndarray) -> None:
         """Require that an array is the tensor that was measured.
@@ -69,6 +70,13 @@ class Calibrated:
                 f"{self.moment.place}: statistics of another model: expected a tensor of "
                 f"{rows} x {inputs}, got {list(array.shape)}; run calibrate on this one"
             )
+        if array.dtype == np.float64:
+            largest, limits = float(np.abs(array).max(initial=0)), np.finfo(np.float32)
+            if 0 < largest < float(limits.tiny) or float(limits.max) < largest < np.inf:
+                raise CheckpointError(
+                    f"{self.moment.place}: expected weights in the range of float32, got up to "
+                    f"{largest:.3g}; leave it out by calibrate --where"
+                )
         self.check_weights(array)
 
     @property
@@ -92,7 +100,8 @@ class Calibrated:
         self, errors: ErrorSums, array: np.ndarray, decoded: np.ndarray, start: int
     ) -> ErrorSums:
         """Return the errors of rows from `start` on, with that of the output."""
-        error = array.astype(np.float32) - decoded.astype(np.float32)
+        wide = work_dtype(array.dtype)
+        error = array.astype(wide, copy=False) - decoded.astype(wide, copy=False)
         return errors.with_output(
             self.output_energy(error, start), self.output_energy(array, start)
         )
@@ -100,10 +109,12 @@ class Calibrated:
     def loss(self, error: np.ndarray, start: int = 0) -> float:
         """Return the loss that errors of rows from `start` on add, in nats a term."""
         weights = np.sqrt(self.moment.row_weight)
+        largest = float(weights.max(initial=0)) or 1.0
+        weights /= largest  # so that products stay in the range of float32
         matrix = error.reshape(error.shape[0], -1)
         if not self.moment.transposed:
             weights = weights[start : start + len(matrix), None]
-        return 0.5 * self.output_energy(matrix * weights, start)
+        return 0.5 * largest**2 * self.output_energy(matrix * weights, start)
 
     def output_energy(self, array: np.ndarray, start: int = 0) -> float:
         """Return the mean squared norm of the output of rows from `start` on."""
@@ -121,7 +132,10 @@ def _feedback_of(calibrated: Calibrated) -> Feedback:
     moment = calibrated.moment
     weights = np.maximum(moment.row_weight, 0).astype(np.float64)
     weights = np.maximum(weights, _FLOOR * (weights.mean() or 1.0))
-    return Feedback.of(moment.matrix, weights, moment.damping, calibrated.along)
+    try:
+        return Feedback.of(moment.matrix, weights, moment.damping, calibrated.along)
+    except CodecError as error:
+        raise CheckpointError(f"{moment.place}: {error}; measure anew") from error
 
 
 def calibrated_curve(
@@ -178,7 +192,7 @@ def takes_feedback(template: str, along: int) -> bool:
     feedback = Feedback.of(one[None], one[0], along=along)
     root = encoder_with(tree, lambda: feedback).codec
     try:
-        cast(FeedbackEncoder, root).encode(one.astype(np.float32))
+        cast(FeedbackEncoder, root).encode(np.zeros((1, 1), np.float32))  # fits any step
     except NotRepresentable:
         return False
     return True

@@ -253,3 +253,27 @@ def test_compare_tells_the_predicted_loss(call, path, stats, out):
     assert found < plain / 2
     assert f"predicted loss {found:.3g} nats" in done.stdout.splitlines()[-1]
     call.refused("statistics of another model", "compare", out, path, "--stats", stats)
+
+
+def test_stacks_have_no_output_error(call, tmp_path, out):
+    weights = np.random.default_rng(0).normal(size=(4, 32, 48)).astype(np.float32)
+    path = write_safetensors(tmp_path / "experts.safetensors", {"experts": weights})
+    moments = np.repeat(np.eye(48, dtype=np.float32)[None], 4, axis=0)
+    known = {"second_moment": {"experts": moments}}
+    known["row_weight"] = {"experts": np.ones(128, np.float32)}
+    stats = write_statistics(tmp_path / "stats.safetensors", Statistics(known, 1, 1))
+    call.ok("compress", path, "-o", out, "--stats", stats, "--bits-per-weight", "5")
+    call.ok("verify", out, "--against", path, "--stats", stats)
+    assert "Loss" not in call.ok("compare", path, out, "--stats", stats).stdout
+
+
+def test_an_output_that_is_always_zero_has_no_relative_error(call, tmp_path, out):
+    weights = np.random.default_rng(0).normal(size=(128, 48)).astype(np.float32)
+    weights[:, :24] = 0
+    path = write_safetensors(tmp_path / "dead.safetensors", {"w": weights})
+    moment = np.diag(np.repeat(np.float32([1, 0]), 24))
+    known = {"second_moment": {"w": moment}, "row_weight": {"w": np.ones(128, np.float32)}}
+    stats = write_statistics(tmp_path / "stats.safetensors", Statistics(known, 1, 1))
+    call.ok("compress", path, "-o", out, "--stats", stats, "--codec", "all=sign")
+    assert "output_error" not in call.ok("inspect", out, "--json").tensors["w"]
+    call.ok("verify", out, "--against", path, "--stats", stats)
