@@ -96,49 +96,43 @@ def calibrate(
           --stats stats.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp.io.files import refuse_existing
-    from tensorcomp.planning.statistics import CURVATURE, STATISTICS
+    from tensorcomp.planning.statistics import CALIBRATED, CURVATURE, STATISTICS
 
     from .progress import progress
 
-    hf = _require_one_way(options)
-    names = [name.strip() for name in statistics.split(",")] if statistics is not None else None
-    for name in names or ():
+    usual = ",".join(CURVATURE if _require_one_way(options) == "hf" else CALIBRATED)
+    names = [name.strip() for name in (usual if statistics is None else statistics).split(",")]
+    for name in names:
         if name not in STATISTICS:
             message = f"expected some of {', '.join(STATISTICS)}; got {name!r}"
             raise click.BadParameter(message, param_hint="'--statistics'")
     refuse_existing(out, force=force)
-    if names is None and hf:
-        names = list(CURVATURE)
     job = repr(sorted(options.items()))
-    options |= {"where": where or None, "force": force} | ({"statistics": names} if names else {})
-    if {*CURVATURE}.intersection(names or ()):
-        options |= {"out": out, "job": job}
+    options |= {"statistics": names, "where": where or None}
+    if curved := bool({*CURVATURE} & {*names}):
+        options |= {"out": out, "force": force, "job": job}
     places = options["model"], options["data"], options["loss"]
     with importable(*places), progress("calibrating", "minibatches") as watch:
         found, sizes = _measured(progress=watch.count, **options)
-    if "out" not in options:
+    if not curved:
         found.save(out, force=force)
     return _result(found, sizes, out, watch.seconds)
 
 
-def _require_one_way(options: dict[str, Any]) -> bool:
-    """Require --model and --data, or --hf and --text; return whether it is the latter."""
-    ways = {
-        "--model": ("data", "checkpoint", "loss"),
-        "--hf": ("text", "samples", "length", "batch"),
-    }
-    given = [way for way in ways if options[way[2:]] is not None]
+def _require_one_way(options: dict[str, Any]) -> str:
+    """Require --model and --data, or --hf and --text; return which of both ways it is."""
+    ways = {"model": ("data", "checkpoint", "loss"), "hf": ("text", "samples", "length", "batch")}
+    given = [way for way in ways if options[way] is not None]
     if len(given) != 1:
-        got = " and ".join(given) or "neither"
+        got = " and ".join(f"--{way}" for way in given) or "neither"
         raise click.UsageError(f"expected --model with --data, or --hf with --text; got {got}")
-    needed = ways[given[0]][0]
-    if options[needed] is None:
-        raise click.UsageError(f"{given[0]} needs data: give --{needed}")
-    other = next(way for way in ways if way not in given)
+    (way,), (other,) = given, ways.keys() - given
+    if options[ways[way][0]] is None:
+        raise click.UsageError(f"--{way} needs data: give --{ways[way][0]}")
     for name in ways[other]:
         if options[name] is not None:
-            raise click.UsageError(f"--{name} belongs to {other}; got {given[0]}")
-    return given == ["--hf"]
+            raise click.UsageError(f"--{name} belongs to --{other}; got --{way}")
+    return way
 
 
 def _measured(
@@ -151,33 +145,24 @@ def _measured(
         import torch  # noqa: F401
     from tensorcomp.calibration.calibrate import calibrate as measure
     from tensorcomp.calibration.curvature import matrices
+    from tensorcomp.calibration.hugging_face import PretrainedFolder
     from tensorcomp.calibration.targets import prunable_parameters
-    from tensorcomp.planning.statistics import CURVATURE
 
     chosen = {name: options.pop(name) for name in ("samples", "length", "batch")}
     checkpoint, loss = options.pop("checkpoint"), options.pop("loss")
     if hf is None or text is None:
         network, batches, options["loss"] = _of_modules(str(model), str(data), checkpoint, loss)
     else:
-        network, batches = _of_folder(hf, text, chosen)
-        changed = text.stat()
+        folder = PretrainedFolder(hf)
+        given = {name: value for name, value in chosen.items() if value is not None}
+        batches = folder.minibatches(text, **given)  # whose faults are found in less time
+        network, changed = folder.model(), text.stat()
         options["job"] = f"{options.get('job')} {changed.st_size} {changed.st_mtime_ns}"
-    curved = {*CURVATURE}.intersection(options.get("statistics", ()))
-    weights = (matrices if curved else prunable_parameters)(network, options["where"])
+    weights = (matrices if "out" in options else prunable_parameters)(network, options["where"])
     sizes = {name: parameter.numel() for name, parameter in weights.items()}
     with naming(str(model or hf), " on the data"):
         found = measure(network, batches, **options)
     return found, sizes
-
-
-def _of_folder(hf: Path, text: Path, chosen: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the model of a folder, and minibatches of a text."""
-    from tensorcomp.calibration.hugging_face import PretrainedFolder
-
-    folder = PretrainedFolder(hf)
-    given = {name: value for name, value in chosen.items() if value is not None}
-    batches = folder.minibatches(text, **given)  # whose faults are found in less time
-    return folder.model(), batches
 
 
 def _of_modules(

@@ -45,9 +45,8 @@ from tensorcomp.calibration.preserve_state import (
 from tensorcomp.calibration.signal_flow import synaptic_flow
 from tensorcomp.calibration.targets import Where, prunable_parameters, require_values, unwrapped
 from tensorcomp.errors import PruningError
+from tensorcomp.planning.statistics import CALIBRATED as CALIBRATED
 from tensorcomp.planning.statistics import CURVATURE, STATISTICS, Statistics
-
-CALIBRATED = ("snip", "taylor", "gradient", "fisher", "grasp", "input_norm")
 
 
 def calibrate(
@@ -151,23 +150,22 @@ def calibrate(
     `SynapticFlow`. The product Hg by double differentiation: Pearlmutter 1994, "Fast exact
     multiplication by the Hessian".
     """
-    asked = _asked(statistics)
+    asked, model = _asked(statistics), unwrapped(model)
     if asked & {*CURVATURE}:
         if asked - {*CURVATURE} or masks is not None:
             raise PruningError(
                 f"{' and '.join(CURVATURE)} are measured without masks and by a run of their own"
             )
-        model = unwrapped(model)
-        require_values(model)
         place = None if out is None else Path(out)
+        require_values(model)
         measure = partial(measure_curvature, loss=loss, batches=batches, where=where, dtype=dtype)
         measure = partial(measure, train_mode=bool(train_mode), memory=memory, seed=seed, job=job)
         curvature = measure(model, data, progress=progress, out=place)
         chosen = {name: array for name, array in curvature.arrays.items() if name in asked}
-        return written(replace(curvature, arrays=chosen), place, force=force)
+        curvature = replace(curvature, arrays=chosen)
+        return curvature if place is None else written(curvature, place, force=force)
     if not 0 < temperature < math.inf:
         raise PruningError(f"expected temperature to be a number above 0, got {temperature}")
-    model = unwrapped(model)
     weights = prunable_parameters(model, where)
     require_values(model)
     norms = InputNorms(weights if "input_norm" in asked else {})

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn import functional as F
 
 from tensorcomp.calibration.derivatives import sum_of_squares
 from tensorcomp.calibration.weight_reads import Read, WeightReads
+from tensorcomp.calibration.weight_uses import unfolded
 
 
 class _Part(NamedTuple):
@@ -73,13 +72,14 @@ class InputNorms:
     def _count(self, read: Read) -> None:
         args, names = read.args, read.names
         self._read.update(names.values())
-        if (at := read.product()) is not None:
-            self._add(names[at], args[at], *_of_product(args[at - 1], args[at]))
-        elif read.is_convolution():
-            self._add(names[1], args[1], *_of_convolution(args))
+        kind, at = read.use()
+        if kind == "product":
+            self._add(names[at], read.offsets[at], *_of_product(args[at - 1], args[at]))
+        elif kind == "convolution":
+            self._add(names[at], read.offsets[at], *_of_convolution(args))
 
-    def _add(self, name: str, matrix: torch.Tensor, part: _Part, squares: torch.Tensor) -> None:
-        part = part._replace(offset=self._reads.offset(name, matrix))
+    def _add(self, name: str, offset: int, part: _Part, squares: torch.Tensor) -> None:
+        part = part._replace(offset=offset)
         sums = self.sums.setdefault(name, {})
         sums[part] = squares.to(sums[part].device) + sums[part] if part in sums else squares
 
@@ -95,23 +95,13 @@ def _of_product(inputs: torch.Tensor, matrix: torch.Tensor) -> tuple[_Part, torc
 
 
 def _of_convolution(args: Sequence[Any]) -> tuple[_Part, torch.Tensor]:
-    """Return what a convolution reads; nothing is unfolded."""
-    inputs, kernel, _, strides, paddings, dilations, _, _, groups = args
-    # Samples first: the rest then costs as much as one of them.
-    total = sum_of_squares(inputs, 0)
-    total = F.pad(total, [side for padding in reversed(paddings) for side in (padding, padding)])
-    steps = []
-    for size, length, stride, dilation in zip(
-        kernel.shape[2:], total.shape[1:], strides, dilations, strict=True
-    ):
-        outputs = (length - dilation * (size - 1) - 1) // stride + 1
-        starts = [dilation * place for place in range(size)]
-        steps.append([slice(at, at + stride * (outputs - 1) + 1, stride) for at in starts])
-    within = tuple(range(1, total.ndim))
-    sums = [total[(slice(None), *place)].sum(within) for place in itertools.product(*steps)]
+    """Return what a convolution reads, of the sum over samples."""
+    inputs, kernel, _, *settings, _, _, groups = args
+    total = sum_of_squares(inputs, 0)[None]
+    squares = unfolded(total, (kernel.shape[2:], *settings, groups)).sum(1)
     of_group = kernel.view(groups, -1, *kernel.shape[1:])
-    squares = torch.stack(sums, dim=1).reshape(groups, 1, *kernel.shape[1:])
-    return _Part(of_group.shape, of_group.stride(), 0), squares
+    part = _Part(of_group.shape, of_group.stride(), 0)
+    return part, squares.reshape(groups, 1, *kernel.shape[1:])
 
 
 def _total(weight: torch.Tensor, parts: Mapping[_Part, torch.Tensor]) -> torch.Tensor:

@@ -1,9 +1,13 @@
-"""Keep the finished part of a calibration, for a run that goes on."""
+"""Keep the finished parts of a calibration, for a run that goes on."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import itertools
 from pathlib import Path
+
+import xxhash
 
 from tensorcomp.planning.statistics import Statistics
 
@@ -11,39 +15,29 @@ from tensorcomp.planning.statistics import Statistics
 class KeptGroups:
     """Finished groups, in files beside the output until that is written."""
 
-    def __init__(self, out: Path | None, job: str) -> None:
+    def __init__(self, out: Path, job: str) -> None:
         self._out = out
-        self._job = job
+        self._job = xxhash.xxh3_64_hexdigest(job.encode())
 
     def load(self) -> list[Statistics]:
         """Return the groups that are finished; drop those of other jobs."""
-        if self._out is None:
-            return []
-        own = [path for path in _partial_files(self._out) if f"-{self._job}-" in path.name]
-        for path in set(_partial_files(self._out)) - set(own):
-            path.unlink()
-        found: list[Statistics] = []
-        while self._path(len(found)).exists():
-            found.append(Statistics.load(self._path(len(found))))
-        return found
+        for path in _partial_files(self._out):
+            if f"-{self._job}-" not in path.name:
+                path.unlink()
+        paths = itertools.takewhile(Path.exists, map(self._path, itertools.count()))
+        return list(map(Statistics.load, paths))
 
     def save(self, number: int, part: Statistics) -> Statistics:
         """Keep a finished group, and return it as a view of its file."""
-        if self._out is None:
-            return part
-        path = self._path(number)
-        part.save(path, force=True)
-        return Statistics.load(path)
+        part.save(self._path(number), force=True)
+        return Statistics.load(self._path(number))
 
     def _path(self, number: int) -> Path:
-        assert self._out is not None
         return self._out.with_name(f"{self._out.name}.partial-{self._job}-{number}")
 
 
-def written(found: Statistics, out: Path | None, *, force: bool) -> Statistics:
-    """Write the statistics, if asked to, and drop what was kept beside them."""
-    if out is None:
-        return found
+def written(found: Statistics, out: Path, *, force: bool) -> Statistics:
+    """Write the statistics, and drop what was kept beside them."""
     found.save(out, force=force)
     for path in _partial_files(out):
         with contextlib.suppress(PermissionError):  # of a mapped file, on Windows
@@ -53,5 +47,4 @@ def written(found: Statistics, out: Path | None, *, force: bool) -> Statistics:
 
 def _partial_files(out: Path) -> list[Path]:
     """Return the files of finished groups beside an output."""
-    beginning = f"{out.name}.partial-"
-    return [path for path in out.parent.iterdir() if path.name.startswith(beginning)]
+    return list(out.parent.glob(f"{glob.escape(out.name)}.partial-*"))

@@ -2,268 +2,177 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from torch.nn import functional as F
+from torch.autograd.graph import get_gradient_edge
 
-from tensorcomp.calibration.derivatives import sum_of_squares, widened
-from tensorcomp.calibration.weight_uses import Part, Use
+from tensorcomp.calibration.derivatives import sum_of_squares
+from tensorcomp.calibration.weight_reads import Read, WeightReads
+from tensorcomp.calibration.weight_uses import (
+    Part,
+    inputs_of,
+    positions,
+    second_moment,
+    use_of,
+)
 from tensorcomp.errors import PruningError
 
-_MAX_PATCHES = 1 << 24  # elements that are unfolded at a time
 
+class Measured(NamedTuple):
+    """The second moments (groups, n, n) and row weights of one weight.
 
-@dataclass
-class _Total:
-    """A sum of x xᵀ over positions: (blocks, n, n)."""
-
-    matrix: torch.Tensor | None = None
-    positions: int = 0
-
-    def add(self, matrix: torch.Tensor, positions: int) -> None:
-        # In float64, but on a GPU, which would be slow.
-        self.positions += positions
-        if self.matrix is None:
-            wide = matrix.device.type == "cpu" or matrix.dtype == torch.float64
-            self.matrix = matrix.double() if wide else matrix
-        else:
-            self.matrix += matrix
-
-    def copy(self) -> _Total:
-        return _Total(None if self.matrix is None else self.matrix.clone(), self.positions)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Second moments and row weights of one weight.
-
-    Parameters
-    ----------
-    moment : torch.Tensor
-        (groups, n, n), the mean over positions.
-    row_weight : torch.Tensor, optional
-        Of each row; none where no gradient arrives.
-    positions : int
-        Samples of the mean, of the group that has fewest.
-    transposed : bool
-        Whether the weight is of inputs × outputs.
-    source : tuple
-        Equal for two weights that always read the same.
+    The weight is of inputs × outputs if it is transposed. Positions are the samples of the mean,
+    of the group that has fewest.
     """
 
     moment: torch.Tensor
-    row_weight: torch.Tensor | None
+    row_weight: torch.Tensor
     positions: int
     transposed: bool
-    source: tuple[object, ...]
 
 
 class MomentSums:
     """Sums over the uses of weights, and the quadratic models that follow.
 
-    Weights that always read the same tensors share one sum.
+    Of products and convolutions the second moments are those of inputs, and the rows have squared
+    gradients; of lookups the moments are those of gradients, and the rows are counted.
 
     Attributes
     ----------
-    terms : int
-        Terms of the loss, such as tokens or samples: add to it.
+    weights : mapping of str to torch.Tensor
     others : set of str
-        Weights that are left out, since other operations read them: add to it.
+        Weights that are left out, since other operations read them, or in other ways.
     """
 
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
         self.weights = weights
-        self.terms = 0
         self.others: set[str] = set()
-        self._inputs: dict[Part, _Total] = {}
-        self._gradients: dict[Part, _Total] = {}  # of the results of lookups
+        self._reads = WeightReads(weights, self._heard)
+        self._terms = 0
+        self._moments: dict[Part, torch.Tensor] = {}
+        self._positions: Counter[Part] = Counter()
         self._rows: dict[Part, torch.Tensor] = {}
-        self._counts: dict[Part, torch.Tensor] = {}
+        # Of a minibatch.
+        self._place = ""
+        self._mask: torch.Tensor | None = None
+        self._edges: list[tuple[Part | None, Any]] = []  # of gradient edges, or tensors
+        self._last: tuple[object, torch.Tensor, torch.Tensor, int] | None = None
 
-    def add(self, uses: Sequence[Use], mask: torch.Tensor | None, place: str) -> None:
-        """Count the inputs of a minibatch, at positions where a mask is true."""
-        by_part: dict[Part, list[Use]] = {}
-        for use in uses:
-            if use.part.is_lookup:
-                length = len(self.weights[use.part.name])
-                found = torch.bincount(_kept(use.inputs, mask).flatten(), minlength=length)
-                self._counts[use.part] = self._counts.get(use.part, 0) + found
-            else:
-                by_part.setdefault(use.part, []).append(use)
-        slots: dict[tuple[object, ...], list[Part]] = {}
-        for part in {**self._inputs, **by_part}:
-            read = tuple(use.key() for use in by_part.get(part, ()))
-            slots.setdefault((id(self._inputs.get(part)), part.blocks, read), []).append(part)
-        # All parts that had one sum may have several from here on.
-        before, self._inputs = self._inputs, {}
-        kept: set[int] = set()
-        for parts in slots.values():
-            old = before.get(parts[0], _Total())
-            total = old.copy() if id(old) in kept else old
-            kept.add(id(old))
-            self._inputs.update(dict.fromkeys(parts, total))
-        for parts in slots.values():
-            for use in by_part.get(parts[0], ()):
-                for matrix, positions in _moments(use, mask):
-                    _require_finite(matrix.diagonal(dim1=1, dim2=2), "input", parts[0], place)
-                    self._inputs[parts[0]].add(matrix, positions)
+    @contextmanager
+    def listening(self, mask: torch.Tensor | None, place: str) -> Iterator[None]:
+        """Count what weights read in this block, at positions where a mask is true."""
+        self._mask, self._place, self._edges = mask, place, []
+        with self._reads.listening():
+            yield
+        self._last = None
 
-    def add_gradient(
-        self, use: Use, gradient: torch.Tensor, *, mask: torch.Tensor | None, place: str
-    ) -> None:
-        """Count the gradient of the loss by the result of a use."""
-        part = use.part
-        if part.is_lookup:
-            rows = widened(_kept(gradient, mask).reshape(-1, gradient.shape[-1]))
-            moment = (rows.mT @ rows)[None]
-            _require_finite(moment.diagonal(dim1=1, dim2=2), "gradient", part, place)
-            self._gradients.setdefault(part, _Total()).add(moment, len(rows))
+    def differentiate(self, loss: torch.Tensor, terms: int) -> None:
+        """Count the gradients of a loss by what weights gave in the block before.
+
+        Its terms are tokens or samples. Gradients by weights are not computed.
+        """
+        given, self._edges = self._edges, []
+        self._terms += terms
+        if not given or not loss.requires_grad:
             return
-        if use.convolution:
-            found = sum_of_squares(gradient.movedim(1, 0).flatten(1), 1)
-        else:
-            found = sum_of_squares(_positions(gradient, part.blocks, mask), 1).flatten()
-        _require_finite(found, "gradient", part, place)
-        before = self._rows.get(part)
-        found = found.double() if found.device.type == "cpu" else found
-        self._rows[part] = found if before is None else before + found
+        found = torch.autograd.grad(loss, [edge for _, edge in given], allow_unused=True)
+        for (part, _), gradient in zip(given, found, strict=True):
+            if part is None or gradient is None:
+                continue
+            if part.kind == "convolution":
+                rows = gradient.movedim(1, 0).flatten(1)[..., None]
+            else:
+                rows = positions(gradient, part.blocks, self._mask)
+            if part.kind == "lookup":
+                self._add_moment(part, *second_moment([rows]))
+            else:
+                self._add(self._rows, part, sum_of_squares(rows, 1).flatten())
 
     def measured(self, name: str) -> Measured | None:
-        """Return what was measured of a weight; None if nothing reads it."""
-        if name in self.others:
+        """Return what was measured of a weight; None if no gradient reaches it."""
+        parts = [part for part in {**self._moments, **self._rows} if part.name == name]
+        if len({part.transposed for part in parts}) > 1:
+            self.others.add(name)  # rows of one use are columns of another
+        if name in self.others or not parts:
             return None
-        product = self._of_products(name)
-        lookup = self._of_lookups(name)
-        if product is None or lookup is None:
-            return product or lookup
-        if product.transposed or len(product.moment) != 1:
+        kinds = dict.fromkeys(part.kind for part in parts)
+        found = [self._of_parts([p for p in parts if p.kind == kind]) for kind in kinds]
+        sides = [side for side in found if side is not None]
+        if len(sides) < len(found):
+            return None
+        if len(sides) > 1 and any(len(side.moment) > 1 for side in sides):
             self.others.add(name)
             return None
-        return _tied(product, lookup)
+        return sides[0] if len(sides) == 1 else _tied(sides)
 
-    def _of_lookups(self, name: str) -> Measured | None:
-        part = next((part for part in self._counts if part.name == name), None)
-        if part is None:
+    def _heard(self, read: Read) -> None:
+        use = use_of(read, self.weights)
+        self.others.update(n for at, n in read.names.items() if use is None or at != use.at)
+        if use is None:
+            return
+        if use.part.kind == "lookup":
+            rows = positions(use.inputs[..., None], 1, self._mask).flatten()
+            self._add(self._rows, use.part, torch.bincount(rows, minlength=use.part.rows))
+        else:
+            # Layers often read one after another the same, such as queries, keys and values.
+            if self._last is None or self._last[0] != use.key():
+                moment = second_moment(inputs_of(use, self._mask))
+                self._last = use.key(), use.inputs, *moment
+            self._add_moment(use.part, *self._last[2:])
+        if read.result.requires_grad:
+            self._edges.append((use.part, get_gradient_edge(read.result)))
+        elif use.inputs.requires_grad:  # as in a reentrant checkpoint, which has torch say so
+            self._edges.append((None, use.inputs))
+
+    def _add_moment(self, part: Part, matrix: torch.Tensor, count: int) -> None:
+        self._positions[part] += count
+        self._add(self._moments, part, matrix)
+
+    def _add(self, sums: dict[Part, torch.Tensor], part: Part, found: torch.Tensor) -> None:
+        squares = found.diagonal(dim1=-2, dim2=-1) if found.ndim > 1 else found
+        if not math.isfinite(squares.sum().item()):
+            what = "gradient" if part.kind == "lookup" or sums is self._rows else "input"
+            raise PruningError(f"the {what} of {part.name!r} is not finite in {self._place}")
+        if part in sums:
+            sums[part] += found
+        else:  # In float64, but on a GPU, which would be slow.
+            wide = found.device.type == "cpu" or found.dtype == torch.float64
+            sums[part] = found.to(torch.float64 if wide else torch.float32, copy=True)
+
+    def _of_parts(self, parts: Sequence[Part]) -> Measured | None:
+        """Return the model of one kind of use; blocks of rows read different inputs."""
+        parts = [part for part in parts if part in self._moments and part in self._rows]
+        if not parts:
             return None
-        total = self._gradients.get(part, _Total())
-        counts = self._counts[part] / self.terms
-        if total.matrix is None:
-            width = self.weights[name].shape[-1]
-            return Measured(counts.new_zeros(1, width, width), None, 0, False, (name,))
-        moment = total.matrix / max(total.positions, 1)
-        return Measured(moment, counts if moment.any() else None, total.positions, False, (name,))
-
-    def _of_products(self, name: str) -> Measured | None:
-        parts = {part: total for part, total in self._inputs.items() if part.name == name}
-        if not any(total.positions for total in parts.values()):
+        first = self._moments[parts[0]]
+        of = self.weights[parts[0].name].numel() // first.shape[-1]
+        size = math.gcd(of, *(edge for part in parts for edge in (part.first_row, part.rows)))
+        moment = first.new_zeros(of // size, *first.shape[1:])
+        counts, rows = first.new_zeros(of // size), first.new_zeros(of)
+        for part in parts:
+            found, start = self._rows[part], part.first_row
+            blocks = slice(start // size, (start + len(found)) // size)
+            moment[blocks] += self._moments[part].repeat_interleave(part.rows // size, 0)
+            counts[blocks] += self._positions[part]
+            rows[start : start + len(found)] += found / self._terms
+        if not rows.any() or not moment.any():
             return None
-        transposed = next(iter(parts)).transposed
-        if any(part.transposed != transposed for part in parts):
-            self.others.add(name)  # rows of one use are columns of another
-            return None
-        of = next(iter(parts)).of
-        sizes = {part.rows for part in parts if part.rows * part.blocks == of}
-        size = math.gcd(of, *itertools.chain(*((part.first_row, part.rows) for part in parts)))
-        if len(parts) == len(sizes) == 1:
-            size = next(iter(sizes))
-        read: list[list[tuple[_Total, int]]] = [[] for _ in range(of // size)]
-        for part, total in parts.items():
-            for at in range(part.rows * part.blocks // size):
-                read[part.first_row // size + at].append((total, at * size // part.rows))
-        blocks = [_mean(totals) for totals in read]
-        rows = [(part, self._rows[part]) for part in parts if part in self._rows]
-        fisher = rows[0][1].new_zeros(of) if rows else None
-        for part, found in rows:
-            assert fisher is not None
-            fisher[part.first_row : part.first_row + len(found)] += found / self.terms
-        if fisher is not None and not fisher.any():
-            fisher = None
-        width = max(matrix.shape[-1] for matrix, _ in blocks)
-        stack = [matrix if len(matrix) else matrix.new_zeros(width, width) for matrix, _ in blocks]
-        return Measured(
-            torch.stack(stack),
-            fisher,
-            min(positions for _, positions in blocks if positions),
-            transposed,
-            tuple(tuple((id(total), at) for total, at in totals) for totals in read),
-        )
+        moment /= counts.clamp(min=1)[:, None, None]
+        fewest = int(counts[counts > 0].min())
+        return Measured((moment + moment.mT) / 2, rows, fewest, parts[0].transposed)
 
 
-def _mean(totals: Sequence[tuple[_Total, int]]) -> tuple[torch.Tensor, int]:
-    """Return the mean second moment of a block of rows, by all of its uses; empty without any."""
-    found = [(total, at) for total, at in totals if total.matrix is not None]
-    positions = sum(total.positions for total, _ in found)
-    if not positions:
-        return torch.zeros(0, 0), 0
-    matrix = sum(total.matrix[at] for total, at in found if total.matrix is not None) / positions
-    assert isinstance(matrix, torch.Tensor)
-    return (matrix + matrix.mT) / 2, positions
-
-
-def _tied(product: Measured, lookup: Measured) -> Measured:
+def _tied(sides: Sequence[Measured]) -> Measured:
     """Join the models of a table that is the matrix of the output layer, too.
 
     Their sum is Σ_r e_r (F_r H + f_r G) e_rᵀ; one moment and a weight of each row have its mean.
     """
-    if product.row_weight is None or lookup.row_weight is None:
-        return replace(product, row_weight=None)
-    sides = [(side.row_weight, side.moment[0]) for side in (product, lookup)]
-    moment = sum(rows.mean() * matrix for rows, matrix in sides if rows is not None)
-    rows = sum(rows * matrix.trace() for rows, matrix in sides if rows is not None)
-    assert isinstance(moment, torch.Tensor)
-    return Measured(
-        moment[None],
-        rows / moment.trace(),
-        min(product.positions, lookup.positions),
-        transposed=False,
-        source=(product.source, lookup.source),
-    )
-
-
-def _kept(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return values by position without those that a mask excludes, if it is of their positions."""
-    if mask is None or values.shape[: mask.ndim] != mask.shape:
-        return values
-    return values[mask.to(values.device)]
-
-
-def _positions(values: torch.Tensor, blocks: int, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return what products read or gave, as (blocks, positions, n)."""
-    rows = values.reshape(blocks, -1, values.shape[-1])
-    if mask is not None and blocks == 1 and rows.shape[1] == mask.numel():
-        rows = rows[:, mask.flatten().to(rows.device)]
-    return rows
-
-
-def _moments(use: Use, mask: torch.Tensor | None) -> Iterator[tuple[torch.Tensor, int]]:
-    """Yield sums of x xᵀ, and how many positions are in them."""
-    pieces = _patches(use) if use.convolution else [_positions(use.inputs, use.part.blocks, mask)]
-    for piece in pieces:
-        rows = widened(piece.detach())
-        yield rows.mT @ rows, rows.shape[1]
-
-
-def _patches(use: Use) -> Iterator[torch.Tensor]:
-    """Yield what the kernel of a convolution reads: (groups, samples and places, n)."""
-    kernel, strides, paddings, dilations, groups = use.convolution
-    padding = [side for one in reversed(paddings) for side in (one, one)]
-    of_sample = use.inputs[0].numel() * math.prod(kernel)
-    for images in torch.split(use.inputs, max(1, _MAX_PATCHES // max(of_sample, 1))):
-        patches = F.pad(images, padding)
-        for axis, (size, stride, dilation) in enumerate(
-            zip(kernel, strides, dilations, strict=True), 2
-        ):
-            windows = patches.unfold(axis, dilation * (size - 1) + 1, stride)
-            patches = windows[..., ::dilation]
-        inputs = patches.shape[1] // groups * math.prod(kernel)
-        split = torch.unflatten(patches, 1, (groups, -1)).movedim(1, 0)  # groups, samples, …
-        yield split.movedim(2, 2 + len(kernel)).reshape(groups, -1, inputs)
-
-
-def _require_finite(values: torch.Tensor, what: str, part: Part, place: str) -> None:
-    if not bool(values.isfinite().all()):
-        raise PruningError(f"the {what} of {part.name!r} is not finite in {place}")
+    moment = torch.stack([side.row_weight.mean() * side.moment for side in sides]).sum(0)
+    rows = torch.stack([side.row_weight * side.moment[0].trace() for side in sides]).sum(0)
+    fewest = min(side.positions for side in sides)
+    return Measured(moment, rows / moment[0].trace(), fewest, transposed=False)

@@ -9,6 +9,7 @@ import torch
 import xxhash
 from torch.nn import functional as F
 
+from tensorcomp.calibration.derivatives import widened
 from tensorcomp.errors import PruningError
 
 
@@ -22,8 +23,8 @@ def position_mask(inputs: Any) -> torch.Tensor | None:
 
 def seed_of(seed: int, minibatch: int) -> int:
     """Return the seed of a minibatch's labels."""
-    mixed = xxhash.xxh3_64_intdigest(b"%d %d" % (seed, minibatch))  # of a seed, CPUs take 32 bits
-    return mixed >> 1
+    # Of a seed, CPUs take 32 bits.
+    return xxhash.xxh3_64_intdigest(b"%d %d" % (seed, minibatch)) >> 1
 
 
 def sampled_loss(outputs: Any, mask: torch.Tensor | None, seed: int) -> tuple[torch.Tensor, int]:
@@ -62,8 +63,7 @@ def sampled_loss(outputs: Any, mask: torch.Tensor | None, seed: int) -> tuple[to
             f"expected the model to return logits, got a {type(outputs).__name__}; "
             "give loss=, a function of model and batch"
         )
-    scores = logits.movedim(1, -1) if logits.ndim > 3 else logits
-    scores = scores if scores.dtype == torch.float64 else scores.float()
+    scores = widened(logits.movedim(1, -1) if logits.ndim > 3 else logits)
     flat = scores[mask] if mask is not None and mask.shape == scores.shape[:-1] else scores
     flat = flat.reshape(-1, scores.shape[-1])
     if flat.shape[-1] == 1:
@@ -88,5 +88,4 @@ def _first(outputs: Any) -> torch.Tensor | None:
     """Return the first tensor of floats in outputs."""
     parts = outputs.values() if isinstance(outputs, Mapping) else outputs
     parts = parts if isinstance(outputs, (Mapping, tuple, list)) else (outputs,)
-    tensors = (part for part in parts if isinstance(part, torch.Tensor))
-    return next((part for part in tensors if part.is_floating_point()), None)
+    return next((p for p in parts if isinstance(p, torch.Tensor) and p.is_floating_point()), None)

@@ -1,4 +1,4 @@
-"""Hear of the operations that read weights, in any layer or function."""
+"""Listen to the operations that read weights, in any layer or function."""
 
 from __future__ import annotations
 
@@ -11,62 +11,59 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _aten = torch.ops.aten
 _COPIES = (_aten._to_copy.default, _aten.clone.default)
-# Where operations take their matrix; the inputs stand before it.
-_PRODUCTS: dict[Any, int] = {
-    _aten.mm.default: 1,
-    _aten.bmm.default: 1,
-    _aten.addmm.default: 2,
-    _aten.baddbmm.default: 2,
+# What operations do with a weight, and where they take it; inputs of products stand before it.
+_USES: dict[Any, tuple[str, int]] = {
+    _aten.mm.default: ("product", 1),
+    _aten.bmm.default: ("product", 1),
+    _aten.addmm.default: ("product", 2),
+    _aten.baddbmm.default: ("product", 2),
+    _aten.convolution.default: ("convolution", 1),
+    _aten.embedding.default: ("lookup", 0),
 }
 
 
 class Read(NamedTuple):
-    """An operation that reads weights; their names by place of argument."""
+    """An operation that reads weights.
+
+    By place of argument it has their names, and where what is read begins in their memory, in
+    elements.
+    """
 
     function: Any
     args: Sequence[Any]
     options: Mapping[str, Any]
     result: Any
     names: Mapping[int, str]
+    offsets: Mapping[int, int]
 
-    def product(self) -> int | None:
-        """Return where the weight stands that is the matrix of a product, if one is."""
-        at = _PRODUCTS.get(self.function)
-        return at if at in self.names else None
+    def use(self) -> tuple[str, int]:
+        """Return product, convolution or lookup, and where the weight stands.
 
-    def is_convolution(self) -> bool:
-        """Return whether a weight is the kernel of a plain convolution."""
-        return self.function is _aten.convolution.default and 1 in self.names and not self.args[6]
-
-    def is_lookup(self) -> bool:
-        """Return whether a weight is the table of a lookup of rows."""
-        return self.function is _aten.embedding.default
+        Of others, such as transposed convolutions, the kind is empty.
+        """
+        kind, at = _USES.get(self.function, ("", -1))
+        known = at in self.names and not (kind == "convolution" and self.args[6])
+        return (kind, at) if known else ("", -1)
 
 
 class WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls back at each operation that reads a weight, a view of it, or a copy.
+    """Calls back after each operation that reads a weight, a view or a copy.
 
-    Operations that only make such a view or copy are left out.
-
-    Attributes
-    ----------
-    weights : mapping of str to torch.Tensor
+    Autograd knows the result then, and no other operation has changed it or the inputs. Operations
+    that only make such a view or copy are left out.
     """
 
-    def __init__(
-        self,
-        weights: Mapping[str, torch.Tensor],
-        heard: Callable[[Read], Callable[[], None] | None],
-    ) -> None:
-        """Take what is called: it may return what to call when autograd knows the result."""
+    def __init__(self, weights: Mapping[str, torch.Tensor], heard: Callable[[Read], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.weights = weights
         self._heard = heard
-        self._then: Callable[[], None] | None = None
-        self._copies: dict[int, tuple[str, int, torch.Tensor]] = {}
-        self._in_storage: dict[int, list[str]] = {}
+        self._last: Read | None = None
+        self._weights = weights
+        # By storage: what is there, of which weight, and where its first element would be.
+        self._copies: dict[int, list[tuple[torch.Tensor, str, int]]] = {}
+        self._own: dict[int, list[tuple[torch.Tensor, str, int]]] = {}
         for name, weight in weights.items():
-            self._in_storage.setdefault(_storage(weight), []).append(name)
+            place = weight, name, int(weight.storage_offset())
+            self._own.setdefault(_storage(weight), []).append(place)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -77,47 +74,42 @@ class WeightReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             with self:
                 yield
-            self._finish()
+            self._tell()
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-            self._then = None
+            self._last = None
             self._copies.clear()
-
-    def offset(self, name: str, tensor: torch.Tensor) -> int:
-        """Return where a view or a copy begins in a weight's memory, in elements."""
-        _, first, _ = self._copies.get(_storage(tensor), (name, 0, tensor))
-        if _storage(tensor) not in self._copies:
-            first = -int(self.weights[name].storage_offset())
-        return int(tensor.storage_offset()) + first
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Run an operation, and tell of it if it reads weights."""
-        self._finish()
+        """Run an operation, after telling of the one before."""
+        self._tell()
         result = func(*args, **(kwargs or {}))
         tensors = {at: arg for at, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
-        names = {at: name for at, arg in tensors.items() if (name := self._name_of(arg))}
+        found = {at: place for at, arg in tensors.items() if (place := self._place_of(arg))}
+        names = {at: name for at, (name, _) in found.items()}
+        offsets = {at: offset for at, (_, offset) in found.items()}
         if func in _COPIES and 0 in names and result.stride() == args[0].stride():
             # Kept, lest its place be reused.
-            self._copies[_storage(result)] = names[0], self.offset(names[0], args[0]), result
+            self._copies[_storage(result)] = [(result, names[0], -offsets[0])]
         elif names and _storages(result).isdisjoint(_storage(tensors[at]) for at in names):
-            self._then = self._heard(Read(func, args, kwargs or {}, result, names))
+            self._last = Read(func, args, kwargs or {}, result, names, offsets)
         return result
 
-    def _finish(self) -> None:
-        if (then := self._then) is not None:
-            self._then = None
-            then()
+    def _tell(self) -> None:
+        if (read := self._last) is not None:
+            self._last = None
+            with torch.no_grad():
+                self._heard(read)
 
-    def _name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return which of the weights a tensor is, or is a view or a copy of."""
+    def _place_of(self, tensor: torch.Tensor) -> tuple[str, int] | None:
+        """Return which of the weights a tensor is a part or copy of, and where it begins there."""
         key = _storage(tensor)
-        if key in self._copies:
-            return self._copies[key][0]
-        for name in self._in_storage.get(key, ()):
-            if 0 <= self.offset(name, tensor) < max(self.weights[name].numel(), 1):
-                return name
+        for _, name, first in self._copies.get(key, self._own.get(key, [])):
+            begin = int(tensor.storage_offset()) - first
+            if 0 <= begin < max(self._weights[name].numel(), 1):
+                return name, begin
         return None
 
 

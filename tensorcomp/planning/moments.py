@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -42,6 +40,11 @@ class Moment:
         Whether the weight is of inputs × outputs: its rows r are those of its transpose.
     place : str
         For messages.
+
+    Raises
+    ------
+    CheckpointError
+        If the weights of its rows are not finite or negative, or shapes do not fit.
     """
 
     stored: np.ndarray
@@ -49,6 +52,21 @@ class Moment:
     positions: int
     transposed: bool = False
     place: str = "the statistics"
+
+    def __post_init__(self) -> None:
+        """Require shapes that fit together, and weights of rows that are some."""
+        size, rows = self.stored.shape, self.row_weight
+        if len(size) not in (2, 3) or size[-1] != size[-2] or rows.ndim != 1:
+            raise CheckpointError(
+                f"{self.place}: expected second moments (groups, n, n) and a weight of each row, "
+                f"got {size} and {rows.shape}; measure anew"
+            )
+        groups = size[0] if len(size) == 3 else 1
+        if not groups or len(rows) % groups or not (np.isfinite(rows) & (rows >= 0)).all():
+            raise CheckpointError(
+                f"{self.place}: expected weights of rows that are finite, not negative and divided "
+                f"evenly among {groups} groups; measure anew"
+            )
 
     @property
     def matrix(self) -> np.ndarray:
@@ -107,38 +125,3 @@ def _matrix_of(moment: Moment) -> np.ndarray:
             "diagonal; measure anew"
         )
     return matrix
-
-
-def moment_of(
-    stored: np.ndarray,
-    rows: np.ndarray,
-    shape: Sequence[int] | None,
-    *,
-    positions: int,
-    transposed: bool,
-    place: str,
-) -> Moment:
-    """Return the model of one tensor from what statistics hold.
-
-    Raises
-    ------
-    CheckpointError
-        If the weights of its rows are not finite or negative, or shapes do not fit.
-    """
-    groups = stored.shape[0] if stored.ndim == 3 else 1
-    if stored.ndim not in (2, 3) or stored.shape[-1] != stored.shape[-2] or rows.ndim != 1:
-        raise CheckpointError(
-            f"{place}: expected second moments (groups, n, n) and a weight of each row, got "
-            f"{stored.shape} and {rows.shape}; measure anew"
-        )
-    if shape is not None and len(rows) * stored.shape[-1] != math.prod(shape):
-        raise CheckpointError(
-            f"{place}: expected statistics of shape {tuple(shape)}, got {len(rows)} rows of "
-            f"{stored.shape[-1]}; run calibrate on this model"
-        )
-    if not groups or len(rows) % groups or not (np.isfinite(rows) & (rows >= 0)).all():
-        raise CheckpointError(
-            f"{place}: expected weights of rows that are finite, not negative and divided "
-            f"evenly among {groups} groups; measure anew"
-        )
-    return Moment(stored, rows.astype(np.float32, copy=False), positions, transposed, place)

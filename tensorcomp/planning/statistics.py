@@ -38,6 +38,7 @@ A statistics file is a safetensors file with one tensor ``STATISTIC/TENSOR`` for
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,9 +54,9 @@ from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.dtypes import dtype_name, holds_floats, numpy_dtype
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, PruningError
 from tensorcomp.planning.moments import Moment as Moment
-from tensorcomp.planning.moments import moment_of
 from tensorcomp.planning.moments import weight_digest as weight_digest
 
+CALIBRATED = ("snip", "taylor", "gradient", "fisher", "grasp", "input_norm")  # by default
 CURVATURE = ("second_moment", "row_weight")
 STATISTICS = (
     *("gradient", "taylor", "snip", "grasp", "fisher", "input_norm", "synflow"),
@@ -125,14 +126,13 @@ class Statistics:
         if rows is None or stored is None:
             return None
         place = f"{self.path}: tensor {shown(name)}"
-        return moment_of(
-            stored,
-            rows,
-            shape,
-            positions=self.positions.get(name, 0),
-            transposed=name in self.transposed,
-            place=place,
-        )
+        if shape is not None and rows.size * stored.shape[-1] != math.prod(shape):
+            raise CheckpointError(
+                f"{place}: expected statistics of shape {tuple(shape)}, got {rows.size} rows of "
+                f"{stored.shape[-1]}; run calibrate on this model"
+            )
+        rows, transposed = rows.astype(np.float32, copy=False), name in self.transposed
+        return Moment(stored, rows, self.positions.get(name, 0), transposed, place)
 
     def check_weights(self, name: str, array: np.ndarray) -> None:
         """Require the values with which a tensor was measured.

@@ -252,6 +252,36 @@ def test_weights_that_read_the_same_at_first_only_have_moments_of_their_own():
     check_linear(found, net, data, "a", "b", "c")
 
 
+def test_inputs_that_change_in_place_between_two_layers():
+    class Doubling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            x = x.clone()
+            return self.a(x) + self.b(x.mul_(2))
+
+    found = measured(Doubling(), [filled(5, 4)])
+    one, other = found.moment("a.weight").matrix, found.moment("b.weight").matrix
+    np.testing.assert_allclose(4 * one, other, rtol=1e-6)
+
+
+def test_layers_behind_an_operation_of_its_own_kind_are_measured():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.recurrent, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.head(self.recurrent(x)[0])
+
+    net, data = Recurrent(), [filled(2, 6, 4)]
+    check_linear(measured(net, data), net, data, "head")
+
+
 class Tied(nn.Module):
     """A language model whose table is the matrix of its output layer."""
 
@@ -383,6 +413,10 @@ def test_models_in_other_precisions_are_near(dtype):
         assert np.linalg.norm(one.matrix - other.matrix) < limit * np.linalg.norm(other.matrix)
     with torch.autocast("cpu", torch.bfloat16):
         found = measured(net, data)
+        inputs = torch.cat(of_hooks(net, [tokens for tokens, _ in data])[0]["head"])
+    x = inputs.bfloat16().double().flatten(0, -2)
+    moment = found.moment("head.weight").matrix[0]
+    np.testing.assert_allclose(moment, x.T @ x / len(x), rtol=1e-5, atol=1e-6)
     assert found.arrays["row_weight"].keys() == expected.arrays["row_weight"].keys()
     one, other = found.moment("head.weight").matrix, expected.moment("head.weight").matrix
     assert np.linalg.norm(one - other) < 0.1 * np.linalg.norm(other)
