@@ -9,6 +9,7 @@ import numpy as np
 from tensorcomp.codecs.lowrank.blas import one_thread
 
 _ROWS = 1024  # multiplied at once
+_INPUTS = 512
 _FAR = 60  # octaves, half of what float32 holds
 
 
@@ -44,7 +45,12 @@ def output_energy(rows: np.ndarray, moments: np.ndarray) -> float:
                 left, right = (
                     np.ldexp(part, -shift).astype(np.float32) for shift in (unit + down, unit)
                 )
-                energy = float((left @ moment * right).sum(dtype=np.float64))
+                energy = 0.0
+                for i in range(0, n, _INPUTS):  # half of H suffices, as it is symmetric
+                    block = slice(i, i + _INPUTS)
+                    read = 2 * (left[:, :i] @ moment[:i, block])
+                    read += left[:, block] @ moment[block, block]
+                    energy += float((read * right[:, block]).sum(dtype=np.float64))
                 found += float(np.ldexp(energy, 2 * unit + down))
     return max(found, 0.0) if math.isfinite(found) else math.inf
 
