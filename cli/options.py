@@ -175,8 +175,9 @@ _lossy_options = together(
     ),
     _planning(
         "--stats FILE",
-        "Statistics that tensorcomp calibrate measured: what may lose something is quantized for "
-        "the least loss of the model. Scores of pruning read them, too.",
+        "Statistics that tensorcomp calibrate measured: trees, sizes and output errors are met at "
+        "the least loss of the model; bounds of each tensor's own error gain nothing. Scores of "
+        "pruning read them, too.",
         argument="(?:stats|statistics)",
     ),
 )
