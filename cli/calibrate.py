@@ -79,9 +79,10 @@ def calibrate(
 ) -> Result:
     """Run a model on data and store the statistics of its weights.
 
-    With the file, tensorcomp compress prunes a stored checkpoint without the model: snip, taylor,
-    gradient, obd (fisher), grasp, wanda (input_norm), synflow, obs (second_moment and row_weight).
-    What these two say is how much an error in each weight costs.
+    With second_moment and row_weight, which say how much an error in each weight costs, tensorcomp
+    compress --stats quantizes a stored checkpoint for the least loss of the model, prunes it by
+    obs, and repairs what was pruned. With the others it prunes: snip, taylor, gradient, obd
+    (fisher), grasp, wanda (input_norm), synflow.
 
     Modules are found in the current folder too, and a file may be named as path/to/file.py:NAME. A
     minibatch is (inputs, targets), or a mapping that is given to a model which returns its own
@@ -91,6 +92,7 @@ def calibrate(
     \b
     Examples:
       tensorcomp calibrate --hf folder --text text.txt -o stats.safetensors
+      tensorcomp compress folder --bits-per-weight 3 --stats stats.safetensors
       tensorcomp calibrate --model net:make --data net:loader -o stats.safetensors
       tensorcomp compress model.safetensors --prune snip --sparsity 0.9 \\
           --stats stats.safetensors

@@ -27,9 +27,9 @@ def compress(
     model.pt becomes model.pt.tc.safetensors, and a folder NAME becomes NAME.tc.
 
     A budget is one limit: --max-rel-l2, --min-snr and --max-abs-error hold for each tensor as it is
-    decoded; --bits-per-weight, --target-ratio and --target-size hold for the file, or for
-    all compressed files of a folder, without those that are copied. A profile brings its own
-    budget, which another replaces.
+    decoded, --max-output-error for what its layer returns; --bits-per-weight, --target-ratio and
+    --target-size hold for the file, or for all compressed files of a folder, without those that are
+    copied. A profile brings its own budget, which another replaces.
 
     With --replace, each file takes the place of its original, in a folder one after the other: for
     a disk without room for both. A run that was killed goes on where it was.
@@ -42,6 +42,7 @@ def compress(
       tensorcomp compress model.safetensors --effort max
       tensorcomp compress model.safetensors --profile transformer --min-snr 30
       tensorcomp compress model.safetensors --bits-per-weight 4
+      tensorcomp compress model.safetensors --bits-per-weight 3 --stats stats.safetensors
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
