@@ -15,6 +15,11 @@ from .options import all_forms, force, option, printing, source
 @option("--all", "Code every tensor, not a sample of 8 million weights.", dest="everything")
 @option("--codec TREE", "Measure this tree too; may be repeated.", dest="codecs", multiple=True)
 @option("--profile NAME", "Says which tensors may lose something.", default="transformer")
+@option(
+    "--stats FILE",
+    "Statistics by tensorcomp calibrate: predict the loss of each strategy, and try some by them.",
+    dest="statistics",
+)
 @option("--threads N", "Tensors coded at once.", default=1)
 @force
 @all_forms

@@ -21,7 +21,6 @@ from tensorcomp.container.model import Model, open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
-from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import (
     CheckpointError,
     FormatError,
@@ -150,9 +149,7 @@ def _verify_file(
         def check(info: TensorInfo) -> Check:
             own = None if calibrated is None else calibrated.get(info.name)
             if read is not None and own is not None and not own.is_stack(info.shape):
-                dtype = numpy_dtype(info.dtype)
-                array = read(info.name).view(dtype or np.uint8)
-                own.check(array.reshape(info.shape) if dtype else array)
+                own.check_data(info, read(info.name))
             try:
                 _check_tensor(file, info, read, calibrated)
             except (FormatError, VerificationError, CheckpointError) as error:

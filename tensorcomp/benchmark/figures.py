@@ -24,6 +24,7 @@ class StrategyRow:
     refused: int  # tensors coded losslessly, for the codec cannot, or not in fewer bytes
     encode_speed: float  # weights per second
     decode_speed: float
+    loss: float | None = None  # predicted, of the tensors with statistics; None without any
 
     @property
     def rel_l2(self) -> float:

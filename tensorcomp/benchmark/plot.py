@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ def _figure(found: Benchmark) -> Figure:
 
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    with_loss = any(row.loss for row in found.rows)
+    axes, *others = figure.subplots(1, 1 + with_loss, squeeze=False)[0]
     lossy = [row for row in found.rows if row.snr_db is not None and row.snr_db > -math.inf]
     families = _families(lossy)
     widest = max((rows[-1].bits for rows in families.values() if len(rows) > 1), default=0.0)
@@ -86,7 +87,12 @@ def _figure(found: Benchmark) -> Figure:
     shown = [row for row in lossy if row.bits <= most_bits]
 
     _draw_limit(axes, found, most_bits)
-    _draw_families(axes, _families(shown).values())
+    _draw_families(axes, _families(shown).values(), lambda row: row.snr_db or 0.0)
+    for losses in others:
+        _draw_families(losses, _families(shown).values(), lambda row: row.loss or 0.0, named=False)
+        losses.set(xlabel="rate, bits per weight", ylabel="predicted loss, nats", yscale="log")
+        losses.set(xlim=(0, most_bits))
+        losses.grid(color="#dddddd", linewidth=0.6)
     for row in (row for row in found.rows if row not in shown):
         error = "exact" if row.snr_db is None else f"{snr_text(row.snr_db)} dB"
         label = f"not drawn: {row.label}, {row.bits:.2f} bits, {error}"
@@ -120,11 +126,18 @@ def _draw_limit(axes: Axes, found: Benchmark, most_bits: float) -> None:
     axes.plot(rates[inside], snrs[inside], "-", color="black", linewidth=1.4, label=label)
 
 
-def _draw_families(axes: Axes, families: Iterable[Sequence[StrategyRow]]) -> None:
+def _draw_families(
+    axes: Axes,
+    families: Iterable[Sequence[StrategyRow]],
+    figure: Callable[[StrategyRow], float],
+    *,
+    named: bool = True,
+) -> None:
     styles = zip(itertools.cycle(_MARKERS), itertools.cycle(_COLOURS), strict=True)
     for rows, (marker, colour) in zip(families, styles, strict=False):
-        (line,) = axes.plot([row.bits for row in rows], [row.snr_db or 0.0 for row in rows])
-        line.set(marker=marker, markersize=5, color=colour, label=_literal(rows[0].family))
+        (line,) = axes.plot([row.bits for row in rows], list(map(figure, rows)))
+        label = _literal(rows[0].family) if named else "_"
+        line.set(marker=marker, markersize=5, color=colour, label=label)
         line.set(linestyle="-" if len(rows) > 1 else "none", linewidth=1.2)
 
 

@@ -7,14 +7,15 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tensorcomp._threads import Workers
 from tensorcomp.benchmark.figures import Benchmark, StrategyRow
 from tensorcomp.benchmark.samples import SourceTensor, TensorSample, take_pieces
-from tensorcomp.codecs.rounding import is_float
+from tensorcomp.codecs.rounding import is_float, work_dtype
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.model import open_model, open_original
@@ -23,12 +24,15 @@ from tensorcomp.errors import PlanError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.metrics.gaussian_limit import Limit
 from tensorcomp.pipeline.bundle import runs
-from tensorcomp.pipeline.strategies import LOSSLESS, EncodedTensor, code
+from tensorcomp.pipeline.strategies import LOSSLESS, WITH_STATISTICS, EncodedTensor, code
 from tensorcomp.pipeline.strategies import strategies as known_strategies
 from tensorcomp.planning.lossless import sample_rows
 from tensorcomp.planning.profiles import Profile, load_profile
 from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.progress import Progress
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.statistics import Statistics
 
 SAMPLE = 8_000_000  # weights
 _BATCH = 1 << 22  # elements whose payloads are held at once
@@ -42,6 +46,7 @@ def bench(
     path: str | os.PathLike[str],
     *,
     profile: str | Profile = "transformer",
+    statistics: str | os.PathLike[str] | Statistics | None = None,
     strategies: Sequence[Strategy] | None = None,
     most: int | None = SAMPLE,
     threads: int = 1,
@@ -55,6 +60,8 @@ def bench(
         A checkpoint file or folder that is not compressed.
     profile : str or Profile
         Says which tensors may lose something; all others are coded losslessly and count as well.
+    statistics : path or Statistics, optional
+        What `calibrate` measured: the loss is then predicted, and strategies by it are tried.
     strategies : sequence of Strategy, optional
         By default all. Those that need what is not installed are left out.
     most : int or None
@@ -87,6 +94,8 @@ def bench(
             tensors += [
                 SourceTensor(info, roles[info.name], checkpoint.read) for info in checkpoint.arrays
             ]
+        if statistics is not None:
+            tensors = _with_statistics(tensors, statistics)
         lossy = take_pieces([tensor for tensor in tensors if _may_lose(tensor, found)], most)
         exact = take_pieces([tensor for tensor in tensors if not _may_lose(tensor, found)], most)
         is_finite = list(workers.in_order(lambda piece: piece.finite, lossy))
@@ -98,7 +107,8 @@ def bench(
                 f"{found.name}, small, not finite or no floats"
             )
         job = _Job(pieces, exact, workers, progress or Progress())
-        rows = tuple(job.rows([s for s in strategies or known_strategies() if s.available()]))
+        tried = (*(strategies or known_strategies()), *(WITH_STATISTICS if statistics else ()))
+        rows = tuple(job.rows([strategy for strategy in tried if strategy.available()]))
     return Benchmark(
         name=model.path.resolve().name,
         profile=found.name,
@@ -111,6 +121,23 @@ def bench(
         limit=job.limit,
         rows=rows,
     )
+
+
+def _with_statistics(
+    tensors: Sequence[SourceTensor], statistics: str | os.PathLike[str] | Statistics
+) -> list[SourceTensor]:
+    """Return tensors with their statistics, which must be those of this model."""
+    from tensorcomp.planning.calibrated import calibrated_tensors
+
+    found = calibrated_tensors(statistics, (tensor.info.name for tensor in tensors))
+    result = []
+    for tensor in tensors:
+        own = found.get(tensor.info.name)
+        own = None if own is not None and own.is_stack(tensor.info.shape) else own
+        if own is not None:
+            own.check_data(tensor.info, tensor.read(tensor.info.name))
+        result.append(replace(tensor, calibrated=own))
+    return result
 
 
 def _may_lose(tensor: SourceTensor, profile: Profile) -> bool:
@@ -156,6 +183,7 @@ class _Job:
         """Encode and decode all pieces; scale the sums to the checkpoint."""
         stored, squared_error, worst_rel_l2 = self.limit.other_bytes, 0.0, 0.0
         refused, encode_seconds, decode_seconds = 0, 0.0, 0.0
+        losses = []
         for batch in runs(self._pieces, lambda piece: piece.size, _BATCH):
             jobs = [(piece, piece.load()) for piece in batch]
             coded, seconds = self._timed(lambda job: self._code(strategy, *job), jobs)
@@ -168,6 +196,10 @@ class _Job:
                 squared_error += piece.share * errors.l2 * errors.l2
                 worst_rel_l2 = max(worst_rel_l2, errors.rel_l2)
                 refused += one.refused
+                if piece.calibrated is not None:
+                    wide = work_dtype(array.dtype)
+                    error = array.astype(wide) - values.astype(wide)
+                    losses.append(piece.share * piece.calibrated.loss(error))
                 self._progress.advance(piece.name, piece.grid.nbytes)
         snr = None
         if squared_error:
@@ -186,6 +218,7 @@ class _Job:
             lowest_snr_db=-20 * math.log10(worst_rel_l2) if worst_rel_l2 else None,
             gap=None if snr is None or snr == -math.inf else bits - self.limit.rate(snr),
             refused=refused,
+            loss=sum(losses) if losses else None,
             encode_speed=self.measured_weights / encode_seconds,
             decode_speed=self.measured_weights / decode_seconds,
         )
@@ -201,7 +234,8 @@ class _Job:
         square = piece.moments[1]
         if strategy.common:
             square = self.limit.power / sum(self.limit.weights)
-        return code(strategy, array, grid or piece.grid, math.sqrt(square))
+        calibrated = piece.calibrated if grid is None else None
+        return code(strategy, array, grid or piece.grid, math.sqrt(square), calibrated)
 
     def _timed(
         self, function: Callable[[_Item], _Result], items: Sequence[_Item]

@@ -11,11 +11,15 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, ChunkGrid, chunk_grid
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.calibrated import Calibrated
 
 _MAX_PIECE = CHUNK_ELEMENTS  # elements of a piece, about: what the file would hold as one chunk
 _HUGE = 1e280  # squares beyond, summed up and weighted, may leave the range of float64
@@ -29,6 +33,7 @@ class SourceTensor:
     info: TensorInfo
     role: str
     read: Callable[[str], np.ndarray]  # returns the bytes of the tensor of a name
+    calibrated: Calibrated | None = None
 
     @property
     def weights(self) -> int:
@@ -46,6 +51,7 @@ class TensorSample:
     share: float  # for how many like it each of its elements stands
     weights: float  # elements of the checkpoint that it stands for
     load: Callable[[], np.ndarray]
+    calibrated: Calibrated | None = None
 
     @property
     def size(self) -> int:
@@ -120,4 +126,5 @@ def _piece(tensor: SourceTensor, step: int, *, keep: bool) -> TensorSample:
         share=grid.shape[0] / rows if rows else 1.0,
         weights=float(tensor.weights),
         load=functools.cache(load) if keep else load,
+        calibrated=tensor.calibrated and tensor.calibrated.every(step),
     )

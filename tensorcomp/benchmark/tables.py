@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("SNR dB", "snr_db", lambda row: row.snr_db, "{:z.2f}".format, none="exact"),
     Column("Lowest", "lowest_snr_db", lambda row: row.lowest_snr_db, "{:z.2f}".format),
     Column("rel-L2", "rel_l2", lambda row: row.rel_l2, "{:.3g}".format, spare=1),
+    Column("Loss", "predicted_loss", lambda row: row.loss, "{:.3g}".format, optional=True),
     Column("Gap", "gap_bits", lambda row: row.gap, bits_text),
     Column("Encode M/s", "encode_weights_per_second", lambda row: row.encode_speed, _speed),
     Column("Decode M/s", "decode_weights_per_second", lambda row: row.decode_speed, _speed),
@@ -84,6 +85,8 @@ def benchmark_notes(found: Benchmark) -> Iterator[str]:
         f"Gap: bits above {FORMULA}, of Gaussian weights of one variance per tensor; below 0 where "
         "a codec uses that rows or columns differ in scale, or weights are not Gaussian"
     )
+    if any(row.loss is not None for row in found.rows):
+        yield "Loss: what errors of tensors with statistics are predicted to add, in nats a term"
     yield f"Speeds: millions of weights per second, {counted(found.threads, 'thread')}"
     if any(row.refused for row in found.rows):
         yield "Refused: tensors coded losslessly, because the codec cannot code them in fewer bytes"

@@ -24,6 +24,8 @@ class Strategy:
     common : bool
         Whether all tensors have one step.
     effort : str
+    feedback : bool
+        Whether it is rounded, under scales, by statistics of what layers read.
     needs : str
         A module without which it is left out.
     """
@@ -34,6 +36,7 @@ class Strategy:
     family: str = ""
     common: bool = False
     effort: str = "balanced"
+    feedback: bool = False
     needs: str = ""
 
     def __post_init__(self) -> None:

@@ -12,7 +12,6 @@ from tensorcomp._formatting import listed, shown
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly
-from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
@@ -141,8 +140,7 @@ def calibrated_tensors(
                 if own is not None and own.is_stack(info.shape):
                     del found[shard.keys[info.name]]
                 elif own is not None:
-                    data, dtype = source.read(info.name), numpy_dtype(info.dtype)
-                    own.check(data if dtype is None else data.view(dtype).reshape(info.shape))
+                    own.check_data(info, source.read(info.name))
     return found
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorcomp.codecs.registry import added_codecs, own_codecs
-from tensorcomp.codecs.strategy import USUAL_BITS, Strategy
+from tensorcomp.codecs.strategy import USUAL_BITS, Strategy, at_rates
 from tensorcomp.codecs.tree import Node
 from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
@@ -25,8 +26,15 @@ from tensorcomp.pipeline.encode import planned_encoder
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import check_template, expand_quantizer, instantiate, is_free
 
+if TYPE_CHECKING:
+    from tensorcomp.planning.calibrated import Calibrated
+
 _ENTROPY = math.sqrt(2 * math.pi * math.e)  # 2 to the differential entropy of a unit Gaussian
 LOSSLESS = Strategy("lossless")
+WITH_STATISTICS = tuple(
+    replace(strategy, feedback=True)
+    for strategy in at_rates("trellis with feedback", "scales(values=trellis($step))")[:3]
+)
 
 
 def strategies() -> tuple[Strategy, ...]:
@@ -86,7 +94,13 @@ class EncodedTensor:
     refused: bool = False
 
 
-def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -> EncodedTensor:
+def code(
+    strategy: Strategy,
+    array: np.ndarray,
+    grid: ChunkGrid,
+    scale: float,
+    calibrated: Calibrated | None = None,
+) -> EncodedTensor:
     """Encode a tensor as a file would hold it: shared data, payloads, index.
 
     Parameters
@@ -97,9 +111,14 @@ def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -
     grid : ChunkGrid
     scale : float
         Root mean square that a free step is proportional to.
+    calibrated : Calibrated, optional
+        Statistics, for strategies with feedback.
     """
+    calibrated = calibrated if strategy.feedback else None
+    if strategy.feedback:
+        strategy = replace(strategy, template=_by_statistics(strategy.template, calibrated))
     tree = strategy_tree(strategy, scale)
-    plan = None if tree is None else TensorPlan(tree)
+    plan = None if tree is None else TensorPlan(tree, calibrated=calibrated)
     found, _ = planned_encoder(array, grid, plan, strategy.effort)
     encoded = encode_tensor(array, found.coder, grid, found.roots)
     data = np.frombuffer(encoded.to_bytes(), np.uint8)
@@ -110,3 +129,11 @@ def code(strategy: Strategy, array: np.ndarray, grid: ChunkGrid, scale: float) -
     lossy = tree is not None and not tree.lossless
     by_other = found.lossless or any(payload[0] != CODED for payload in encoded.payloads)
     return EncodedTensor(data.size, decode, lossy and by_other)
+
+
+def _by_statistics(template: str, calibrated: Calibrated | None) -> str:
+    """Return a template under scales for a tensor; without them where there are no statistics."""
+    if calibrated is None:
+        return template.removeprefix("scales(values=").removesuffix(")")
+    axis = "axis=0, " if calibrated.moment.transposed else ""
+    return template.replace("scales(", f"scales({axis}", 1)

@@ -19,9 +19,11 @@ import numpy as np
 
 from tensorcomp._formatting import listed
 from tensorcomp._names import match_names
+from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs.feedback import Feedback, FeedbackEncoder, encoder_with
 from tensorcomp.codecs.quantize.scales import factors, row_and_column_exponents
 from tensorcomp.codecs.rounding import work_dtype
+from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import CheckpointError, CodecError, NotRepresentable, PlanError
 from tensorcomp.metrics.distortion import ErrorSums
 from tensorcomp.metrics.output_error import output_energy
@@ -78,6 +80,20 @@ class Calibrated:
                     f"{largest:.3g}; leave it out by calibrate --where"
                 )
         self.check_weights(array)
+
+    def check_data(self, info: TensorInfo, data: np.ndarray) -> None:
+        """Require that the bytes of a tensor are those of the one that was measured."""
+        dtype = numpy_dtype(info.dtype)
+        self.check(data if dtype is None else data.view(dtype).reshape(info.shape))
+
+    def every(self, step: int) -> Calibrated | None:
+        """Return the statistics of every so many rows; None if those need the others."""
+        moment = self.moment
+        if step == 1:
+            return self
+        if moment.transposed or len(moment.matrix) > 1:
+            return None
+        return replace(self, moment=replace(moment, row_weight=moment.row_weight[::step]))
 
     @property
     def along(self) -> int:

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calibrated_checkpoints import statistics, write_model
+from calibrated_checkpoints import tensors as network_tensors
 from safetensors.numpy import save_file
 
 from tensorcomp.api.compress import compress
 from tensorcomp.benchmark.run import bench
 from tensorcomp.benchmark.samples import SourceTensor, take_pieces
+from tensorcomp.benchmark.tables import benchmark_json, benchmark_notes
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.codecs.strategy import Strategy
@@ -261,3 +264,35 @@ def test_a_tensor_of_several_chunks_is_counted_as_the_file_holds_it(tmp_path):
         assert not found.refused
         exact = code(LOSSLESS, data, grid, 1.0)
         assert (exact.decode() == data).all()
+
+
+def test_statistics_predict_the_loss(tmp_path):
+    path = write_model(tmp_path / "model.safetensors")
+    plain = Strategy("trellis, 3 bits", "trellis($step)", 3)
+    found = bench(path, strategies=[LOSSLESS, plain], statistics=statistics())
+    losses = {row.label: row.loss for row in found.rows}
+    assert losses["lossless"] == 0
+    assert 0 < losses["trellis with feedback, 3 bits"] < losses["trellis, 3 bits"] / 3
+    assert losses["trellis with feedback, 4 bits"] < losses["trellis with feedback, 3 bits"] / 2
+    assert all(row.refused == 0 for row in found.rows)
+    assert "Loss: " in "".join(benchmark_notes(found))
+    records = benchmark_json(found)["strategies"]
+    assert [record["predicted_loss"] for record in records] == list(losses.values())
+    without = bench(path, strategies=[plain])
+    assert [row.loss for row in without.rows] == [None]
+    assert "Loss: " not in "".join(benchmark_notes(without))
+
+
+def test_every_second_row_stands_for_all(tmp_path, monkeypatch):
+    path = write_model(tmp_path / "model.safetensors")
+    (whole,) = bench(path, strategies=[UNIFORM], statistics=statistics()).rows[:1]
+    monkeypatch.setattr("tensorcomp.benchmark.samples._MAX_PIECE", 4000)
+    sampled = bench(path, strategies=[UNIFORM], statistics=statistics(), most=20_000)
+    assert sampled.sampled
+    assert 0 < sampled.rows[0].loss < 2 * whole.loss
+
+
+def test_statistics_of_another_model_are_refused(tmp_path):
+    changed = {name: value * np.float32(1.5) for name, value in network_tensors().items()}
+    with pytest.raises(CheckpointError, match="statistics of another model"):
+        bench(written(tmp_path, changed), strategies=[UNIFORM], statistics=statistics())
