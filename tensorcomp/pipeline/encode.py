@@ -159,6 +159,12 @@ def planned_encoder(
         return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(replace(plan, bound=None), array, grid, effort), None
+    known = plan.calibrated is not None and plan.calibrated.measures(grid.count)
+    if plan.bound.max_output_error < math.inf and not known:
+        why = "" if plan.calibrated is None else f" of inputs × outputs in {grid.count} chunks"
+        return lossless_encoder(
+            array, grid, effort, f"no output error{why} is known: lossless"
+        ), None
     done: dict[Node, tuple[TensorEncoder, EncodedChunk]] = {}
     sample, bound = array, plan.bound
     if grid.count > 1:
@@ -207,10 +213,7 @@ def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str)
         return lossless_encoder(array, grid, effort, f"{error}: lossless")
     if coder.trees[0] != tree:
         return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    bound = plan.bound
-    if bound is not None and bound.max_output_error < math.inf and calibrated is None:
-        return lossless_encoder(array, grid, effort, "its output error is not known: lossless")
-    return TensorEncoder(coder, reason, roots, bound, 0, calibrated, grid.chunk)
+    return TensorEncoder(coder, reason, roots, plan.bound, 0, calibrated, grid.chunk)
 
 
 def _with_feedback(

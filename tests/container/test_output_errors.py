@@ -159,10 +159,13 @@ def test_chunks_keep_the_bound_together(tmp_path, monkeypatch):
     monkeypatch.setattr("tensorcomp.pipeline.write.MAX_CHUNK_ELEMENTS", 2000)
     path = write_model(tmp_path / "m.safetensors")
     out = tensorcomp.compress(path, budget=WITHIN, statistics=statistics()).path
-    records = manifest_of(out.read_bytes())["tensors"]
+    manifest = manifest_of(out.read_bytes())
+    records = manifest["tensors"]
     assert records[CONV]["chunk_elements"] == 2000
     for name in (UP, CONV, DOWN, HEAD):
         assert 0.04 < records[name]["output_error"] <= 0.05
     # Rows of chunks are inputs here: the error of the whole does not follow from theirs.
     assert "error" not in records[GATE]
+    (row,) = (row for row in tensorcomp.inspect(out).tensors if row.name == GATE)
+    assert row.reason.startswith("no output error of inputs × outputs in 7 chunks is known: lossl")
     assert errors_of(path, out) == {}
