@@ -18,6 +18,7 @@ from tensorcomp.planning.rate_distortion import RDCurve
 
 _FLATTEST, _STEEPEST = -500.0, 500.0  # log2 of a slope
 _HALVINGS = 80
+_UNSPENT = 0.005  # share of a budget that may be left
 _ROOM = 0.998  # of a size that is aimed at: samples are not the whole
 _CAUTION = 1.03  # times a size predicted by samples, to be possible indeed
 _MUCH = 0.1  # of the smallest file: bytes of lossless tensors that are reported
@@ -225,7 +226,8 @@ def allocate(
     """Return the options of least weighted error that `most_bits` suffice for.
 
     All tensors get the same slope of weighted error over rate, the one at which their bits add up
-    (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers").
+    (Shoham & Gersho 1988, "Efficient bit allocation for an arbitrary set of quantizers"). Where the
+    next option of a tensor takes more bits than are left, the others get those.
 
     Parameters
     ----------
@@ -235,6 +237,22 @@ def allocate(
     most_bits : float
         For all tensors together; more only where even the cheapest options take more.
     """
+    chosen, blocked = _at_one_slope(options, importance, most_bits)
+    taken = [o.weights * float(o.bits[n]) for o, n in zip(options, chosen, strict=True)]
+    others = [number for number in range(len(options)) if number not in blocked]
+    if not blocked or not others or most_bits - sum(taken) <= _UNSPENT * most_bits:
+        return chosen
+    left = most_bits - sum(taken[number] for number in blocked)
+    again = allocate([options[n] for n in others], [importance[n] for n in others], left)
+    for number, option in zip(others, again, strict=True):
+        chosen[number] = option
+    return chosen
+
+
+def _at_one_slope(
+    options: Sequence[RDCurve], importance: Sequence[float], most_bits: float
+) -> tuple[list[int], set[int]]:
+    """Return the options, and the tensors of which the next one takes more bits than are left."""
     alike: dict[tuple[int, int], list[int]] = {}  # tensors that share a curve
     for number, item in enumerate(options):
         alike.setdefault((id(item.bits), id(item.mse)), []).append(number)
@@ -258,7 +276,8 @@ def allocate(
             for number, place in zip(curve.numbers, curve.choose(slope), strict=True):
                 found[number] = int(curve.near[place])
     left = most_bits - sum(curve.total(high) for curve in curves)
-    return _spend(options, chosen, dearer, left)
+    spent = _spend(options, chosen, dearer, left)
+    return spent, {n for n, found in enumerate(spent) if dearer[n] not in (chosen[n], found)}
 
 
 class _Curve(NamedTuple):

@@ -218,3 +218,11 @@ def test_steps_too_fine_for_the_largest_element_are_no_options():
     assert finest[0.08] < finest[40.0]
     assert finest[40.0] * 32767 >= 40
     assert finest[1e9] == math.inf  # lossless alone is left
+
+
+def test_bits_that_one_tensor_cannot_use_are_for_the_others():
+    dear = options([1, 10, 26], [1, 1e-3, 0])
+    cheap = options([1, 4, 8], [1, 1e-2, 1e-4])
+    assert allocate([dear, cheap], [1e30, 1.0], 100 * 20.0) == [1, 2]
+    assert allocate([dear, cheap], [1e30, 1.0], 100 * 14.5) == [1, 1]
+    assert allocate([dear, cheap], [1e30, 1.0], 100 * 27.0) == [2, 0]
