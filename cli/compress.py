@@ -42,7 +42,8 @@ def compress(
       tensorcomp compress model.safetensors --effort max
       tensorcomp compress model.safetensors --profile transformer --min-snr 30
       tensorcomp compress model.safetensors --bits-per-weight 4
-      tensorcomp compress model.safetensors --bits-per-weight 3 --stats stats.safetensors
+      tensorcomp compress model.safetensors --bits-per-weight 3 \\
+          --stats stats.safetensors
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are

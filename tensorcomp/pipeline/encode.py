@@ -27,10 +27,10 @@ from tensorcomp.container.tensor_blob import chunk_roots
 from tensorcomp.container.writer import Payload
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.metrics.distortion import ErrorSums, measure
-from tensorcomp.planning.budgets import Bound
+from tensorcomp.planning.budgets import NO_FEEDBACK, Bound
 from tensorcomp.planning.calibrated import Calibrated, takes_feedback
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
-from tensorcomp.planning.plan import NO_FEEDBACK, TensorPlan
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.planning.trials import bound_of_sample, errors_of, fit_steps
 

@@ -16,6 +16,8 @@ from tensorcomp.errors import PlanError
 _SIZES = ("bits_per_weight", "target_ratio", "target_size")
 _MAX_SNR = 1000  # dB; float64 ends at 6,000
 _MAX_BYTES = 1 << 62
+NO_STATISTICS = "no statistics of it"  # reasons, here since reports import nothing heavier
+NO_FEEDBACK = "without feedback, as "
 _TEXTS = {
     "max_rel_l2": "rel-L2 ≤ {}",
     "min_snr": "SNR ≥ {} dB",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ml_dtypes
 import numpy as np
 import xxhash
 
@@ -20,6 +19,8 @@ _MAX_ASYMMETRY = 1e-2  # of the largest entry; bfloat16 rounds by 2⁻⁹
 def weight_digest(array: np.ndarray) -> str:
     """Return a digest of values as bfloat16 has them: of a copy, the same."""
     with np.errstate(all="ignore"):  # values that are not finite, or too large
+        import ml_dtypes  # only now, as all that compresses imports this module
+
         narrow = array.astype(np.float32, copy=False).astype(ml_dtypes.bfloat16, copy=False)
     return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(narrow).view(np.uint8).data)
 

@@ -30,7 +30,7 @@ from tensorcomp._formatting import listed
 from tensorcomp.codecs.text import parse_tree
 from tensorcomp.codecs.tree import Node
 from tensorcomp.errors import PARSING_ERRORS, PlanError
-from tensorcomp.planning.budgets import Bound, Budget, budget_of
+from tensorcomp.planning.budgets import NO_STATISTICS, Bound, Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import ROLES
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tensorcomp.planning.calibrated import Calibrated
 
 LOSSLESS = "lossless"
-NO_STATISTICS = "no statistics of it"  # reasons
-NO_FEEDBACK = "without feedback, as "
 _VERSION = 1
 MAKE = "make one by tensorcomp plan"
 _SHOWN = 8  # faults that a message lists

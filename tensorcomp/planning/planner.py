@@ -21,11 +21,11 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.rounding import is_real, peak
 from tensorcomp.errors import PlanError
 from tensorcomp.planning.allocation import AllocationProblem
-from tensorcomp.planning.budgets import Bound, Budget
+from tensorcomp.planning.budgets import NO_STATISTICS, Bound, Budget
 from tensorcomp.planning.calibrated import Calibrated, calibrated_curve, closest_option
 from tensorcomp.planning.lossless import plan_lossless, sample_rows, share_of_zeros, sparse_sample
 from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
-from tensorcomp.planning.plan import NO_STATISTICS, TensorPlan
+from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
 from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value

@@ -17,7 +17,7 @@ from tensorcomp.pipeline.tensor_summary import (
     by_tree,
     pruning_figures,
 )
-from tensorcomp.planning.plan import NO_FEEDBACK, NO_STATISTICS
+from tensorcomp.planning.budgets import NO_FEEDBACK, NO_STATISTICS
 
 if TYPE_CHECKING:
     from tensorcomp.api.plan import PlanReport

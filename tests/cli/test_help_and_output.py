@@ -118,7 +118,8 @@ def test_it_runs_as_a_module(model):
 
 def test_plan_as_a_table_for_programs(call, model):
     lines = call("plan", model, "--csv").stdout.splitlines()
-    assert lines[0] == "name,shape,dtype,role,predicted_bytes,predicted_rel_l2,tree,why"
+    columns = "predicted_bytes,predicted_rel_l2,predicted_loss,tree,why"
+    assert lines[0] == f"name,shape,dtype,role,{columns}"
     assert len(lines) == 7
     assert call("plan", model, "--markdown").stdout.startswith("| Tensor | Shape | ")
     both = call("plan", model, "--markdown", "--csv")

@@ -146,7 +146,7 @@ def test_zeros_stay_zeros(text):
 def test_what_is_rounded_to_zero_is_not_in_the_mask():
     array = np.random.default_rng(9).normal(size=(30, 40)).astype(np.float32)
     feedback = Feedback.of(moments(40, 10), np.ones(30))
-    encoder = encoder_with(parse_tree("sparse(values=uniform(1))"), feedback).codec
+    encoder = encoder_with(parse_tree("sparse(values=uniform(1))"), lambda: feedback).codec
     assert (encoder.encode(array)["values"] != 0).all()
 
 

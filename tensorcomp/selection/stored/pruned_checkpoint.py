@@ -19,7 +19,6 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PruningError
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.selection.checks import pruned
-from tensorcomp.selection.stored.repair import repaired
 
 if TYPE_CHECKING:
     from tensorcomp.planning.moments import Moment
@@ -123,6 +122,8 @@ class PrunedCheckpoint(Checkpoint):
                 f"tensor {shown(name)}: squares of its weights overflow; leave it out by 'where'"
             )
         if name in self._repairs:
+            from tensorcomp.selection.stored.repair import repaired  # only now
+
             left = repaired(weights.reshape(mask.shape), mask, self._repairs[name]).reshape(-1)
             cost = measure(weights, left)
         record = self._record(name, cost.rel_l2)

@@ -14,12 +14,16 @@ in one-shot", for large matrices, column by column.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tensorcomp.codecs.lowrank.blas import one_thread
-from tensorcomp.planning.moments import Moment
 from tensorcomp.selection.checks import pruned
 from tensorcomp.selection.scores.base import widened
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.moments import Moment
 
 _ROWS = 256  # solved at once
 _ITERATIONS = 20  # what is then left of the error that more would take away is a hundredth
