@@ -53,8 +53,11 @@ class Calibrated:
 
     def is_stack(self, shape: Sequence[int]) -> bool:
         """Return whether a tensor is a stack of matrices, such as experts."""
-        rows = len(self.moment.row_weight)
-        return len(shape) == 3 and shape[0] != rows and shape[0] * shape[1] == rows
+        rows, inputs = len(self.moment.row_weight), self.moment.stored.shape[-1]
+        if len(shape) != 3 or shape[0] == (inputs if self.moment.transposed else rows):
+            return False  # a kernel of single channels, say
+        outputs, read = reversed(shape[1:]) if self.moment.transposed else shape[1:]
+        return shape[0] * outputs == rows and read == inputs
 
     def check(self, array: np.ndarray) -> None:
         """Require that an array is the tensor that was measured.
@@ -64,7 +67,7 @@ class Calibrated:
         CheckpointError
             If it is another.
         """
-        rows, inputs = len(self.moment.row_weight), self.moment.matrix.shape[-1]
+        rows, inputs = len(self.moment.row_weight), self.moment.matrix.shape[-1]  # checked
         if self.moment.transposed:
             rows, inputs = inputs, rows
         if array.ndim < 2 or array.shape[0] != rows or array.size != rows * inputs:

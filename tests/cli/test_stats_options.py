@@ -255,13 +255,16 @@ def test_compare_tells_the_predicted_loss(call, path, stats, out):
     call.refused("statistics of another model", "compare", out, path, "--stats", stats)
 
 
-def test_stacks_have_no_output_error(call, tmp_path, out):
-    weights = np.random.default_rng(0).normal(size=(4, 32, 48)).astype(np.float32)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_stacks_have_no_output_error(call, tmp_path, out, transposed):
+    shape = (4, 48, 32) if transposed else (4, 32, 48)
+    weights = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     path = write_safetensors(tmp_path / "experts.safetensors", {"experts": weights})
     moments = np.repeat(np.eye(48, dtype=np.float32)[None], 4, axis=0)
     known = {"second_moment": {"experts": moments}}
     known["row_weight"] = {"experts": np.ones(128, np.float32)}
-    stats = write_statistics(tmp_path / "stats.safetensors", Statistics(known, 1, 1))
+    measured = Statistics(known, 1, 1, transposed=("experts",) if transposed else ())
+    stats = write_statistics(tmp_path / "stats.safetensors", measured)
     call.ok("compress", path, "-o", out, "--stats", stats, "--bits-per-weight", "5")
     call.ok("verify", out, "--against", path, "--stats", stats)
     assert "Loss" not in call.ok("compare", path, out, "--stats", stats).stdout

@@ -1,5 +1,7 @@
 """Statistics of tensors of any scale and shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,8 +53,20 @@ def test_moments_of_no_data_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("shape", "rows", "stack"),
-    [((4, 4, 8), 16, True), ((1, 16, 8), 16, True), ((16, 1, 8), 16, False), ((16, 8), 16, False)],
+    ("shape", "transposed", "stack"),
+    [
+        ((4, 4, 8), False, True),
+        ((1, 16, 8), False, True),
+        ((4, 8, 4), True, True),
+        ((1, 8, 16), True, True),
+        ((16, 1, 8), False, False),
+        ((16, 8), False, False),
+        ((8, 16), True, False),
+    ],
 )
-def test_kernels_of_single_channels_are_no_stacks(shape, rows, stack):
-    assert calibrated(rows=rows).is_stack(shape) == stack
+def test_kernels_of_single_channels_are_no_stacks(shape, transposed, stack):
+    moment = replace(calibrated().moment, transposed=transposed)
+    known = Calibrated(moment, lambda array: None)
+    assert known.is_stack(shape) == stack
+    if not stack:
+        known.check(np.ones(shape, np.float32))

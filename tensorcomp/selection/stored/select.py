@@ -101,7 +101,7 @@ def _repairs(chosen: Sequence[Chosen], statistics: Statistics) -> dict[int, dict
     found: dict[int, dict[str, Moment]] = {}
     for item in chosen:
         own = next((known[name] for name in item.names if name in known), None)
-        if own is not None:
+        if own is not None and not own.is_stack(item.info.shape):
             own.check(item.read())
             found.setdefault(id(item.source), {})[item.info.name] = own.moment
     return found
