@@ -18,6 +18,8 @@ from tensorcomp.kernels import native
 
 PARTS = 4  # of an octave
 _ROOTS = np.array([1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429])
+# Of mantissas from 1/2 to 1, where the nearest power of 2**(1/4) becomes the next one.
+_BOUNDS = np.array([0.5452538663326288, 0.6484197773255048, 0.7711054127039704, 0.9170040432046712])
 _MOST = 127
 _COLUMN_SHARE = 0.75  # 1 is right where steps are small; zeros cost less than the theory says
 
@@ -90,10 +92,10 @@ class Scales(FeedbackTransform):
         if not matrix.size:
             return self._parts(np.zeros(0), np.zeros(0), matrix)
         magnitudes = np.abs(matrix).astype(np.float64)
-        rows = exponents(-_logarithms(magnitudes.max(axis=1)))
+        rows = _leveling(magnitudes.max(axis=1))
         with np.errstate(over="ignore"):
             magnitudes *= factors(rows)[:, None]
-            columns = exponents(-_logarithms(magnitudes.max(axis=0)))
+            columns = _leveling(magnitudes.max(axis=0))
             scaled = (matrix * factors(rows)[:, None] * factors(columns)).astype(matrix.dtype)
         require_finite(scaled, self.id)
         return self._parts(rows, columns, scaled)
@@ -166,8 +168,10 @@ def factors(exponents: np.ndarray) -> np.ndarray:
     return found
 
 
-def _logarithms(sizes: np.ndarray) -> np.ndarray:
-    """Return log2 of sizes around their mean; 0 of those that are 0."""
+def _leveling(sizes: np.ndarray) -> np.ndarray:
+    """Return exponents that bring sizes to about their mean, the same on every machine."""
     known = (sizes > 0) & (sizes < np.inf)
-    found = np.log2(np.where(known, sizes, 1.0))
-    return np.where(known, found - found.sum() / max(np.count_nonzero(known), 1), 0.0)
+    mantissas, octaves = np.frexp(np.where(known, sizes, 1.0))
+    found = PARTS * (octaves.astype(np.int64) - 1) + np.searchsorted(_BOUNDS, mantissas)
+    middle = found[known].sum() // max(np.count_nonzero(known), 1)
+    return np.where(known, np.clip(middle - found, -_MOST, _MOST), 0)
