@@ -84,7 +84,11 @@ class PlanReport(CheckpointSummary):
             ROLE_COLUMN,
             Column("Bytes", "predicted_bytes", lambda row: row.stored, bytes_text),
             Column("Bits", "", lambda row: row.bits_per_weight, bits_text),
-            Column("", "predicted_rel_l2", lambda row: plans[row.name].rel_l2),
+            Column(
+                "",
+                "predicted_rel_l2",
+                lambda row: plans[row.name].rel_l2 if plans[row.name].loss is None else None,
+            ),
             Column("SNR dB", "", lambda row: row.snr_db, snr_text),
             Column(
                 *("Loss", "predicted_loss", lambda row: plans[row.name].loss),

@@ -161,7 +161,7 @@ class CompressOptions:
         from tensorcomp.planning.calibrated import calibrated_tensors
         from tensorcomp.planning.statistics import Statistics
 
-        lossless = self.plan is None and self.is_lossless
+        lossless = self.plan is None and (self.is_lossless or self.planner().is_lossless)
         by_score = self.prune is not None and self.prune.stats is not None
         if lossless and not by_score:
             raise PlanError("expected a budget or trees beside statistics, got none; give one")

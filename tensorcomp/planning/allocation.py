@@ -150,7 +150,8 @@ class AllocationProblem:
             tree = item.tree(option)
             reason = "there is room for every bit" if tree is None else f"best for {self.budget}"
             bits = float(item.bits[option])
-            losses = bits, item.rel_l2(option), item.loss(option)
+            loss = item.loss(option)  # with statistics, errors are those of scaled values
+            losses = bits, item.rel_l2(option) if loss is None else 0.0, loss
             plans[name] = TensorPlan(tree, reason, None, False, *losses)
         for name, first in self.copies.items():
             plans[name] = plans[first]

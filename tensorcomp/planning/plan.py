@@ -148,7 +148,7 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
             entry["predicted_loss"] = float(f"{item.loss:.4g}")
         if item.by_statistics:
             entry["statistics"] = True
-        if item.tree is not None:
+        if item.tree is not None and item.loss is None:
             entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
         entry["why"] = item.reason
         tensors[name] = entry
