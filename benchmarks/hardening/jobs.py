@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 
 import tensorcomp
 from tensorcomp.benchmark.run import bench
+from tensorcomp.calibration.calibrate import calibrate
 from tensorcomp.container.compressed_folder import COMPRESSED
 from tensorcomp.errors import VerificationError
 from tensorcomp.gradients.ddp.checkpoints import (
@@ -28,6 +29,7 @@ from tensorcomp.gradients.ddp.checkpoints import (
     to_tensors,
 )
 from tensorcomp.io.files import is_temporary
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket
 
 SHARD = "model-00001-of-00001.safetensors"
@@ -172,6 +174,62 @@ def _check_ticket(folder: Path) -> None:
             raise AssertionError(f"{path.name} is not what an unbroken search writes")
 
 
+def _calibrate(seed: int) -> Work:
+    def measure(folder: Path) -> None:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(256, 64), torch.nn.Linear(64, 8))
+        data, out = [torch.randn(32, 256)] * 2, folder / "stats.safetensors"
+        kinds, memory = ("second_moment", "row_weight"), 1 << 18  # a layer at once
+        calibrate(model, data, statistics=kinds, memory=memory, out=out, force=True)
+
+    return measure
+
+
+@functools.cache
+def _sound(work: Callable[[int], Work], name: str) -> list[bytes]:
+    """Return the file that a job writes, of the old model and of the new one."""
+    found = []
+    for seed in (OLD, NEW):
+        with tempfile.TemporaryDirectory() as folder:
+            work(seed)(Path(folder))
+            found.append(Path(folder, name).read_bytes())
+    return found
+
+
+def _check(work: Callable[[int], Work], name: str) -> Work:
+    def check(folder: Path) -> None:
+        if (folder / name).read_bytes() not in _sound(work, name):
+            raise AssertionError(f"{name} is neither old nor new")
+
+    return check
+
+
+def _quantize(seed: int) -> Work:
+    """Return what compresses a model with statistics, and makes both models at first."""
+
+    def quantize(folder: Path) -> None:
+        models = {each: folder / f"{each}.safetensors" for each in (OLD, NEW)}
+        for each, path in models.items():
+            weights = np.random.default_rng(each).standard_normal((64, 256), np.float32)
+            if not path.exists():
+                save_file({"w": weights}, path)
+        moments = np.diag(np.arange(1, 257, dtype=np.float32))
+        statistics = Statistics(
+            {"second_moment": {"w": moments}, "row_weight": {"w": np.ones(64, np.float32)}},
+            positions={"w": 1000},
+        )
+        tensorcomp.compress(
+            models[seed],
+            folder / f"x{COMPRESSED}",
+            budget=tensorcomp.Budget(max_output_error=0.1),
+            statistics=statistics,
+            force=True,
+            threads=1,
+        )
+
+    return quantize
+
+
 def _state(step: int) -> dict[str, Any]:
     states = {"w": {"residual": torch.full((20000,), float(step)), "step": step}}
     return {"version": 1, "states": states, "means": {}}
@@ -227,6 +285,10 @@ WRITERS: dict[str, Writer] = {
         lambda folder: _require_whole(folder / "m", NEW),
     ),
     "lottery ticket": Writer(lambda folder: None, _find_ticket, _check_ticket),
+    "calibrate": Writer(_calibrate(OLD), _calibrate(NEW), _check(_calibrate, "stats.safetensors")),
+    "quantize with statistics": Writer(
+        _quantize(OLD), _quantize(NEW), _check(_quantize, f"x{COMPRESSED}")
+    ),
     "gradient state": Writer(_save_state(1), _save_state(2), _load_state),
     "distributed state": Writer(_save_distributed(1), _save_distributed(2), _load_distributed),
 }
