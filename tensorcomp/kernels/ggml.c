@@ -9,8 +9,8 @@ typedef struct {
 static int fits(const BlockBits *b, i64 nbytes, i64 elements) {
     return b->start >= 0 && b->length > 0 && b->length <= nbytes - b->start && b->target >= 0 &&
            b->step > 0 && b->step <= elements && b->target < elements &&
-           b->length - 1 <= (elements - 1 - b->target) / b->step && b->bits > 0 && b->shift >= 0 &&
-           b->up >= 0 && b->shift + b->bits <= 8 && b->up + b->bits <= 8;
+           b->length - 1 <= (elements - 1 - b->target) / b->step && b->bits > 0 && b->bits <= 8 &&
+           b->shift >= 0 && b->shift <= 8 - b->bits && b->up >= 0 && b->up <= 8 - b->bits;
 }
 
 INLINE void move_bits(const u8 *restrict from, i64 from_step, i64 down, u8 mask, i64 up, u8 *restrict to,

@@ -161,7 +161,7 @@ static void search_paths(Machine m, const Elements *elements, i64 rows, int fina
     }
     u32 ended[MACHINES];
     find_best(states, metrics, 0, ended);
-    memcpy(last, ended, (size_t)final * sizeof *last);
+    memcpy(last, ended, (size_t) final * sizeof *last);
 }
 
 /* ---- trace ----------------------------------------------------------------------------------------- */
