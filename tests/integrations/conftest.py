@@ -16,7 +16,7 @@ if importlib.util.find_spec("transformers") is None:
         "test_transformers.py",
         "test_other_hosts.py",
         "test_import_order.py",
-        "test_calibrate.py",
+        "test_calibrate_transformers.py",
     ]
 
 
