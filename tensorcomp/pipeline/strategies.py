@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,17 +22,16 @@ from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.tensor_blob import TensorBlob, decode_tensor, encode_tensor
 from tensorcomp.pipeline.encode import planned_encoder
+from tensorcomp.planning.calibrated import Calibrated, scaled
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.steps import check_template, expand_quantizer, instantiate, is_free
 
-if TYPE_CHECKING:
-    from tensorcomp.planning.calibrated import Calibrated
-
 _ENTROPY = math.sqrt(2 * math.pi * math.e)  # 2 to the differential entropy of a unit Gaussian
 LOSSLESS = Strategy("lossless")
+_FED_BACK = "trellis($step)"  # under scales where there are statistics of a tensor
 WITH_STATISTICS = tuple(
     replace(strategy, feedback=True)
-    for strategy in at_rates("trellis with feedback", "scales(values=trellis($step))")[:3]
+    for strategy in at_rates("trellis with feedback", scaled(_FED_BACK, 1))[:3]
 )
 
 
@@ -116,7 +114,8 @@ def code(
     """
     calibrated = calibrated if strategy.feedback else None
     if strategy.feedback:
-        strategy = replace(strategy, template=_by_statistics(strategy.template, calibrated))
+        template = _FED_BACK if calibrated is None else scaled(_FED_BACK, calibrated.along)
+        strategy = replace(strategy, template=template)
     tree = strategy_tree(strategy, scale)
     plan = None if tree is None else TensorPlan(tree, calibrated=calibrated)
     found, _ = planned_encoder(array, grid, plan, strategy.effort)
@@ -129,11 +128,3 @@ def code(
     lossy = tree is not None and not tree.lossless
     by_other = found.lossless or any(payload[0] != CODED for payload in encoded.payloads)
     return EncodedTensor(data.size, decode, lossy and by_other)
-
-
-def _by_statistics(template: str, calibrated: Calibrated | None) -> str:
-    """Return a template under scales for a tensor; without them where there are no statistics."""
-    if calibrated is None:
-        return template.removeprefix("scales(values=").removesuffix(")")
-    axis = "axis=0, " if calibrated.moment.transposed else ""
-    return template.replace("scales(", f"scales({axis}", 1)

@@ -184,22 +184,24 @@ def calibrated_curve(
     every = max(matrix.size // _SAMPLE, 1)
     scales = factors(inputs)[:, None] * factors(rows[::every])
     sample = np.ascontiguousarray(matrix[:, ::every] * scales, np.float32)
-    axis = "" if feedback.along else "axis=0, "
     trees = dict.fromkeys(
         text
         for text in (*templates, ALWAYS)
-        if is_free(text) and takes_feedback(_scaled(text, axis), feedback.along)
+        if is_free(text) and takes_feedback(scaled(text, feedback.along), feedback.along)
     )
     curve = measure_curve(sample, array.size, trees, lossless_bits, largest * float(scales.max()))
-    wrapped = tuple((_scaled(text, axis) if text else text, octave) for text, octave in curve.trees)
+    wrapped = tuple(
+        (scaled(text, feedback.along) if text else text, octave) for text, octave in curve.trees
+    )
     squares = (np.square(feedback.scales) / factors(2 * inputs)).mean(axis=1)  # of each group
     of_rows = np.repeat(squares, len(rows) // len(squares)) * feedback.weights
     cost = 0.5 * float((of_rows / factors(2 * rows)).mean())
     return replace(curve, trees=wrapped, cost=cost)
 
 
-def _scaled(template: str, axis: str) -> str:
-    return f"scales({axis}values={template})"
+def scaled(template: str, along: int) -> str:
+    """Return a template whose values are scaled, stored along an axis of inputs."""
+    return f"scales({'' if along else 'axis=0, '}values={template})"
 
 
 @functools.lru_cache(maxsize=256)
