@@ -111,8 +111,7 @@ def _calibrated(
     from tensorcomp.planning.calibrated import calibrated_tensors
 
     shapes = {row.name: row.a.shape for row in rows if row.a is not None}
-    found = calibrated_tensors(statistics, shapes)
-    return {name: own for name, own in found.items() if not own.is_stack(shapes[name])}
+    return calibrated_tensors(statistics, shapes)
 
 
 @dataclass(frozen=True, slots=True)

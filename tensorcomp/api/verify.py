@@ -122,7 +122,11 @@ def _calibrated(
     from tensorcomp.planning.calibrated import calibrated_tensors
 
     keys = model.keys()
-    found = calibrated_tensors(statistics, [key for own in keys.values() for key in own.values()])
+    shapes: dict[str, tuple[int, ...]] = {}
+    for shard, own in keys.items():
+        with model.open(shard) as opened:
+            shapes |= {own[info.name]: info.shape for info in opened.tensors}
+    found = calibrated_tensors(statistics, shapes)
     return {
         shard: {name: found[key] for name, key in own.items() if key in found}
         for shard, own in keys.items()
@@ -148,7 +152,7 @@ def _verify_file(
 
         def check(info: TensorInfo) -> Check:
             own = None if calibrated is None else calibrated.get(info.name)
-            if read is not None and own is not None and not own.is_stack(info.shape):
+            if read is not None and own is not None:
                 own.check_data(info, read(info.name))
             try:
                 _check_tensor(file, info, read, calibrated)

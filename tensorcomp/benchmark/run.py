@@ -129,11 +129,11 @@ def _with_statistics(
     """Return tensors with their statistics, which must be those of this model."""
     from tensorcomp.planning.calibrated import calibrated_tensors
 
-    found = calibrated_tensors(statistics, (tensor.info.name for tensor in tensors))
+    infos = [tensor.info for tensor in tensors]
+    found = calibrated_tensors(statistics, {info.name: info.shape for info in infos})
     result = []
     for tensor in tensors:
         own = found.get(tensor.info.name)
-        own = None if own is not None and own.is_stack(tensor.info.shape) else own
         if own is not None:
             own.check_data(tensor.info, tensor.read(tensor.info.name))
         result.append(replace(tensor, calibrated=own))

@@ -131,15 +131,17 @@ def calibrated_tensors(
     PlanError, CheckpointError
         If they are of another model, or damaged.
     """
-    found = options.calibrated(key for shard in shards for key in shard.keys.values())
+    shapes: dict[str, tuple[int, ...]] = {}
+    for shard in shards if options.statistics is not None else ():
+        with shard.open() as source:
+            shapes |= {shard.keys[info.name]: info.shape for info in source.tensors}
+    found = options.calibrated(shapes)
     for shard in shards if found else ():
         with shard.open() as opened:
             source = opened.original if isinstance(opened, PrunedCheckpoint) else opened
             for info in source.tensors:
                 own = found.get(shard.keys[info.name])
-                if own is not None and own.is_stack(info.shape):
-                    del found[shard.keys[info.name]]
-                elif own is not None:
+                if own is not None:
                     own.check_data(info, source.read(info.name))
     return found
 

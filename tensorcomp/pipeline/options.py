@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -148,7 +148,7 @@ class CompressOptions:
         asked = (self.profile, self.budget, self.bounds, self.importance)
         return all(value is None for value in asked) and not self.codecs
 
-    def calibrated(self, names: Iterable[str]) -> dict[str, Calibrated]:
+    def calibrated(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Calibrated]:
         """Return the statistics of tensors, by name; nothing without statistics.
 
         Raises
@@ -168,7 +168,7 @@ class CompressOptions:
         statistics = Statistics.load(self.statistics)
         if by_score and (lossless or "second_moment" not in statistics.arrays):
             return {}
-        return calibrated_tensors(statistics, names)
+        return calibrated_tensors(statistics, shapes)
 
     def planner(self) -> Planner:
         """Return the planner; its modules are imported only now.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -231,11 +231,12 @@ def closest_option(
 
 
 def calibrated_tensors(
-    statistics: str | os.PathLike[str] | Statistics, names: Iterable[str]
+    statistics: str | os.PathLike[str] | Statistics, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Calibrated]:
     """Return the statistics of the tensors of a model that were measured.
 
-    Names may differ by a prefix.
+    Names may differ by a prefix. Stacks of matrices, such as experts, are left out: their rounding
+    has no feedback.
 
     Raises
     ------
@@ -252,10 +253,9 @@ def calibrated_tensors(
             f"{', '.join(statistics.arrays) or 'none'}; run calibrate with --statistics "
             "second_moment,row_weight"
         )
-    names = list(names)
     found = {}
     try:
-        pairs = match_names({name: [name] for name in names}, known)
+        pairs = match_names({name: [name] for name in shapes}, known)
     except CheckpointError as error:
         raise PlanError(f"{statistics.path}: statistics of another model: {error}") from error
     for name, other in pairs.items():
@@ -265,6 +265,6 @@ def calibrated_tensors(
     if not found:
         raise PlanError(
             f"{statistics.path}: statistics of another model: of {listed(sorted(known))}, not of "
-            f"{listed(names)}; run calibrate on this one"
+            f"{listed(list(shapes))}; run calibrate on this one"
         )
-    return found
+    return {name: own for name, own in found.items() if not own.is_stack(shapes[name])}

@@ -97,11 +97,12 @@ def pruned_sources(
 
 def _repairs(chosen: Sequence[Chosen], statistics: Statistics) -> dict[int, dict[str, Moment]]:
     """Return by what the tensors of each source are repaired, of those that were measured."""
-    known = calibrated_tensors(statistics, (name for item in chosen for name in item.names))
+    shapes = {name: item.info.shape for item in chosen for name in item.names}
+    known = calibrated_tensors(statistics, shapes)
     found: dict[int, dict[str, Moment]] = {}
     for item in chosen:
         own = next((known[name] for name in item.names if name in known), None)
-        if own is not None and not own.is_stack(item.info.shape):
+        if own is not None:
             own.check(item.read())
             found.setdefault(id(item.source), {})[item.info.name] = own.moment
     return found
