@@ -38,13 +38,17 @@ _PRUNING_TARGETS = ("--sparsity", "--prune-max-rel-l2", "--prune-target-size")
 
 
 class _PathType(click.Path):
-    """A path, but no empty one, which `Path` takes for the current folder, and no stream."""
+    """A path or URL, but no empty one, which is the current folder to `Path`, and no stream."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("the path is empty", param, ctx)
         if value == "-":
             self.fail("a checkpoint is a file, not a stream; ./- is a file's path", param, ctx)
+        if isinstance(value, str) and "://" in value:
+            from tensorcomp.io.locations import location
+
+            return location(value)
         return super().convert(value, param, ctx)
 
 

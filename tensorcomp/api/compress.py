@@ -27,6 +27,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import PlanError
 from tensorcomp.io.files import atomic_file, free_bytes, refuse_existing
+from tensorcomp.io.locations import location
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import CheckpointSummary, FileResult, join
@@ -169,7 +170,7 @@ def compress(
                 files[shard] = FileResult(opened.manifest, opened.blobs, opened.nbytes)
         target = model.path if model.is_folder else new
     else:
-        target = Path(out) if out is not None else default_output(model.path)
+        target = location(out) if out is not None else default_output(model.path)
         if model.is_folder:
             outputs = output_names(model, keep_names=keep_names)
             results = _compress_folder(model, target, outputs, options, progress, force=force)

@@ -31,6 +31,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.files import atomic_file, writing
+from tensorcomp.io.locations import location
 from tensorcomp.progress import Progress
 
 
@@ -72,7 +73,7 @@ def decompress(
         If the input cannot be read, is not a compressed checkpoint, or is damaged, or the output
         exists or cannot be written. The output is then as it was.
     """
-    source = Path(path)
+    source = location(path)
     progress = progress or Progress()
     if replace:
         model = open_model(source, compressed=True)
@@ -82,14 +83,14 @@ def decompress(
         with CompressedFile(source) as file:
             file.check_expansion(max_bytes)
             kind = file.template().format
-            target = Path(out or source.with_name(restored_name(source.name, kind)))
+            target = location(out or source.with_name(restored_name(source.name, kind)))
             if out is not None:
                 refuse_suffix(source, target, kind)
             refuse_itself(source, target)
             _restore_file(file, atomic_file(target, force=force), threads, progress)
         return target
     model = open_model(source, compressed=True)
-    target = Path(out) if out is not None else _restored_folder(source.resolve())
+    target = location(out) if out is not None else _restored_folder(source.resolve())
     restored, nbytes = restored_shards(model)
     progress.begin_folder(nbytes)
     with output_folder(model, target, restored, force=force) as partial:

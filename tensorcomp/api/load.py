@@ -30,6 +30,7 @@ from tensorcomp.errors import (
     MissingFileError,
     OptionError,
 )
+from tensorcomp.io.locations import location
 from tensorcomp.io.memory_pages import empty_in_large_pages
 
 _ALIGNMENT = 64
@@ -109,7 +110,7 @@ def load_file(
         If the file cannot be read, is not a safetensors file, or is damaged. A
         ``SafetensorError`` too; a ``FileNotFoundError`` if there is none.
     """
-    return _load_all(Path(filename), framework, device, threads, max_bytes, backend)
+    return _load_all(location(filename), framework, device, threads, max_bytes, backend)
 
 
 class _Place(NamedTuple):
@@ -242,7 +243,7 @@ class safe_open:
         backend: str = "mmap",
     ) -> None:
         self._framework = framework_of(framework, device)
-        self._opened: _File | None = _open(Path(filename), self._framework, backend)
+        self._opened: _File | None = _open(location(filename), self._framework, backend)
         self._infos: Mapping[str, TensorInfo | TensorRecord] = (
             _records(self._opened)
             if isinstance(self._opened, CompressedFile)

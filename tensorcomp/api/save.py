@@ -12,6 +12,7 @@ from tensorcomp.api.compress import CompressResult
 from tensorcomp.api.safetensors_errors import safetensors_errors
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.io.files import atomic_file
+from tensorcomp.io.locations import location
 from tensorcomp.io.memory_file import MemoryFile
 from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
@@ -91,7 +92,7 @@ def save_file(
     PlanError
         If the budget cannot be kept.
     """
-    begun, path = time.perf_counter(), Path(filename)
+    begun, path = time.perf_counter(), location(filename)
     options, source = CompressOptions(**keywords), MemoryCheckpoint(tensors, metadata)
     with atomic_file(path, force=True) as file:
         result = compress_source(source, file, options)

@@ -28,6 +28,7 @@ from tensorcomp.errors import (
     VerificationError,
     located,
 )
+from tensorcomp.io.locations import location
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
@@ -105,9 +106,9 @@ def verify(
         restored, nbytes = restored_shards(model)
         progress.begin_folder(nbytes)
         if against is not None:
-            originals = {shard: Path(against) / name for shard, name in restored.items()}
+            originals = {shard: location(against) / name for shard, name in restored.items()}
     elif against is not None:
-        originals = {model.shards[0]: Path(against)}
+        originals = {model.shards[0]: location(against)}
     checks = []
     for shard in model.shards:
         known = calibrated.get(shard)

@@ -15,6 +15,7 @@ from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_ch
 from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import file_size, is_temporary, reading, writing
+from tensorcomp.io.locations import location
 
 SAFETENSORS_SUFFIX = ".safetensors"
 
@@ -80,7 +81,7 @@ def scan_folder(
         missing, two shards of a model hold one tensor, an index does not know a shard or a tensor
         that is there, or it is the cache of a hub.
     """
-    root = Path(path)
+    root = location(path)
     found, links = walk_folder(root)
     files = sorted({*found, *replaced}.difference(replaced.values(), left_out))
     by_folder: dict[Path, list[str]] = {}

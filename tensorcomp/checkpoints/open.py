@@ -11,6 +11,7 @@ from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES
 from tensorcomp.errors import CheckpointError, FormatError
 from tensorcomp.io.files import file_size, reading
+from tensorcomp.io.locations import location
 
 Kind = Literal[
     "safetensors", "torch", "distcp", "npz", "npy", "keras", "hdf5", "gguf", "onnx", "onnx-data",
@@ -212,7 +213,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     ...     for info in checkpoint.tensors:
     ...         data = checkpoint.read(info.name)
     """
-    path = Path(path)
+    path = location(path)
     kind = detect_format(path)
     if kind == "safetensors":
         from tensorcomp.checkpoints.safetensors.file import SafetensorsFile

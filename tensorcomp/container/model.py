@@ -33,6 +33,7 @@ from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import atomic_folder, file_size, link_file, writing
+from tensorcomp.io.locations import location
 
 FOLDER = ".tc"
 # Suffixes that are of one format only, and those that a format has by default.
@@ -152,7 +153,7 @@ def open_model(
     CheckpointError
         If a folder holds none, or its shards and indexes do not agree.
     """
-    path = Path(path)
+    path = location(path)
     if not path.is_dir():
         return Model(path, (Path(path.name),))
     replaced: dict[Path, Path] = {}
