@@ -4,20 +4,24 @@ A new writer is one more entry of `WRITERS`, a new reader one of `READERS`. `kil
 writer, `disks` lets the disk fail under all.
 """
 
+import contextlib
 import functools
 import hashlib
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.numpy import save_file
+from torch.distributed.checkpoint.api import CheckpointException
 
 import tensorcomp
+import tensorcomp.dcp as dcp_files
 from tensorcomp.benchmark.run import bench
 from tensorcomp.calibration.calibrate import calibrate
 from tensorcomp.container.compressed_folder import COMPRESSED
@@ -267,6 +271,35 @@ def _load_distributed(folder: Path) -> None:
         _check_state(load_distributed(str(folder / "state"), 0))
 
 
+@contextlib.contextmanager
+def _own_error() -> Iterator[None]:
+    """Raise the error of the one rank, as a job of several reports it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except CheckpointException as error:
+        ((own, _),) = error.failures.values()
+        raise own from error
+
+
+def _save_by_dcp(step: int) -> Work:
+    def save(folder: Path) -> None:
+        state = {"w": torch.full((20000,), float(step)), "step": step}
+        with _own_error():
+            dcp.save(state, storage_writer=dcp_files.Writer(folder / "step"), no_dist=True)
+
+    return save
+
+
+def _load_by_dcp(folder: Path) -> None:
+    state = {"w": torch.zeros(20000), "step": 0}
+    with _own_error():
+        dcp.load(state, storage_reader=dcp_files.Reader(folder / "step"), no_dist=True)
+    if state["step"] not in (1, 2) or state["w"].unique().tolist() != [state["step"]]:
+        raise AssertionError("a state of neither step")
+
+
 WRITERS: dict[str, Writer] = {
     "compress a file": Writer(_prepare_file, _compress_file, _check_file),
     "compress a folder": Writer(_prepare("compress"), _out(tensorcomp.compress), _check_out),
@@ -290,6 +323,7 @@ WRITERS: dict[str, Writer] = {
         _quantize(OLD), _quantize(NEW), _check(_quantize, f"x{COMPRESSED}")
     ),
     "gradient state": Writer(_save_state(1), _save_state(2), _load_state),
+    "distributed checkpoint": Writer(_save_by_dcp(1), _save_by_dcp(2), _load_by_dcp),
     "distributed state": Writer(_save_distributed(1), _save_distributed(2), _load_distributed),
 }
 

@@ -210,7 +210,25 @@ def distributed_layout(path: Path) -> Layout:
 
 def _names_by_offset(path: Path) -> dict[int, str]:
     """Return the names of the tensors by where they begin, as the folder's metadata say."""
-    metadata = path.with_name(".metadata")
+    names = {}
+    for key, place in _places(path.with_name(".metadata")).items():
+        name, offset = _attribute(key, "fqn", None), _attribute(place, "offset", None)
+        is_here = _attribute(place, "relative_path", None) == path.name
+        if is_here and isinstance(name, str) and isinstance(offset, int):
+            names[offset] = name
+    return names
+
+
+def stored_files(metadata: Path) -> set[str]:
+    """Return the files that the metadata of a distributed checkpoint name.
+
+    There are none without metadata.
+    """
+    return {_attribute(place, "relative_path", "") for place in _places(metadata).values()}
+
+
+def _places(metadata: Path) -> dict[Any, Any]:
+    """Return where each tensor of a distributed checkpoint lies; nothing if nothing says it."""
     if not metadata.is_file():
         return {}
     try:
@@ -218,13 +236,8 @@ def _names_by_offset(path: Path) -> dict[int, str]:
     except CheckpointError as error:
         LOGGER.warning("%s: %s; tensors are numbered", metadata, error.message)
         return {}
-    names = {}
-    for key, place in _attribute(value, "storage_data", {}).items():
-        name, offset = _attribute(key, "fqn", None), _attribute(place, "offset", None)
-        is_here = _attribute(place, "relative_path", None) == path.name
-        if is_here and isinstance(name, str) and isinstance(offset, int):
-            names[offset] = name
-    return names
+    places: dict[Any, Any] = _attribute(value, "storage_data", {})
+    return places
 
 
 def _attribute(value: Any, name: str, default: Any) -> Any:

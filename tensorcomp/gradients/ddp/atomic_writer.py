@@ -22,7 +22,7 @@ class AtomicWriter(FileSystemWriter):
 
     def __init__(self, path: str, alone: contextlib.ExitStack) -> None:
         super().__init__(path)
-        self.fs, self._alone = _Keeping(), alone
+        self.fs, self._alone = KeepingFiles(), alone
 
     def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
         """Lock the folder until the stack ends; give files names of their own."""
@@ -43,7 +43,7 @@ class AtomicWriter(FileSystemWriter):
                 file.unlink()
 
 
-class _Keeping(FileSystem):
+class KeepingFiles(FileSystem):
     """Files of which none is removed before another takes its place."""
 
     def rm_file(self, path: Any) -> None:

@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,6 +76,7 @@ NEVER_PRUNED = ("mask", "codebook")
 USUAL = ("linear", "conv")  # selectors of what is pruned by default
 _MAX_NAME = 250  # characters looked at: patterns take longer than in proportion
 BUT, ORIGINAL = "!", "_orig"
+_SLICE = re.compile(r"\[[\d:, ]+\]$")
 _PIECE = 1 << 20  # elements looked at together
 _LOOK, _ROWS = 64, 4  # elements, and rows, that tell most tensors
 _FEWEST = 16  # of 0 and 1 that are no chance
@@ -173,7 +175,8 @@ def _placed(infos: Iterable[TensorInfo]) -> Iterator[tuple[TensorInfo, Place, Ma
 
 
 def _normalized(name: str) -> str:
-    return name[-_MAX_NAME:].lower().replace("/", ".")
+    """Return a name as rules take it: of a part of a tensor, that of the tensor."""
+    return _SLICE.sub("", name[-_MAX_NAME:]).lower().replace("/", ".")
 
 
 def _by_type(place: Place, dtype: str, rules: MatchingRules) -> RoleDecision | None:

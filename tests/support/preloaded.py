@@ -11,6 +11,9 @@ import numpy as np
 import pytest  # noqa: F401
 import torch
 import torch._dynamo  # by DistributedDataParallel
+import torch.distributed.checkpoint.state_dict
+import torch.distributed.fsdp
+import torch.distributed.tensor
 import torch.nn.parallel  # noqa: F401
 
 import tensorcomp.gradients.ddp.hook  # noqa: F401

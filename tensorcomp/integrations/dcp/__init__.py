@@ -1,0 +1,1 @@
+"""Compress and decode a rank's part of ``torch.distributed.checkpoint``."""
