@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .command import Result, command, stdout_width
-from .options import as_json, job_options, keep_names, options_of, output, replace, source
+from .options import as_json, job_options, keep_names, option, options_of, output, replace, source
+
+if TYPE_CHECKING:
+    from tensorcomp.api.compress_result import CompressResult
 
 
 @command()
@@ -15,9 +18,21 @@ from .options import as_json, job_options, keep_names, options_of, output, repla
 @job_options
 @replace
 @keep_names
+@option(
+    "--part I/N",
+    "Of a folder: compress the shards of one part, from 0/N, on one of many machines; tensorcomp "
+    "merge puts them together.",
+)
 @as_json
 def compress(
-    source: Path, out: Path | None, *, force: bool, replace: Any, keep_names: bool, **asked: Any
+    source: Path,
+    out: Path | None,
+    *,
+    force: bool,
+    replace: Any,
+    keep_names: bool,
+    part: str | None,
+    **asked: Any,
 ) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
 
@@ -34,6 +49,9 @@ def compress(
     With --replace, each file takes the place of its original, in a folder one after the other: for
     a disk without room for both. A run that was killed goes on where it was.
 
+    With --part, the shards of one part are compressed into NAME.tc.partial. What a run before had
+    finished is left as it is; a size needs a --plan, since it is of all shards together.
+
     With --prune, the weights of lowest score are set to zero first; budgets then hold for the
     others.
 
@@ -44,15 +62,13 @@ def compress(
       tensorcomp compress model.safetensors --bits-per-weight 4
       tensorcomp compress model.safetensors --bits-per-weight 3 \\
           --stats stats.safetensors
+      tensorcomp compress model --part 0/8
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp._formatting import bytes_text, printable, seconds_text, speed_text
+    from tensorcomp._formatting import bytes_text, counted, printable, speed_text
     from tensorcomp.api import compress as files
-    from tensorcomp.container.reader import default_max_bytes
-    from tensorcomp.reports.inspect_tables import cost_table, remarks
 
-    from .exits import say
     from .progress import progress
 
     options = options_of(asked)
@@ -63,22 +79,44 @@ def compress(
             force=force,
             replace=replace,
             keep_names=keep_names,
+            part=part,
             progress=watch,
             options=options,
         )
+    freed = result.input_bytes - result.output_bytes
+    done = f"{printable(str(source))} compressed to"
+    if part is not None:
+        done = f"{printable(str(source))}, part {part}: {counted(len(result.files), 'shard')}"
+        done += f", {result.reused} of them by an earlier run," if result.reused else ""
+        done += " compressed to"
+    elif replace:
+        done = f"{printable(str(source))} replaced ({bytes_text(freed)} freed) by"
+    more = {"freed_bytes": freed} if replace else {}
+    more |= {"reused": result.reused} if part is not None else {}
+    speed = f", encoded at {speed_text(result.input_bytes, watch.work_seconds)}"
+    return written(result, done, watch.seconds, speed, more)
+
+
+def written(
+    result: CompressResult, done: str, seconds: float, speed: str = "", more: Any = None
+) -> Result:
+    """Return what to print of files that were compressed."""
+    from tensorcomp._formatting import printable, seconds_text
+    from tensorcomp.container.reader import default_max_bytes
+    from tensorcomp.reports.inspect_tables import cost_table, remarks
+
+    from .exits import say
+
     summary = result.summary
-    freed = {"freed_bytes": summary.input_bytes - summary.output_bytes} if replace else {}
-    done = f"replaced ({bytes_text(freed['freed_bytes'])} freed) by" if freed else "compressed to"
     if summary.input_bytes > default_max_bytes(summary.output_bytes):
         say(f"to restore so much from so little takes --max-bytes {summary.input_bytes}")
-    speed = speed_text(summary.input_bytes, watch.work_seconds)
+    figures = result.files and (  # a part may have none
+        f"{summary.totals()}, {seconds_text(seconds)}{speed}",
+        *remarks(summary),
+        "",
+        *cost_table(summary).lines(stdout_width()),
+    )
     return Result(
-        lambda: {**summary.to_dict(), "seconds": round(watch.seconds, 6), **freed},
-        summary=(
-            f"{printable(str(source))} {done} {printable(str(result.path))}",
-            f"{summary.totals()}, {seconds_text(watch.seconds)}, encoded at {speed}",
-            *remarks(summary),
-            "",
-            *cost_table(summary).lines(stdout_width()),
-        ),
+        lambda: {**summary.to_dict(), "seconds": round(seconds, 6), **(more or {})},
+        summary=(f"{done} {printable(str(result.path))}", *figures),
     )

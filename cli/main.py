@@ -19,6 +19,7 @@ from .exits import explain, say, signals_stop
 # The first sentence of each verb's help, which a list of verbs shows without importing any.
 VERBS: Mapping[str, str] = {
     "compress": "Make a checkpoint smaller: without losing a bit, or within an error budget.",
+    "merge": "Put the parts of a compressed folder together; check that none is missing.",
     "decompress": "Restore the checkpoint that was compressed.",
     "plan": "Show what compress would do with each tensor; save it to edit and obey.",
     "inspect": "Show the tensors of a checkpoint.",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorcomp.api import load as loading
 from tensorcomp.api import save as saving
-from tensorcomp.api.compress import CompressResult
+from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.load import safe_open
 from tensorcomp.pipeline.options import CompressKeywords
 

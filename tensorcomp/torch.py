@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tensorcomp.api import load as loading
 from tensorcomp.api import save as saving
-from tensorcomp.api.compress import CompressResult
+from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.load import safe_open
 from tensorcomp.api.safetensors_errors import safetensors_errors
 from tensorcomp.api.shared_tensors import check_tensors, further_names

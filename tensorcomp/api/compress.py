@@ -7,14 +7,13 @@ import functools
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.replace import LOSES, Replace, Replacement, check_model, require_room
 from tensorcomp.container.compressed_folder import indexes_for_hosts
 from tensorcomp.container.model import (
-    Copied,
     Model,
     default_output,
     open_model,
@@ -30,71 +29,11 @@ from tensorcomp.io.files import atomic_file, free_bytes, refuse_existing
 from tensorcomp.io.locations import location
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
-from tensorcomp.pipeline.summary import CheckpointSummary, FileResult, join
+from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.progress import Progress
 
-
-@dataclass(frozen=True, repr=False)
-class CompressResult:
-    """Result of compression: output path and sizes.
-
-    Parameters
-    ----------
-    path : Path
-        The file or folder.
-    files : mapping of Path to FileResult
-        One for each checkpoint file, by its path in the input folder, or by its name.
-    seconds : float
-        That the job took, from opening the input to renaming the output.
-    copied : Copied or None
-        Number and bytes of a folder's other files; None for a single file.
-    outputs : mapping of Path to Path
-        Of a folder: what each of `files` became, relative to `path`.
-    """
-
-    path: Path
-    files: Mapping[Path, FileResult]
-    seconds: float
-    copied: Copied | None = None
-    outputs: Mapping[Path, Path] = field(default_factory=dict)
-
-    @functools.cached_property
-    def summary(self) -> CheckpointSummary:
-        """Figures of the checkpoint and of each tensor, as `inspect` returns them."""
-        if not self.path.is_dir():
-            (result,) = self.files.values()
-            return result.summary()
-        names = (self.outputs[path].as_posix() for path in self.files)
-        return join(map(FileResult.summary, self.files.values(), names), self.copied)
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of the original."""
-        return sum(result.input_bytes for result in self.files.values())
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes written, every byte counted."""
-        return sum(result.output_bytes for result in self.files.values())
-
-    @property
-    def ratio(self) -> float:
-        """Original bytes / bytes written, of checkpoints."""
-        return self.input_bytes / self.output_bytes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON values: those of `inspect`, path and seconds."""
-        return {"path": str(self.path), "seconds": self.seconds, **self.summary.to_dict()}
-
-    def __str__(self) -> str:
-        return f"{self.path}\n{self.summary}"
-
-    def __repr__(self) -> str:
-        return f"<CompressResult {self.path}: {self.summary.totals()}>"
-
-    def _repr_html_(self) -> str:
-        """Return the table and totals for a notebook."""
-        return self.summary._repr_html_()
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 def compress(
@@ -104,6 +43,8 @@ def compress(
     force: bool = False,
     replace: Replace = False,
     keep_names: bool = False,
+    part: str | tuple[int, int] | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
@@ -127,6 +68,12 @@ def compress(
     keep_names : bool
         Of a folder: give compressed safetensors files the names of their originals, for hosts that
         look for no others.
+    part : str or tuple of int, optional
+        Of a folder: compress only the shards of one part, ``"0/8"`` to ``"7/8"``, into
+        ``NAME.tc.partial``; `merge` puts the parts together. What is finished is left as it is.
+    executor : concurrent.futures.Executor, optional
+        Of a folder: compress each shard on one of its workers, which see the same paths. What a
+        worker that died was at is compressed again; a run that was killed is continued by the next.
     progress : Progress, optional
     options : CompressOptions, optional
         Settings of compression; or give its fields as keywords.
@@ -154,6 +101,14 @@ def compress(
     begun = time.perf_counter()
     options = CompressOptions(**keywords) if options is None else options
     progress = progress or Progress()
+    if part is not None or executor is not None:
+        if replace or None not in (part, executor):
+            raise PlanError("expected part=…, executor=… or replace=True, got two; leave out one")
+        from tensorcomp.api.compress_parts import PartsRequest, compress_on, compress_part
+
+        target = None if out is None else Path(out)
+        request = PartsRequest(Path(path), target, options, progress, force, keep_names)
+        return compress_on(request, executor) if executor else compress_part(request, part)
     model = open_model(path, compressed=False, stand_ins=bool(replace))
     if keep_names and (replace or not model.is_folder):
         raise PlanError(
@@ -167,7 +122,7 @@ def compress(
         files = {}
         for shard, new in outputs.items():
             with CompressedFile(model.path / new if model.is_folder else new) as opened:
-                files[shard] = FileResult(opened.manifest, opened.blobs, opened.nbytes)
+                files[shard] = FileResult.of(opened)
         target = model.path if model.is_folder else new
     else:
         target = location(out) if out is not None else default_output(model.path)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from tensorcomp.api.compress import CompressResult
+from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.safetensors_errors import safetensors_errors
 from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.io.files import atomic_file

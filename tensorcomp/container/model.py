@@ -27,6 +27,7 @@ from tensorcomp.container.compressed_folder import (
     check_indexes,
     is_compressed_file,
 )
+from tensorcomp.container.job_folder import refuse_partial
 from tensorcomp.container.manifest import is_compressed
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
@@ -156,6 +157,7 @@ def open_model(
     path = location(path)
     if not path.is_dir():
         return Model(path, (Path(path.name),))
+    refuse_partial(path)
     replaced: dict[Path, Path] = {}
     indexes: frozenset[Path] = frozenset()
     if compressed is not False or stand_ins:  # else scan_folder alone walks the folder
@@ -323,6 +325,15 @@ def refuse_itself(source: Path, target: Path) -> None:
         )
 
 
+def refuse_nested(source: Path, target: Path) -> None:
+    """Raise `CheckpointError` if one of two folders contains the other."""
+    inner, outer = (Path(os.path.realpath(path)) for path in (source, target))
+    if outer.is_relative_to(inner):
+        raise CheckpointError("lies in the input folder; give another by out=…", path=target)
+    if inner.is_relative_to(outer):
+        raise CheckpointError("holds the input folder; give another by out=…", path=target)
+
+
 @contextlib.contextmanager
 def output_folder(
     model: Model,
@@ -350,11 +361,7 @@ def output_folder(
         If one of the folders contains the other, two files would get one name, or the output
         cannot be made.
     """
-    inner, outer = (Path(os.path.realpath(path)) for path in (model.path, target))
-    if outer.is_relative_to(inner):
-        raise CheckpointError("lies in the input folder; give another by out=…", path=target)
-    if inner.is_relative_to(outer):
-        raise CheckpointError("holds the input folder; give another by out=…", path=target)
+    refuse_nested(model.path, target)
     outputs = {file: written.get(file, file) for file in (*model.others, *written, *model.links)}
     sources: dict[Path, Path] = {}
     for source, name in outputs.items():

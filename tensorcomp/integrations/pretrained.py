@@ -15,7 +15,7 @@ from tensorcomp.errors import CheckpointError, InputTypeError, OptionError
 from tensorcomp.integrations.safetensors_hook import is_enabled
 
 if TYPE_CHECKING:
-    from tensorcomp.api.compress import CompressResult
+    from tensorcomp.api.compress_result import CompressResult
     from tensorcomp.pipeline.options import CompressKeywords
 
 

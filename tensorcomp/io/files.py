@@ -244,8 +244,8 @@ def _lock(descriptor: int, path: Path) -> None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CheckpointError("another run is writing it", path=path) from None
+    except BlockingIOError as error:
+        raise CheckpointError("another run is writing it", path=path) from error
     except OSError as error:
         LOGGER.debug("%s: cannot be locked against other runs: %s", path, error)
 

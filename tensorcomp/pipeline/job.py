@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tensorcomp._formatting import listed, shown
 from tensorcomp._threads import Workers
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tensorcomp.planning.allocation import AllocationProblem
     from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
+
+
+Spread: TypeAlias = "Callable[[Plan | None, str], list[FileResult]]"
 
 
 class Shard(NamedTuple):
@@ -70,6 +73,7 @@ def compress_shards(
     model_bytes: int | None = None,
     *,
     whole: bool = True,
+    spread: Spread | None = None,
 ) -> list[FileResult]:
     """Compress the shards of a model.
 
@@ -82,6 +86,8 @@ def compress_shards(
         Of all shards; reported where the model is a folder.
     whole : bool
         Whether these are all the shards: rules may be for others only.
+    spread : callable, optional
+        Writes all files under a plan, or without one, at an effort, in place of this process.
 
     Raises
     ------
@@ -100,6 +106,8 @@ def compress_shards(
         plan = plan and plan.with_statistics(calibrated)
         if model_bytes is not None:
             progress.begin_folder(model_bytes)
+        if spread is not None:
+            return spread(plan, effort)
         return [write_shard(shard, plan and plan.of(shard.keys)) for shard in pruned]
 
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:

@@ -151,7 +151,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         tensors=likely,
         template=source.template(),
         source_bytes=source.nbytes,
-        aliases=source.aliases,
+        aliases=dict(source.aliases),
         bundles=bundles,
     )
 

@@ -110,8 +110,8 @@ class CheckpointSummary:
 
     @property
     def ratio(self) -> float:
-        """Original bytes / stored bytes, every byte of the files counted."""
-        return self.input_bytes / self.output_bytes
+        """Original bytes / stored bytes, every byte counted; 0 without any."""
+        return self.input_bytes / max(self.output_bytes, 1)
 
     @property
     def folder_ratio(self) -> float:
@@ -268,10 +268,21 @@ class FileResult(NamedTuple):
     refused: Collection[str] = ()
     unpruned: Mapping[str, str] = MappingProxyType({})
 
+    @classmethod
+    def of(cls, file: CompressedFile, refused: Collection[str] = ()) -> FileResult:
+        """Return what an open file says of itself."""
+        return cls(file.manifest, file.blobs, file.nbytes, refused, {})
+
     @property
     def input_bytes(self) -> int:
         """Bytes of the original."""
         return self.manifest.source_bytes
+
+    @property
+    def weights(self) -> int:
+        """Number of elements of its tensors."""
+        records, hidden = self.manifest.tensors.items(), self.manifest.hidden
+        return sum(math.prod(record.shape) for name, record in records if name not in hidden)
 
     def stored(self, record: TensorRecord) -> int:
         """Return the bytes of a tensor's blob or part of a bundle; 0 for a duplicate."""
@@ -319,7 +330,7 @@ def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSumm
     `file` is its path in a folder, None where it is the only one.
     """
     if isinstance(checkpoint, CompressedFile):
-        return FileResult(checkpoint.manifest, checkpoint.blobs, checkpoint.nbytes).summary(file)
+        return FileResult.of(checkpoint).summary(file)
     roles = classify_all(checkpoint.tensors)
     rows = {}
     for info in checkpoint.arrays:

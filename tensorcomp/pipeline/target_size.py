@@ -97,7 +97,7 @@ def write_with_plan(
         total = sum(result.output_bytes for result in results)
         elements = {key: math.prod(record.shape) for key, _, record in _by_key(results, keys)}
         input_bytes = sum(result.input_bytes for result in results)
-        weights = sum(_weights(result) for result in results)
+        weights = sum(result.weights for result in results)
         most = plan.budget.size(input_bytes, weights)
         if most is None or total <= most:
             return results
@@ -118,12 +118,6 @@ def write_with_plan(
         requested_bytes=most,
         least_bytes=total,
     )
-
-
-def _weights(result: FileResult) -> int:
-    manifest = result.manifest
-    arrays = (record for name, record in manifest.tensors.items() if name not in manifest.hidden)
-    return sum(math.prod(record.shape) for record in arrays)
 
 
 def _may_grow(tensor: TensorPlan) -> bool:
