@@ -25,8 +25,8 @@ from tensorcomp.container.model import (
 )
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import PlanError
-from tensorcomp.io.files import atomic_file, free_bytes, refuse_existing
-from tensorcomp.io.locations import location
+from tensorcomp.io.files import atomic_file, file_size, free_bytes, refuse_existing
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 from tensorcomp.pipeline.summary import FileResult
@@ -141,8 +141,10 @@ def _compress_file(
     refuse_suffix(model.path, target, "safetensors")
     refuse_itself(model.path, target)
     refuse_existing(target, force=force)
-    with atomic_file(target, force=force) as file, open_original(model.path) as source:
-        return [compress_source(source, file, options, progress)]
+    with open_original(model.path) as source:
+        nbytes = source.nbytes if options.in_one_go else None
+        with atomic_file(target, force=force, nbytes=nbytes, progress=progress) as file:
+            return [compress_source(source, file, options, progress)]
 
 
 def _compress_folder(
@@ -155,10 +157,13 @@ def _compress_folder(
     force: bool,
 ) -> list[FileResult]:
     indexes = indexes_for_hosts(model, written)
-    with output_folder(model, target, written, indexes, force=force) as partial:
+    again = is_remote(target) and options.many_times
+    with output_folder(model, target, written, indexes, force=force, spooled=again) as partial:
 
         def job(shard: Path, keys: Mapping[str, str]) -> Shard:
-            create = functools.partial(atomic_file, partial / written[shard], force=True)
+            nbytes = file_size(model.file(shard)) if options.in_one_go else None
+            output = partial / written[shard]
+            create = functools.partial(atomic_file, output, force=True, nbytes=nbytes)
             return Shard(functools.partial(open_original, model.file(shard)), create, keys)
 
         shards = [job(shard, keys) for shard, keys in model.keys().items()]

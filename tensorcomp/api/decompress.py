@@ -87,7 +87,8 @@ def decompress(
             if out is not None:
                 refuse_suffix(source, target, kind)
             refuse_itself(source, target)
-            _restore_file(file, atomic_file(target, force=force), threads, progress)
+            new = atomic_file(target, force=force, nbytes=_in_one_go(file), progress=progress)
+            _restore_file(file, new, threads, progress)
         return target
     model = open_model(source, compressed=True)
     target = location(out) if out is not None else _restored_folder(source.resolve())
@@ -97,7 +98,8 @@ def decompress(
         for shard in model.shards:
             with CompressedFile(model.file(shard)) as file:
                 file.check_expansion(max_bytes)
-                new = atomic_file(partial / restored[shard], force=False)
+                name = partial / restored[shard]
+                new = atomic_file(name, force=True, nbytes=_in_one_go(file))
                 _restore_file(file, new, threads, progress)
     return target
 
@@ -152,10 +154,14 @@ def _restore_file(
     progress: Progress,
 ) -> None:
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
-    with Workers(threads) as workers, new as out:
-        partial = Path(out.name)
-        with located(path=file.where):
-            restore(file.manifest.template, _Decoder(file, workers, progress), partial)
+    with Workers(threads) as workers, new as out, located(path=file.where):
+        restore(file.manifest.template, _Decoder(file, workers, progress), out)
+
+
+def _in_one_go(file: CompressedFile) -> int | None:
+    """Return the bytes of a file that is restored from its beginning to its end."""
+    manifest = file.manifest
+    return manifest.source_bytes if manifest.template.kind == "safetensors" else None
 
 
 class _Decoder(Checkpoint):

@@ -25,6 +25,7 @@ from tensorcomp.io.files import (
     sync,
     writing,
 )
+from tensorcomp.io.locations import is_remote
 from tensorcomp.pipeline.summary import summarise
 
 Replace: TypeAlias = bool | Literal["lossy"]
@@ -149,7 +150,12 @@ def require_room(targets: Sequence[Path], needed: int, target: Path) -> None:
 
 
 def check_model(model: Model, out: object) -> None:
-    """Require that no output is given elsewhere, and that no shard has links."""
+    """Require local files, no output that is given elsewhere, and no shards with links."""
+    if is_remote(model.path):
+        raise CheckpointError(
+            "expected local files to replace, got those of a store; leave out replace=True",
+            path=model.path,
+        )
     if not set(model.shards).isdisjoint(model.links.values()):
         raise CheckpointError(LINKED, path=model.path)
     if out is not None:

@@ -94,6 +94,7 @@ def save_file(
     """
     begun, path = time.perf_counter(), location(filename)
     options, source = CompressOptions(**keywords), MemoryCheckpoint(tensors, metadata)
-    with atomic_file(path, force=True) as file:
+    nbytes = source.nbytes if options.in_one_go else None
+    with atomic_file(path, force=True, nbytes=nbytes) as file:
         result = compress_source(source, file, options)
     return CompressResult(path, {Path(path.name): result}, time.perf_counter() - begun)

@@ -14,7 +14,7 @@ from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
 from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import file_size, is_temporary, reading, writing
+from tensorcomp.io.files import UNFINISHED, file_size, is_temporary, reading, writing
 from tensorcomp.io.locations import location
 
 SAFETENSORS_SUFFIX = ".safetensors"
@@ -149,7 +149,12 @@ def _walk(root: Path, folder: Path, ancestors: tuple[Path, ...]) -> Iterator[Pat
     here = root / folder
     with reading(here):
         real = here.resolve()
-        entries = sorted(entry for entry in here.iterdir() if not is_temporary(entry))
+        found = sorted(here.iterdir())
+        entries = [entry for entry in found if not is_temporary(entry)]
+    if any(entry.name == UNFINISHED for entry in found):
+        raise CheckpointError(
+            "is unfinished: a run was stopped while it wrote it; run that one again", path=here
+        )
     if real in ancestors:
         raise CheckpointError("is a link to a folder that holds it; remove it", path=here)
     if {"blobs", "snapshots"} <= {entry.name for entry in entries}:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES
 from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.io.files import file_size, reading
+from tensorcomp.io.files import file_size, reading, writing
 from tensorcomp.io.locations import location
 
 Kind = Literal[
@@ -225,7 +225,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return LayoutCheckpoint(path, layout)
 
 
-def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.PathLike[str]) -> None:
+def restore(
+    template: SourceTemplate, source: Checkpoint, out: str | os.PathLike[str] | IO[bytes]
+) -> None:
     """Write the checkpoint file of a template from its decoded tensors.
 
     It is equal to the original in every byte, but for what lossy compression changes. Of files of
@@ -237,8 +239,9 @@ def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.Pat
         From `Checkpoint.template`.
     source : Checkpoint
         Its tensors are those of `Checkpoint.tensors`, in the same order.
-    out_path : str or path-like
-        Created, or overwritten; give a temporary name and rename it when this returns.
+    out : str, path-like or binary file
+        Created, or overwritten; give a temporary name and rename it when this returns. An open file
+        has a name by which it is written, but for one of safetensors, which is written in order.
 
     Raises
     ------
@@ -251,7 +254,15 @@ def restore(template: SourceTemplate, source: Checkpoint, out_path: str | os.Pat
         raise FormatError(
             f"cannot write a checkpoint of kind {template.kind!r}; known: {', '.join(_RESTORERS)}"
         )
-    _named(_RESTORERS[template.kind])(template, source, Path(out_path))
+    restorer = _named(_RESTORERS[template.kind])
+    if template.kind != "safetensors":
+        named = out if isinstance(out, (str, os.PathLike)) else out.name
+        restorer(template, source, Path(named))
+    elif isinstance(out, (str, os.PathLike)):
+        with writing(path := Path(out)), path.open("wb") as file:
+            restorer(template, source, file)
+    else:
+        restorer(template, source, out)
 
 
 def _named(place: str) -> Any:

@@ -46,6 +46,11 @@ class Index(NamedTuple):
     whole: str | None = None
 
 
+def is_index(name: str) -> bool:
+    """Return whether a file's name is that of an index of shards."""
+    return _INDEX_NAME.fullmatch(name) is not None
+
+
 def read_index(path: Path) -> Index | None:
     """Return the index in a JSON file, or None if its name is not an index's.
 

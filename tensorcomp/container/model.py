@@ -34,7 +34,7 @@ from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import atomic_folder, file_size, link_file, writing
-from tensorcomp.io.locations import location
+from tensorcomp.io.locations import is_remote, location
 
 FOLDER = ".tc"
 # Suffixes that are of one format only, and those that a format has by default.
@@ -319,6 +319,8 @@ def _warn(path: Path, note: str) -> None:
 
 def refuse_itself(source: Path, target: Path) -> None:
     """Raise `CheckpointError` if an output would replace its input."""
+    if is_remote(target) != is_remote(source):
+        return
     if target.exists() and source.exists() and target.samefile(source):
         raise CheckpointError(
             "the output would replace the input; give another by out=…", path=source
@@ -327,7 +329,11 @@ def refuse_itself(source: Path, target: Path) -> None:
 
 def refuse_nested(source: Path, target: Path) -> None:
     """Raise `CheckpointError` if one of two folders contains the other."""
-    inner, outer = (Path(os.path.realpath(path)) for path in (source, target))
+    if is_remote(source) != is_remote(target):
+        return
+    inner, outer = (
+        path if is_remote(path) else Path(os.path.realpath(path)) for path in (source, target)
+    )
     if outer.is_relative_to(inner):
         raise CheckpointError("lies in the input folder; give another by out=…", path=target)
     if inner.is_relative_to(outer):
@@ -342,8 +348,11 @@ def output_folder(
     texts: Mapping[Path, str] = MappingProxyType({}),
     *,
     force: bool,
+    spooled: bool = False,
 ) -> Iterator[Path]:
     """Make a folder atomically with a model's other files; yield its path.
+
+    In an object store, what is made is told from what is whole, as `store_folder` says.
 
     Parameters
     ----------
@@ -354,6 +363,8 @@ def output_folder(
     texts : mapping of Path to str
         Further files to write.
     force : bool
+    spooled : bool
+        Whether shards are written more than once.
 
     Raises
     ------
@@ -368,6 +379,14 @@ def output_folder(
         if (other := sources.setdefault(name, source)) != source:
             both = f"both {shown(other)} and {shown(source)} would become {shown(name)}"
             raise CheckpointError(f"{both}; move one of them away", path=model.path)
+    if is_remote(target):
+        from tensorcomp.container.store_folder import store_folder
+
+        with store_folder(
+            model, target, outputs, written, texts, force=force, spooled=spooled
+        ) as made:
+            yield made
+        return
     with atomic_folder(target, {*map(PurePath, (*sources, *texts))}, force=force) as partial:
         copy_others(model.path, model.others, partial)
         for name in sources:

@@ -14,6 +14,8 @@ from pathlib import Path, PurePath
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
 from tensorcomp.errors import CheckpointError, MissingFileError, TensorcompError
+from tensorcomp.io.locations import is_remote
+from tensorcomp.progress import Progress
 
 
 @contextmanager
@@ -83,6 +85,7 @@ def _reason(error: OSError) -> str:
 
 
 _PART, _OLD = "tensorcomp-part", "tensorcomp-old"
+UNFINISHED = f".{_PART}"  # marks a folder of a store that is being written
 _MAX_NAME = 200  # bytes of a name that a temporary one holds; file systems take 255
 
 
@@ -143,11 +146,24 @@ def _descriptor(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, force: bool) -> Iterator[io.BufferedRandom]:
+def atomic_file(
+    path: Path, *, force: bool, nbytes: int | None = None, progress: Progress | None = None
+) -> Iterator[io.BufferedRandom]:
     """Open a file that appears under its name, synced, when the block ends.
 
     Until then it is ``.NAME.tensorcomp-part`` in the same folder. An error removes it; what a
-    killed run left behind is overwritten by the next one.
+    killed run left behind is overwritten by the next one. In an object store, it is an upload.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Replace an existing file.
+    nbytes : int, optional
+        About how many bytes are written, if in one go; what may be a stream then is one. It has
+        `write`, `seek`, `read` and `truncate` alone, and may raise `PartIsSent`.
+    progress : Progress, optional
+        Of what is uploaded in the end.
 
     Raises
     ------
@@ -155,6 +171,12 @@ def atomic_file(path: Path, *, force: bool) -> Iterator[io.BufferedRandom]:
         If `path` exists and `force` is not given, or is no regular file, another run is writing it,
         or the system refuses.
     """
+    if is_remote(path):
+        from tensorcomp.io.store_output import object_file
+
+        with object_file(path, force=force, nbytes=nbytes, progress=progress) as upload:
+            yield upload
+        return
     refuse_existing(path, force=force)
     partial = _beside(path, _PART)
     with writing(path), _file_alone(partial, path) as file:
@@ -219,6 +241,11 @@ def _is_still(descriptor: int, path: Path) -> bool:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Require that a file may be created, or replaced, under this name."""
     refuse_nul(path)
+    if is_remote(path):
+        from tensorcomp.io.store_output import refuse_existing_object
+
+        refuse_existing_object(path, force=force)
+        return
     if path.is_dir():
         raise CheckpointError("is a folder; give another name by out=…", path=path)
     if path.exists() and not path.is_file():

@@ -11,7 +11,7 @@ from tensorcomp.errors import CheckpointError, MissingFileError, TensorcompError
 
 Result = TypeVar("Result")
 TRIES = 4
-_FIRST_WAIT = 0.5  # seconds; each further one is twice as long
+FIRST_WAIT = 0.5  # seconds; each further one is twice as long
 CHANGED = "was changed while it was read; run again when nothing writes it"
 
 # Names, of classes or their bases: what raises them is imported only with its store.
@@ -54,9 +54,9 @@ def repeated(where: str, call: Callable[[], Result], *, doing: str = "read") -> 
             raise error.at(path=where) from error.__cause__
         except Exception as error:
             if not left or not is_transient(error):
-                raise _explained(error, where, doing) from error
+                raise explained(error, where, doing) from error
             LOGGER.debug("%s: asked again after %s", where, type(error).__name__)
-            time.sleep(_FIRST_WAIT * 2 ** (TRIES - 1 - left))
+            time.sleep(FIRST_WAIT * 2 ** (TRIES - 1 - left))
     raise AssertionError
 
 
@@ -85,12 +85,12 @@ def _is_one(error: BaseException, names: frozenset[str]) -> bool:
     return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
-def _explained(error: Exception, where: str, doing: str) -> CheckpointError:
+def explained(error: Exception, where: str, doing: str) -> CheckpointError:
     """Return the error to raise. A message of a store may hold a signed URL: it is not shown."""
     status = status_of(error)
     cannot = f"cannot be {doing}"
     if isinstance(error, FileNotFoundError) or status == 404:
-        if "bucket" in str(error).lower():
+        if any("NoSuchBucket" in text or "specified bucket" in text for text in _texts(error)):
             return MissingFileError(f"{cannot}: there is no such bucket", path=where)
         return MissingFileError(f"{cannot}: there is no such file", path=where)
     if status == 412:

@@ -13,6 +13,7 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.writer import Output, SizeOnly
 from tensorcomp.errors import PlanError, PruningError
+from tensorcomp.io.s3_upload import PartIsSent
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.plan import source_problem
@@ -113,7 +114,10 @@ def compress_shards(
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
         with shard.create() as file, shard.open() as source, Workers(options.thread_count) as pool:
             work = bundled(source, plan, options.chunk_elements)
-            result = write_file(work, file, progress, pool, effort)
+            try:
+                result = write_file(work, file, progress, pool, effort)
+            except PartIsSent:  # what has no room before what was sent is written once more
+                result = write_file(work, file, progress, pool, effort)
             return result._replace(unpruned=getattr(source, "unpruned", {}))
 
     keys = [shard.keys for shard in shards]

@@ -148,6 +148,16 @@ class CompressOptions:
         asked = (self.profile, self.budget, self.bounds, self.importance)
         return all(value is None for value in asked) and not self.codecs
 
+    @property
+    def in_one_go(self) -> bool:
+        """Whether what is written of a file is never changed, but for its header."""
+        return self.is_lossless and self.plan is None and self.prune is None
+
+    @property
+    def many_times(self) -> bool:
+        """Whether files may be written several times, until they keep a size."""
+        return self.plan is not None or self.planner().budget.is_size
+
     def calibrated(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Calibrated]:
         """Return the statistics of tensors, by name; nothing without statistics.
 

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 BUCKET = "bucket"
 DROP = -1  # what `fault` returns to break the connection off in place of an answer
-CUT = -2  # and to break it off half-way through the answer
+CUT = -2  # and to break it off half-way through the answer, when all is done
 _CODES = {403: "AccessDenied", 404: "NoSuchKey", 412: "PreconditionFailed", 503: "SlowDown"}
 _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "expect")
 
@@ -200,6 +200,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         finally:
             place.close()
         store.requests.append(request._replace(status=answer.status, answered=len(data)))
+        if fault == CUT and not data:
+            self._fail(DROP)
+            return
         with contextlib.suppress(OSError):  # the client has gone, perhaps killed
             self.send_response_only(answer.status)
             for name, value in answered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tensorcomp.checkpoints.safetensors.header import (
     read_header,
 )
 from tensorcomp.errors import CheckpointError, FormatError
-from tensorcomp.io.files import file_size, reading, writing
+from tensorcomp.io.files import file_size, reading
 
 _HEADER = "header"
 _METADATA = "metadata"
@@ -104,18 +105,17 @@ class SafetensorsFile(Checkpoint):
         self._map = None
 
 
-def restore_safetensors(template: SourceTemplate, source: Checkpoint, out_path: Path) -> None:
+def restore_safetensors(template: SourceTemplate, source: Checkpoint, file: IO[bytes]) -> None:
     """Write a safetensors file back, byte for byte, as `open.restore` says."""
     usual = build_header(source.tensors, _metadata(template))
     header = usual
     if _HEADER in template.attachments:
         limit = PREFIX_BYTES + MAX_HEADER_BYTES
         header = unpack(template.attachments[_HEADER], limit=limit, like=usual)
-    with writing(out_path), out_path.open("wb") as file:
-        file.write(header)
-        for info in source.tensors:
-            for chunk in checked_bytes(source, info):
-                file.write(chunk)
+    file.write(header)
+    for info in source.tensors:
+        for chunk in checked_bytes(source, info):
+            file.write(chunk)
 
 
 def checked_bytes(source: Checkpoint, info: TensorInfo) -> Iterator[memoryview]:
