@@ -2,15 +2,6 @@
 
 import contextlib
 import json
-import os
-import resource
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,11 +72,12 @@ def test_bytes_are_those_that_were_written(s3, nbytes, header, block):
     assert sorted(sent) == (list(range(1, -(-nbytes // PART) + 1)) if nbytes > PART else [])
 
 
-def test_part_with_the_header_is_sent_last(s3):
-    with S3Upload(location(s3.url("x")), 4 * PART) as upload:
-        write_header_last(upload, content(4 * PART), 1000)
+def test_part_with_the_header_is_sent_in_the_end(s3):
+    with S3Upload(location(s3.url("x")), 5 * PART) as upload:
+        write_header_last(upload, content(5 * PART), 1000)
+        assert {2, 3} <= set(parts_sent(s3)) <= {2, 3, 4, 5}
         upload.complete(force=False)
-    assert parts_sent(s3)[-1] == 1
+    assert set(parts_sent(s3)) == {1, 2, 3, 4, 5}
 
 
 def test_parts_are_as_large_as_an_object_needs(s3):
@@ -109,11 +101,15 @@ def test_what_is_in_memory_can_be_read_and_changed(s3):
 
 
 def test_what_was_sent_can_be_neither_read_nor_changed(s3):
-    for use in (lambda upload: upload.read(5), lambda upload: upload.write(b"x")):
-        with pytest.raises(PartIsSent), S3Upload(location(s3.url("x")), 0) as upload:
-            upload.write(content(3 * PART))
-            upload.seek(PART + 5)
-            use(upload)
+    upload = S3Upload(location(s3.url("x")), 0)
+    upload.write(content(3 * PART))
+    upload.seek(PART + 5)
+    with pytest.raises(PartIsSent):
+        upload.read(5)
+    with pytest.raises(PartIsSent):
+        upload.write(b"x")
+    assert s3.uploads() == ["x"]
+    upload.abort()
     assert (s3.keys(), s3.uploads()) == ([], [])
 
 
@@ -221,10 +217,9 @@ def test_existing_object_is_kept_unless_forced(s3, size):
 @pytest.mark.parametrize("nbytes", [1, None])
 def test_one_of_two_racing_writers_wins(s3, size, nbytes):
     path = location(s3.url("x"))
-    with (
-        pytest.raises(CheckpointError, match="x: exists already"),
-        atomic_file(path, force=False, nbytes=nbytes) as late,
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.raises(CheckpointError, match="x: exists already"))
+        late = stack.enter_context(atomic_file(path, force=False, nbytes=nbytes))
         late.write(content(size, seed=1))
         with atomic_file(path, force=False, nbytes=nbytes) as early:
             early.write(content(size, seed=2))
@@ -306,10 +301,10 @@ def test_server_that_goes_on_failing(s3, fault, message, method):
 
 def test_error_in_the_block_leaves_nothing(s3):
     for nbytes in (1, None):
-        with (
-            pytest.raises(ZeroDivisionError),
-            atomic_file(location(s3.url("x")), force=False, nbytes=nbytes) as file,
-        ):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(pytest.raises(ZeroDivisionError))
+            path = location(s3.url("x"))
+            file = stack.enter_context(atomic_file(path, force=False, nbytes=nbytes))
             file.write(content(4 * PART))
             raise ZeroDivisionError
     assert (s3.keys(), s3.uploads()) == ([], [])
