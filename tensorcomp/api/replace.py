@@ -150,7 +150,7 @@ def require_room(targets: Sequence[Path], needed: int, target: Path) -> None:
 
 
 def check_model(model: Model, out: object) -> None:
-    """Require local files, no output that is given elsewhere, and no shards with links."""
+    """Require local files without links, and no output given elsewhere."""
     if is_remote(model.path):
         raise CheckpointError(
             "expected local files to replace, got those of a store; leave out replace=True",

@@ -1,4 +1,7 @@
-"""Write the folder of a model into an object store, whose objects cannot be renamed."""
+"""Write the folder of a model into an object store.
+
+Objects cannot be renamed, so that a folder is there before it is whole.
+"""
 
 from __future__ import annotations
 

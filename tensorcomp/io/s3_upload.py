@@ -24,14 +24,15 @@ EXISTS = "exists already; force=True replaces it, out=… names another"
 
 
 class PartIsSent(Exception):
-    """What would be changed or read is in a part that was sent."""
+    """Part that was sent, and would have to be read or changed."""
 
 
 class S3Upload:
-    """Output that becomes an object of an S3 store, whole or not at all; a context manager.
+    """Output that becomes an object of an S3 store, whole or not at all.
 
     Parts go out as they fill up, and those in which the first byte was written in the end, since a
-    file's header is written last. An object of one part takes one request.
+    file's header is written last. An object of one part takes one request. As a context manager,
+    an upload is aborted by an error.
 
     Parameters
     ----------

@@ -86,7 +86,10 @@ def _is_one(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def explained(error: Exception, where: str, doing: str) -> CheckpointError:
-    """Return the error to raise. A message of a store may hold a signed URL: it is not shown."""
+    """Return the error to raise.
+
+    A message of a store may hold a signed URL, and is not shown.
+    """
     status = status_of(error)
     cannot = f"cannot be {doing}"
     if isinstance(error, FileNotFoundError) or status == 404:

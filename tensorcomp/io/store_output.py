@@ -32,7 +32,7 @@ def refuse_existing_object(path: Path, *, force: bool) -> None:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return what is at a place that is to be written: a file, a directory, nothing.
+    """Return the kind of what is at a place that is to be written, if any.
 
     Raises
     ------
@@ -124,7 +124,10 @@ def _spooled() -> Iterator[io.BufferedRandom]:
 
 @contextlib.contextmanager
 def spool_folder() -> Iterator[Path]:
-    """Make a local folder for what is uploaded in the end; say where it is if its disk is full."""
+    """Make a local folder for what is uploaded in the end.
+
+    Raises `CheckpointError` that says where it is if its disk is full.
+    """
     with tempfile.TemporaryDirectory(prefix="tensorcomp-") as folder:
         try:
             yield Path(folder)
