@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("tensorcomp", "cli", "tests", "benchmarks", "examples", ".ci")
 TOTALS = (("tensorcomp", "cli"), ("tests",), ("benchmarks",))
+KINDS = {".py": "Python", ".c": "C", ".h": "C", ".inc": "C", ".js": "JavaScript", ".css": "CSS"}
 COLUMNS = ("code without imports", "code", "all")
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 _NO_CODE |= {tokenize.ENDMARKER, tokenize.ENCODING}
@@ -38,9 +39,9 @@ def python_lines(text: str) -> Counter[str]:
 
 
 def c_lines(text: str) -> Counter[str]:
-    """Return the `COLUMNS` of a C file, whose includes are its imports."""
+    """Return the `COLUMNS` of a file in C, whose includes are its imports, or the like."""
     without = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
-    code = [line for line in without.splitlines() if line.strip()]
+    code = [line for line in without.splitlines() if line.strip() and line.lstrip()[:3] != "// "]
     imports = sum(line.startswith("#include") for line in code)
     return _counted(len(code) - imports, len(code), text)
 
@@ -58,22 +59,22 @@ def main() -> None:
     rooms: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            kind = {".py": "Python", ".c": "C", ".h": "C", ".inc": "C"}.get(path.suffix)
+            kind = KINDS.get(path.suffix)
             if kind:
                 room = "/".join(path.relative_to(ROOT).parts[:-1][:2])
                 count = python_lines if kind == "Python" else c_lines
                 rooms[room, kind] += count(path.read_text("utf-8"))
     print("".join(f"{column:>21}" for column in COLUMNS))
     for (room, kind), lines in sorted(rooms.items()):
-        _print(lines, f"{kind:6}  {room}")
+        _print(lines, f"{kind:10}  {room}")
     for folders in TOTALS:
-        for kind in ("Python", "C"):
+        for kind in dict.fromkeys(KINDS.values()):
             total: Counter[str] = Counter()
             for (room, language), lines in rooms.items():
                 if language == kind and room.split("/")[0] in folders:
                     total += lines
             if total:
-                _print(total, f"{kind:6}  {' + '.join(folders)} in all")
+                _print(total, f"{kind:10}  {' + '.join(folders)} in all")
 
 
 def _print(lines: Counter[str], label: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import Result, command
-from .options import all_forms, force, option, printing, source
+from .options import all_forms, force, option, printing, report, source
 
 
 @command()
@@ -22,6 +22,7 @@ from .options import all_forms, force, option, printing, source
 )
 @option("--threads N", "Tensors coded at once.", default=1)
 @force
+@report
 @all_forms
 def bench(
     source: Path,
@@ -50,6 +51,7 @@ def bench(
     from tensorcomp.benchmark import run as benching
     from tensorcomp.benchmark import tables
     from tensorcomp.benchmark.plot import check_plot, draw_benchmark
+    from tensorcomp.benchmark.report import benchmark_report
     from tensorcomp.io.files import atomic_file, refuse_existing
     from tensorcomp.pipeline.strategies import own_strategy, strategies
 
@@ -73,4 +75,5 @@ def bench(
         tables.benchmark_table(found),
         notes=tuple(tables.benchmark_notes(found)),
         summary=(f"Measured in {seconds_text(watch.seconds)}{saved}",),
+        report=lambda: benchmark_report(found),
     )

@@ -15,6 +15,7 @@ from tensorcomp._formatting import escaped
 from tensorcomp.errors import TensorcompError
 
 from .exits import READER_GONE, Stopped, end_on_bus_errors
+from .report import reported
 
 if TYPE_CHECKING:
     import logging
@@ -48,6 +49,7 @@ class Result(NamedTuple):
     notes: Sequence[str] = ()  # lines about the table, in text and in Markdown
     summary: Sequence[str] = ()  # lines that end the text
     failure: Exception | None = None  # raised once all is printed
+    report: Callable[[], Any] = lambda: None  # returns what ``--report`` saves
 
     def lines(self, form: str | None, *, quiet: bool) -> Sequence[str]:
         """Return the lines of one of the forms, or those of the text.
@@ -88,6 +90,7 @@ class Command(click.Command):
         """Give ``--replace`` a value, lest it take the next word for that."""
         stop = args.index("--") if "--" in args else len(args)
         words = [f"{word}=lossless" if word == "--replace" else word for word in args[:stop]]
+        ctx.meta["arguments"] = list(args)
         return super().parse_args(ctx, words + args[stop:])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -107,12 +110,15 @@ class Command(click.Command):
         chosen = settings()
         chosen.quiet = ctx.params.pop("quiet", False)
         chosen.verbose = ctx.params.pop("verbose", 0)
+        report = ctx.params.pop("report", None)
+        force = ctx.params.pop("force_report", False) or ctx.params.get("force", False)
         if len(forms) > 1:
             raise click.UsageError("--json, --csv and --markdown exclude each other", ctx)
         end_on_bus_errors()
         try:
             with _logging(chosen.verbose, ctx):
-                result: Result = super().invoke(ctx)
+                run: Callable[[], Result] = functools.partial(super().invoke, ctx)
+                result = run() if report is None else reported(ctx, report, run, force=force)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise

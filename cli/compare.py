@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .command import Result, command
-from .options import all_forms, option, path, threads
+from .options import all_forms, forced_report, option, path, threads
 
 
 @command()
@@ -20,6 +20,7 @@ from .options import all_forms, option, path, threads
     dest="statistics",
 )
 @threads
+@forced_report
 @all_forms
 def compare(a: Path, b: Path, *, statistics: Path | None, threads: int | None) -> Result:
     """Measure how far the tensors of checkpoint B are from those of A.
@@ -57,4 +58,5 @@ def compare(a: Path, b: Path, *, statistics: Path | None, threads: int | None) -
         tables.comparison_table(found),
         summary=(f"{title}: {tables.comparison_totals(found)}",),
         failure=failure,
+        report=lambda: found,
     )

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .command import Result, command, stdout_width
-from .options import as_json, job_options, keep_names, option, options_of, output, replace, source
+from .options import (
+    as_json,
+    job_options,
+    keep_names,
+    option,
+    options_of,
+    output,
+    replace,
+    report,
+    source,
+)
 
 if TYPE_CHECKING:
     from tensorcomp.api.compress_result import CompressResult
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
     "Of a folder: compress the shards of one part, from 0/N, on one of many machines; tensorcomp "
     "merge puts them together.",
 )
+@report
 @as_json
 def compress(
     source: Path,
@@ -119,4 +130,5 @@ def written(
     return Result(
         lambda: {**summary.to_dict(), "seconds": round(seconds, 6), **(more or {})},
         summary=(f"{done} {printable(str(result.path))}", *figures),
+        report=lambda: result,
     )

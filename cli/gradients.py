@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .command import Command, Result
-from .options import all_forms, option
+from .options import all_forms, forced_report, option
 from .quantity import count
 
 
@@ -34,6 +34,7 @@ def gradients() -> None:
     type=click.FloatRange(min=0.0),
     default=0.0,
 )
+@forced_report
 @all_forms
 def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) -> Result:
     """Estimate the time of a training step under each compressor.
@@ -60,4 +61,4 @@ def estimate(*, compressors: tuple[str, ...], backward_ms: float, **asked: Any) 
     with progress("measuring"):
         found = estimated(**asked, backward=backward_ms / 1e3, compressors=compressors or RECIPES)
     table, notes = tables.estimate_table(found), tuple(tables.estimate_notes(found))
-    return Result(lambda: tables.estimate_json(found), table, notes)
+    return Result(lambda: tables.estimate_json(found), table, notes, report=lambda: found)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from .command import Result, command, stdout_width
-from .options import all_forms, source
+from .options import all_forms, forced_report, source
 
 
 @command()
 @source
+@forced_report
 @all_forms
 def inspect(source: Path) -> Result:
     """Show the tensors of a checkpoint.
@@ -36,4 +37,5 @@ def inspect(source: Path) -> Result:
         summary.table(),
         notes=(GAP,) if summary.lossy else (),
         summary=(*tensor_legend(summary, stdout_width()), line, *remarks(summary)),
+        report=lambda: summary,
     )

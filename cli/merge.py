@@ -6,13 +6,14 @@ from pathlib import Path
 
 from .command import Result, command
 from .compress import written
-from .options import as_json, force, output, source
+from .options import as_json, force, output, report, source
 
 
 @command()
 @source
 @output("Where compress was told to write, if INPUT is what it read.")
 @force
+@report
 @as_json
 def merge(source: Path, out: Path | None, *, force: bool) -> Result:
     """Put the parts of a compressed folder together; check that none is missing.

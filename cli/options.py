@@ -117,6 +117,14 @@ keep_names = printing(
     "Of a folder: give compressed safetensors files the names of their originals, for hosts that "
     "look for no others.",
 )
+report = printing(
+    "--report FILE",
+    "Save a page of all figures (.html), or a section of a model card (.md).",
+)
+forced_report = together(
+    report,
+    printing("--force", "Replace an existing report.", dest="force_report", argument="force"),
+)
 _json = printing("--json", "Print one JSON object, no text.")
 _amounts = (
     printing("-q, --quiet", "Print no progress, no remarks: errors and tables only."),

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from .command import Result, command
-from .options import all_forms, options_of, output, plan_options, source
+from .options import all_forms, options_of, output, plan_options, report, source
 
 
 @command()
 @source
 @output("Save the plan as JSON.", "FILE")
 @plan_options
+@report
 @all_forms
 def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result:
     """Show what compress would do with each tensor; save it to edit and obey.
@@ -37,13 +38,13 @@ def plan(source: Path, out: Path | None, *, force: bool, **asked: Any) -> Result
         refuse_existing(out, force=force)
     options = options_of(asked)
     with progress("planning") as watch:
-        report = planning.plan(source, options=options)
-    text = report.to_json()
+        found = planning.plan(source, options=options)
+    text = found.to_json()
     if out is not None:
         with atomic_file(out, force=force) as file:
             file.write(text.encode())
     saved = "" if out is None else f"; saved as {printable(str(out))}"
     planned = f"planned in {seconds_text(watch.seconds)}{saved}"
-    line = f"{printable(str(source))}: {report.totals()}, {planned}"
-    summary = (line, *report.copied_line(), *planned_line(report))
-    return Result(lambda: text, report.table(), summary=summary)
+    line = f"{printable(str(source))}: {found.totals()}, {planned}"
+    summary = (line, *found.copied_line(), *planned_line(found))
+    return Result(lambda: text, found.table(), summary=summary, report=lambda: found)

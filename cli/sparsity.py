@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .command import Result, command
-from .options import all_forms, force, option, printing, source, threads
+from .options import all_forms, force, option, printing, report, source, threads
 
 _SPEED = (
     "zeros alone do not make a matrix product faster: n of m patterns do, on hardware that skips "
@@ -23,6 +23,7 @@ _SPEED = (
 )
 @force
 @threads
+@report
 @all_forms
 def sparsity(
     source: Path, *, every: bool, keep_indices: Path | None, force: bool, threads: int | None
@@ -47,18 +48,20 @@ def sparsity(
     from tensorcomp.pruning.keep_indices import save_keep_indices
     from tensorcomp.sparsity import tables
     from tensorcomp.sparsity.measure import sparsity_report
+    from tensorcomp.sparsity.report import zeros_report
 
     from .progress import progress
 
     if keep_indices is not None:
         refuse_existing(keep_indices, force=force)
     with progress("counting") as watch:
-        report = sparsity_report(source, every=every, threads=threads, progress=watch)
+        found = sparsity_report(source, every=every, threads=threads, progress=watch)
     if keep_indices is not None:
-        save_keep_indices(report.kept, keep_indices, force=force)
-    first, *others = tables.sparsity_totals(report)
+        save_keep_indices(found.kept, keep_indices, force=force)
+    first, *others = tables.sparsity_totals(found)
     return Result(
-        lambda: {**tables.sparsity_json(report), "seconds": round(watch.seconds, 6)},
-        tables.sparsity_table(report),
+        lambda: {**tables.sparsity_json(found), "seconds": round(watch.seconds, 6)},
+        tables.sparsity_table(found),
         summary=(f"{printable(str(source))}: {first}", *others, _SPEED),
+        report=lambda: zeros_report(found),
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 _MAX_NAME = 300  # characters of a name; a hostile file's may have millions
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+# What means something to Markdown in a line, mentions and links of plain addresses among them.
+_MARKS = re.compile(
+    r"\\(?!\w)|[`*<>&|~@$#]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|(?<=www)\."
+)
 
 
 def bytes_text(nbytes: int) -> str:
@@ -112,6 +117,17 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def markdown_text(text: str) -> str:
+    r"""Return a line as Markdown that shows it as it is.
+
+    Examples
+    --------
+    >>> print(markdown_text("a_b|<i> [x](http://y)"))
+    a_b\|\<i\> [x\](http:\//y)
+    """
+    return _MARKS.sub(r"\\\g<0>", text)
 
 
 _MAX_SHOWN = 80

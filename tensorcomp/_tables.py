@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from tensorcomp._formatting import escaped
+from tensorcomp._formatting import escaped, markdown_text
 
 Value: TypeAlias = "str | int | float | None"
 
@@ -80,18 +80,18 @@ class Table(NamedTuple):
         """
         if not self.rows:
             return []
-        columns = self._shown()
-        lines = in_columns(self._texts(columns), _right(columns))
+        columns = self.shown()
+        lines = in_columns(self.texts(columns), _right(columns))
         if width is None or max(map(cells, lines)) <= width:
             return lines
         heading = next((column for column in columns if column.heading), None)
         others = [column for column in columns if not column.heading]
         columns = [c._replace(value=c.narrow, text=str) if c.narrow else c for c in others]
         for column in sorted(columns, key=lambda column: -column.spare):
-            if not column.spare or _least_width(self._texts(columns)) <= width:
+            if not column.spare or _least_width(self.texts(columns)) <= width:
                 break
             columns.remove(column)
-        head, *blocks = _folded(self._texts(columns), width, _right(columns))
+        head, *blocks = _folded(self.texts(columns), width, _right(columns))
         if heading is None:
             return [line for block in (head, *blocks) for line in block]
         names = [heading.value(row) for row in self.rows] + [None] * bool(self.total)
@@ -107,9 +107,9 @@ class Table(NamedTuple):
 
     def markdown(self) -> list[str]:
         """Return the lines of a table in Markdown."""
-        columns = self._shown()
+        columns = self.shown()
         head, *body = [
-            [_one_line(cell).replace("|", "\\|") for cell in row] for row in self._texts(columns)
+            [markdown_text(_one_line(cell)) for cell in row] for row in self.texts(columns)
         ]
         rule = ["---" if column.left else "---:" for column in columns]
         return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
@@ -145,7 +145,7 @@ class Table(NamedTuple):
         """Return the table for a notebook."""
         import html
 
-        columns = self._shown()
+        columns = self.shown()
         sides = ["left" if column.left else "right" for column in columns]
         tags = ["th", *["td"] * (len(self.rows) + bool(self.total))]
         lines = [
@@ -153,16 +153,16 @@ class Table(NamedTuple):
                 f'<{tag} style="text-align: {side}">{html.escape(_one_line(cell))}</{tag}>'
                 for side, cell in zip(sides, row, strict=True)
             )
-            for tag, row in zip(tags, self._texts(columns), strict=True)
+            for tag, row in zip(tags, self.texts(columns), strict=True)
         ]
         return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
-    def _shown(self) -> list[Column]:
+    def shown(self) -> list[Column]:
         """Return the columns for people."""
         titled = [column for column in self.columns if column.title]
         return [one for one in titled if not one.optional or any(map(one.value, self.rows))]
 
-    def _texts(self, columns: Sequence[Column]) -> list[list[str]]:
+    def texts(self, columns: Sequence[Column]) -> list[list[str]]:
         """Return the cells of all rows, the head first."""
         rows = [[column.cell(column.value(row)) for column in columns] for row in self.rows]
         if self.total:

@@ -44,8 +44,8 @@ def _file(row: TensorSummary) -> str | None:
     return row.file
 
 
-def _row_snr(row: TensorSummary) -> str | None:
-    return f"{-20 * math.log10(row.row_error):z.1f}" if row.row_error else None
+def _row_snr(row: TensorSummary) -> float | None:
+    return -20 * math.log10(row.row_error) if row.row_error else None
 
 
 def _output_error(row: TensorSummary) -> float | None:
@@ -185,7 +185,7 @@ class CheckpointSummary:
             *SIZE_COLUMNS,
             Column("", "rel_l2", lambda row: row.rel_l2),
             Column("SNR dB", "snr_db", lambda row: row.snr_db, snr_text, optional=True),
-            Column("Row dB", "", _row_snr, optional=True),
+            Column("Row dB", "", _row_snr, snr_text, optional=True),
             Column("Output", "output_error", _output_error, "{:.3g}".format, optional=True),
             Column("", "worst_row_rel_l2", lambda row: row.row_error or None),
             Column("Gap", "", lambda row: row.gap, bits_text, optional=True, spare=3),

@@ -190,13 +190,11 @@ SIZE_COLUMNS = (
 )
 
 
-def _pruned(row: TensorSummary) -> str | None:
-    if row.pruned is None or not row.weights:
-        return None
-    return percent(row.pruned.count / row.weights)
+def _pruned(row: TensorSummary) -> float | None:
+    return None if row.pruned is None or not row.weights else row.pruned.count / row.weights
 
 
-PRUNED_COLUMN = Column("Pruned", "", _pruned, optional=True)
+PRUNED_COLUMN = Column("Pruned", "", _pruned, percent, optional=True)
 
 
 def pruning_figures(records: Sequence[tuple[PruningRecord, int]]) -> dict[str, Any]:

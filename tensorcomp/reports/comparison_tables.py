@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,15 @@ def _of_output(row: TensorComparison) -> dict[str, float]:
     return {"output_error": errors.output_error, "predicted_loss": errors.loss}
 
 
-def _snr(errors: ErrorSums | None) -> str | None:
+def _snr(errors: ErrorSums | None) -> float | None:
+    """Return an SNR in dB, infinite if exact; None without errors."""
     if errors is None:
         return None
-    return "exact" if errors.snr_db is None else f"{errors.snr_db:z.2f}"
+    return math.inf if errors.snr_db is None else errors.snr_db
+
+
+def _snr_text(snr: float) -> str:
+    return "exact" if snr == math.inf else f"{snr:z.2f}"
 
 
 def _named(row: TensorComparison) -> str:
@@ -86,7 +92,7 @@ _COLUMNS = (
     _figure("rel-L2", "rel_l2"),
     _figure("Worst row", "worst_row_rel_l2", spare=3),
     _figure("Max error", "max_abs_error"),
-    Column("SNR dB", "", lambda row: _snr(row.errors)),
+    Column("SNR dB", "", lambda row: _snr(row.errors), _snr_text),
     _figure("", "snr_db"),
     _figure("Cosine", "cosine", "{:.6f}".format),
     Column("", "problem", lambda row: row.problem or None),
@@ -129,7 +135,7 @@ def comparison_totals(comparison: Comparison) -> str:
     errors = ""
     if total.count and not total.exact:
         errors = (
-            f", rel-L2 {_number(total.rel_l2)}, SNR {_snr(total)} dB, max error "
+            f", rel-L2 {_number(total.rel_l2)}, SNR {_snr_text(total.snr_db or 0)} dB, max error "
             f"{_number(total.max_abs)}"
         )
     if comparison.loss is not None:

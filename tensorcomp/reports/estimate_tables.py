@@ -30,12 +30,10 @@ def _break_even(row: EstimateRow) -> float | None:
     return None if math.isinf(row.break_even) else row.break_even
 
 
-def _pays_below(row: EstimateRow) -> str:
-    if row.text == "dense":
-        return "-"
-    if math.isinf(row.break_even):
+def _pays_below(bits: float) -> str:
+    if math.isinf(bits):
         return "any"
-    return bandwidth_text(row.break_even) if row.break_even else "never"
+    return bandwidth_text(bits) if bits else "never"
 
 
 _COLUMNS = (
@@ -49,7 +47,12 @@ _COLUMNS = (
     Column("Step ms", "step_seconds", lambda row: row.step, milliseconds),
     Column("Speed-up", "speed_up", lambda row: row.speed_up, "{:.2f}×".format),
     Column("", "break_even_bits_per_second", _break_even),
-    Column("Pays below", "", _pays_below),
+    Column(
+        "Pays below",
+        "",
+        lambda row: None if row.text == "dense" else row.break_even,
+        _pays_below,
+    ),
 )
 
 

@@ -26,7 +26,7 @@ def test_options_stand_in_groups_and_the_most_used_come_first(call):
     found = sections(call("compress", "--help").stdout)
     assert list(found) == ["Positional arguments", *GROUPS]
     assert found["Most used"] == ["-o", "--profile", "--min-snr", "--bits-per-weight", "--effort"]
-    output = ["--force", "--replace", "--keep-names", "--json", "-q", "-v", "-h"]
+    output = ["--force", "--replace", "--keep-names", "--report", "--json", "-q", "-v", "-h"]
     assert found["Output"] == output
     planned = sections(call("plan", "--help").stdout)
     assert planned["Pruning"] == found["Pruning"]

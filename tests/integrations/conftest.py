@@ -26,6 +26,8 @@ if any(importlib.util.find_spec(name) is None for name in ("moto", "s3fs", "boto
         "test_object_store_reading.py",
         "test_object_store_writing.py",
     ]
+if importlib.util.find_spec("playwright") is None:
+    collect_ignore += ["test_report_in_browser.py"]
 if importlib.util.find_spec("distributed") is None:
     collect_ignore += ["test_dask_executor.py"]
 

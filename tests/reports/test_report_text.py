@@ -95,7 +95,7 @@ def test_a_table_in_every_form():
     assert lines[0].split() == ["File", "Name", "Bits", "Spare", "Tree"]
     assert lines[2].split() == ["b", "a<b|c", "-", "x" * 20, "uniform(step=3)"]
     assert lines[3].split() == ["all"]
-    assert TABLE.markdown()[3] == f"| b | a<b\\|c | - | {'x' * 20} | uniform(step=3) |"
+    assert TABLE.markdown()[3] == f"| b | a\\<b\\|c | - | {'x' * 20} | uniform(step=3) |"
     assert TABLE.csv()[2:] == ["b,a<b|c,,", ",all,3,"]
     assert TABLE.records()[1] == {"file": "b", "name": "a<b|c", "all digits": None, "nothing": None}
     assert '<td style="text-align: left">a&lt;b|c</td>' in TABLE._repr_html_()

@@ -1,0 +1,120 @@
+"""Report on a checkpoint: compressed, planned, or as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tensorcomp._formatting import bits_text, bytes_text, counted, printable, ratio_text, snr_text
+from tensorcomp._tables import Table
+from tensorcomp.api.compress_result import CompressResult
+from tensorcomp.api.plan import PlanReport
+from tensorcomp.pipeline.summary import CheckpointSummary
+from tensorcomp.pipeline.tensor_summary import TensorSummary
+from tensorcomp.reports.inspect_tables import GAP, planned_line, remarks
+from tensorcomp.reports.report import Plot, Report, Section, Series, Share, layers, shares_section
+
+_DECIBELS = 20 * math.log10(2)  # of a bit
+_WORST = 8
+_OF_WORST = ("Tensor", "Shape", "Role", "Bits", "Ratio", "SNR dB", "Row dB", "Output")
+
+
+def compressed_report(result: CompressResult) -> Report:
+    """Return what is said of a compressed file or folder."""
+    return checkpoint_report(result.summary)._replace(stored=result.path)
+
+
+def planned_report(report: PlanReport) -> Report:
+    """Return what is said of a plan."""
+    notes = [*report.copied_line(), *planned_line(report)]
+    return checkpoint_report(report)._replace(kind="Plan", notes=notes)
+
+
+def checkpoint_report(summary: CheckpointSummary) -> Report:
+    """Return what is said of a checkpoint, compressed or not."""
+    names = ("Before", "After") if summary.compressed else ("Bytes",)
+    rows, sections = summary.tensors, []
+    for title, shares in (("Bytes by role", _by_role(rows)), ("Bytes by layer", _by_layer(rows))):
+        sections.append(shares_section(title, shares, names))
+    worst = worst_table(summary.table(), sorted(rows, key=_quality), _OF_WORST)
+    return Report(
+        "Compressed checkpoint" if summary.compressed else "Checkpoint",
+        list(_figures(summary)),
+        summary.table(),
+        notes=remarks(summary),
+        legend=[GAP] if summary.lossy else [],
+        sections=[*sections, *_rates(rows), *worst] if summary.lossy else sections,
+    )
+
+
+def worst_table(table: Table, rows: Sequence[Any], titles: Sequence[str]) -> list[Section | Plot]:
+    """Return a table of the first few rows, in some of the columns."""
+    columns = [column for column in table.columns if column.title in titles]
+    note = f"The first {_WORST} by error"
+    return [Section("Tensors that lost most", Table(columns, rows[:_WORST]), note=note)]
+
+
+def error_plot(title: str, x: str, series: Sequence[Series], note: str) -> Plot:
+    """Return a plot of signal-to-noise ratios, but for infinite points."""
+    finite = []
+    for one in series:
+        kept = [n for n, point in enumerate(one.points) if all(map(math.isfinite, point))]
+        rows = [one.rows[n] for n in kept] if one.rows else ()
+        finite.append(one._replace(points=[one.points[n] for n in kept], rows=rows))
+    return Plot(title, x, "SNR, dB", [one for one in finite if one.points], note)
+
+
+def _figures(summary: CheckpointSummary) -> Iterable[tuple[str, str, str]]:
+    about = "about " if isinstance(summary, PlanReport) else ""
+    before = f"of {bytes_text(summary.input_bytes)}" if summary.compressed else ""
+    yield "Size", about + bytes_text(summary.output_bytes), before
+    if summary.compressed:
+        yield "Ratio", ratio_text(summary.ratio), "bytes before / after"
+    yield "Bits per weight", bits_text(summary.bits_per_weight), "every byte counted"
+    if summary.lossy:
+        error = max(row.rel_l2 for row in summary.tensors)
+        worst = f"rel-L2 ≤ {error:.3g} of each tensor"
+        yield "Lowest SNR", f"{snr_text(-20 * math.log10(error))} dB", worst
+    elif summary.compressed:
+        yield "Error", "none", "every bit comes back"
+    output = max((row.output_error for row in summary.tensors), default=0.0)
+    if output:
+        yield "Output error", f"≤ {output:.3g}", "of each layer's output, relative"
+    count = sum(not row.tied for row in summary.tensors)
+    yield "Tensors", f"{count:,}", counted(summary.weights, "weight")
+
+
+def _share(row: TensorSummary, label: str) -> Share:
+    return Share(label, row.nbytes, row.stored, 0 if row.tied else row.weights)
+
+
+def _by_role(rows: Iterable[TensorSummary]) -> list[Share]:
+    return [_share(row, row.role) for row in rows]
+
+
+def _by_layer(rows: Iterable[TensorSummary]) -> list[Share]:
+    return layers(_share(row, row.name) for row in rows)
+
+
+def _quality(row: TensorSummary) -> tuple[float, ...]:
+    """Return a key that puts lost rows first, then the largest errors."""
+    lost = 0.0 if row.output_error else row.row_error
+    return -lost, -row.output_error, -row.rel_l2
+
+
+def _rates(rows: Sequence[TensorSummary]) -> Iterable[Plot]:
+    """Yield the plot of each tensor's rate and error, by roles, with R(D)."""
+    roles: dict[str, Series] = {}
+    for n, row in enumerate(rows):
+        if row.snr_db is not None and row.bits_per_weight is not None and row.same_as is None:
+            series = roles.setdefault(row.role, Series(printable(row.role), [], []))
+            series.points.append((row.bits_per_weight, row.snr_db))  # type: ignore[attr-defined]
+            series.rows.append(n)  # type: ignore[attr-defined]
+    line = [(n / 64, n / 64 * _DECIBELS) for n in range(32 * 64)]
+    limit = Series("R(D), Gaussian weights of one scale", line)
+    exact = sum(row.snr_db is None for row in rows)
+    note = "Each point is a tensor; R(D) = ½ log₂(σ²/D) is 6.02 dB a bit."
+    note += f" {counted(exact, 'tensor')} that lost nothing are not drawn." if exact else ""
+    title, x = "Rate and distortion", "bits per weight"
+    yield error_plot(title, x, [*sorted(roles.values()), limit], note)
