@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -119,6 +120,20 @@ def _in_place(verb: Callable[..., Any]) -> Work:
             verb(folder / "m", replace=True, threads=1)
 
     return run
+
+
+def _in_parts(folder: Path) -> None:
+    for number in range(2):
+        tensorcomp.compress(folder / "m", folder / "out", part=(number, 2), force=True, threads=1)
+
+
+def _merge(folder: Path) -> None:
+    tensorcomp.merge(folder / "m", folder / "out", force=True)
+
+
+def _on_executor(folder: Path) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        tensorcomp.compress(folder / "m", folder / "out", executor=executor, force=True)
 
 
 def _compress_file(folder: Path) -> None:
@@ -303,6 +318,13 @@ def _load_by_dcp(folder: Path) -> None:
 WRITERS: dict[str, Writer] = {
     "compress a file": Writer(_prepare_file, _compress_file, _check_file),
     "compress a folder": Writer(_prepare("compress"), _out(tensorcomp.compress), _check_out),
+    "compress --part, merge": Writer(
+        _prepare("compress"), lambda folder: (_in_parts(folder), _merge(folder)), _check_out
+    ),
+    "merge": Writer(
+        lambda folder: (_prepare("compress")(folder), _in_parts(folder)), _merge, _check_out
+    ),
+    "compress on an executor": Writer(_prepare("compress"), _on_executor, _check_out),
     "compress --replace": Writer(
         lambda folder: make_model(folder / "m"),
         _in_place(tensorcomp.compress),

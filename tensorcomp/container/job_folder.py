@@ -167,6 +167,7 @@ def remove_job(job: JobFolder) -> None:
     merged = job.folder / "merged"
     with writing(job.folder):
         if job.staged().exists():  # else a killed run has begun to remove it
+            shutil.rmtree(merged, ignore_errors=True)
             job.staged().rename(merged)
         for inner in (merged, job.folder / _REPORTS):
             shutil.rmtree(inner, ignore_errors=True)
