@@ -106,8 +106,8 @@ def compress(
             raise PlanError("expected part=…, executor=… or replace=True, got two; leave out one")
         from tensorcomp.api.compress_parts import PartsRequest, compress_on, compress_part
 
-        target = None if out is None else Path(out)
-        request = PartsRequest(Path(path), target, options, progress, force, keep_names)
+        target = None if out is None else location(out)
+        request = PartsRequest(location(path), target, options, progress, force, keep_names)
         return compress_on(request, executor) if executor else compress_part(request, part)
     model = open_model(path, compressed=False, stand_ins=bool(replace))
     if keep_names and (replace or not model.is_folder):

@@ -17,6 +17,7 @@ from tensorcomp.container.job_folder import JobFolder, begin_job
 from tensorcomp.container.model import default_output, open_original, refuse_nested
 from tensorcomp.errors import CheckpointError, PlanError
 from tensorcomp.io.files import atomic_file, refuse_unless_forced
+from tensorcomp.io.locations import is_remote
 from tensorcomp.pipeline.job import Shard, compress_shards
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.parts import (
@@ -55,7 +56,7 @@ class PartsRequest:
     force: bool = False
     keep_names: bool = False
 
-    def begin(self, parts: int | None = None) -> JobFolder:
+    def begin(self, parts: int | None = None, *, is_first: bool = True) -> JobFolder:
         """Return the job, which another process may have begun.
 
         Without a number of parts its paths are absolute, since others work on it.
@@ -67,20 +68,24 @@ class PartsRequest:
         PlanError
             If shards cannot be compressed one without the others.
         """
-        if not self.source.is_dir():
-            raise CheckpointError("expected a folder to compress in parts", path=self.source)
         if self.options.prune is not None:
             raise PlanError("pruning sees a model as a whole: expected no parts nor executor")
         if not isinstance(self.options.statistics, (str, os.PathLike, type(None))):
             raise PlanError("expected the path of statistics, which all workers read; save them")
-        source = Path(os.path.abspath(self.source))  # noqa: PTH100 - links stay as they are
+        source = _absolute(self.source)
         target = self.out or default_output(source)
-        target = Path(os.path.abspath(target)) if parts is None else target  # noqa: PTH100
-        refuse_nested(source, target)
-        refuse_unless_forced(target, force=self.force)
+        target = _absolute(target) if parts is None else target
         options, names = self.options, self.keep_names
-        make = functools.partial(make_job, source, target, options, keep_names=names, parts=parts)
-        job = replace(begin_job(target, make), source=str(self.source if parts else source))
+
+        def make() -> JobFolder:
+            if not source.is_dir():
+                raise CheckpointError("expected a folder to compress in parts", path=self.source)
+            refuse_nested(source, target)
+            refuse_unless_forced(target, force=self.force)
+            return make_job(source, target, options, keep_names=names, parts=parts)
+
+        job = begin_job(target, make, is_first=is_first)
+        job = replace(job, source=self.source if parts else source)
         given, asked = job.options, job_options(options, keep_names=names)
         if given != asked:
             differ = sorted(n for n in {**given, **asked} if given.get(n) != asked.get(n))
@@ -101,7 +106,7 @@ def compress_part(request: PartsRequest, part: str | tuple[int, int] | None) -> 
             "a size, as statistics, is of all shards together: make a plan first, by tensorcomp "
             "plan FOLDER … -o plan.json, and give plan=…"
         )
-    job = request.begin(count)
+    job = request.begin(count, is_first=number == 0)
     own = deal(job.sizes, count)[number]
     plan = None if options.plan is None else load_plan(options.plan)
     if plan is not None and plan.pruned:
@@ -137,7 +142,7 @@ def compress_on(request: PartsRequest, executor: Executor) -> CompressResult:
             progress.begin(1, size)
 
         def advance(task: ShardTask) -> None:
-            progress.advance(str(task.source), task.source.stat().st_size)
+            progress.advance(str(task.source), task.nbytes)
 
         results = run_tasks(executor, shard_tasks(job, keys, own, plan), advance)
         reused = sum(was_done for _, was_done in results)
@@ -146,11 +151,16 @@ def compress_on(request: PartsRequest, executor: Executor) -> CompressResult:
     shards = []
     for shard, names in keys.items():
         create = functools.partial(atomic_file, job.staged(shard), force=True)
-        opened = functools.partial(open_original, Path(job.source, shard))
+        opened = functools.partial(open_original, job.source / shard)
         shards.append(Shard(opened, create, names))
     compress_shards(shards, options, progress, sum(job.sizes.values()), spread=spread)
     merged = merge_job(job, force=request.force)
     return replace(merged, seconds=time.perf_counter() - begun, reused=reused)
+
+
+def _absolute(path: Path) -> Path:
+    """Return a path as other processes see it; its links stay as they are."""
+    return path if is_remote(path) else Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _keys(

@@ -29,6 +29,7 @@ from tensorcomp.container.model import (
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, VerificationError
 from tensorcomp.io.files import atomic_file, link_file
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.parts import deal, mark_of
 from tensorcomp.pipeline.shard_task import ShardTask, finished_task
@@ -74,17 +75,17 @@ def merge(
     >>> merge("shards").path.name
     'shards.tc'
     """
-    given = Path(path)
+    given = location(path)
     if given.name.endswith(PARTIAL) and out is None:
         target, source = given.with_name(given.name.removesuffix(PARTIAL)), None
     elif out is None and partial_folder(given).is_dir():
         target, source = given, None
     else:
         source = given if given.is_dir() else None
-        target = Path(out) if out is not None else default_output(given)
+        target = location(out) if out is not None else default_output(given)
     job = read_job(target)
     if job is not None:
-        return merge_job(job if source is None else replace(job, source=str(source)), force=force)
+        return merge_job(job if source is None else replace(job, source=source), force=force)
     for merged in (target, given):
         if merged.is_dir() and _report(merged).is_file():
             return _merged(merged)
@@ -97,16 +98,16 @@ def merge(
 def merge_job(job: JobFolder, *, force: bool) -> CompressResult:
     """Merge the parts of a job, as `merge` does."""
     begun = time.perf_counter()
-    is_merged = _is_merged(job)  # by a run that was killed afterwards
-    result = _merged(job.target) if is_merged else _merge(job, _checked(job), force=force)
-    result = replace(result, seconds=time.perf_counter() - begun)
-    if job.staged().exists():
+    if not job.staged().exists():  # a run was killed that had merged them
+        result = _merged(job.target)
+    else:
+        result = _merge(job, _checked(job), force=force or _is_merged(job))
         shards = [read_json(job.report(shard)) for shard in job.outputs]
         text = json.dumps({**result.to_dict(), "shards": shards}, indent=1)
         with atomic_file(_report(job.target), force=True) as file:
             file.write(f"{text}\n".encode())
     remove_job(job)
-    return result
+    return replace(result, seconds=time.perf_counter() - begun)
 
 
 def _report(target: Path) -> Path:
@@ -122,7 +123,7 @@ def _checked(job: JobFolder) -> dict[Path, FileResult]:
     """Return the results of all shards; require that they are there, and within the budget."""
     mark, found = mark_of(job), {}
     for shard in job.outputs:
-        paths = Path(job.source, shard), job.staged(shard), job.report(shard)
+        paths = job.source / shard, job.staged(shard), job.report(shard)
         found[shard] = finished_task(ShardTask(*paths, {}, CompressOptions(), mark))
     files = {shard: result for shard, result in found.items() if result is not None}
     lacking = found.keys() - files.keys()
@@ -164,19 +165,17 @@ def _merge(job: JobFolder, files: dict[Path, FileResult], *, force: bool) -> Com
         )
     written = output_names(model, keep_names=job.keep_names)
     indexes = indexes_for_hosts(model, written)
-    with output_folder(model, job.target, written, indexes, force=force) as partial:
-        for shard, output in job.outputs.items():
+    stays = is_remote(job.target)  # where it is
+    with output_folder(model, job.target, written, indexes, force=force or stays) as partial:
+        for shard, output in job.outputs.items() if not stays else ():
             link_file(job.staged(shard), partial / output)
     return CompressResult(job.target, files, 0.0, model.copied, outputs)
 
 
 def _is_merged(job: JobFolder) -> bool:
-    """Return whether the output folder is what the parts became."""
+    """Return whether a run that was killed has made the output folder of the parts."""
     pairs = ((job.staged(shard), job.target / output) for shard, output in job.outputs.items())
-    return job.target.is_dir() and (
-        not job.staged().exists()
-        or all(part.exists() and whole.exists() and part.samefile(whole) for part, whole in pairs)
-    )
+    return all(whole.exists() and part.samefile(whole) for part, whole in pairs)
 
 
 def _merged(target: Path) -> CompressResult:

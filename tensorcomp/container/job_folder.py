@@ -1,7 +1,8 @@
 """Keep what the parts of a job share beside its output, until it is whole.
 
 ``NAME.tc.partial`` holds ``job.json``, made once by whoever is first; ``shards``, the compressed
-files, each of which appears whole; and ``reports``, one for each of them.
+files, each of which appears whole; and ``reports``, one for each of them. Objects of a store cannot
+be renamed: there the compressed files go to ``NAME.tc`` at once, which is marked as unfinished.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 
 from tensorcomp._formatting import counted
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, MissingFileError
-from tensorcomp.io.files import atomic_file, reading, writing
+from tensorcomp.io.files import UNFINISHED, atomic_file, reading, writing
+from tensorcomp.io.locations import is_remote, location
 
 PARTIAL = ".partial"
 _JOB, _STAGED, _REPORTS = "job.json", "shards", "reports"
 _VERSION = 1
-_TRIES, _PAUSE = 600, 0.1  # seconds; while another process makes the job
+_TRIES, _PAUSE = 600, 0.1  # seconds; while another process writes the job
+_WAITS, _WAIT = 24, 5.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class JobFolder:
     ----------
     target : Path
         The folder that the parts will be.
-    source : str
+    source : Path
         The folder that is compressed.
     options : dict of str to str
         How: every process must be asked for the same.
@@ -53,7 +56,7 @@ class JobFolder:
     """
 
     target: Path
-    source: str
+    source: Path
     options: dict[str, str]
     outputs: dict[str, str]
     sizes: dict[str, int]
@@ -70,7 +73,8 @@ class JobFolder:
 
     def staged(self, shard: str = "") -> Path:
         """Return the path of a compressed shard, or their folder."""
-        return self.folder / _STAGED / self.outputs.get(shard, "")
+        folder = self.target if is_remote(self.target) else self.folder / _STAGED
+        return folder / self.outputs.get(shard, ".")
 
     def report(self, shard: str) -> Path:
         """Return the path of a shard's report."""
@@ -97,7 +101,7 @@ def read_job(target: Path) -> JobFolder | None:
     try:
         if value.pop("tensorcomp_job") != _VERSION:
             raise ValueError("another version")
-        return JobFolder(target, **value)
+        return JobFolder(target, **{**value, "source": location(value["source"])})
     except PARSING_ERRORS as error:
         raise CheckpointError(
             f"is not what this version writes of a job; remove {path.parent}, and begin again",
@@ -105,21 +109,28 @@ def read_job(target: Path) -> JobFolder | None:
         ) from error
 
 
-def begin_job(target: Path, make: Callable[[], JobFolder]) -> JobFolder:
+def begin_job(target: Path, make: Callable[[], JobFolder], *, is_first: bool = True) -> JobFolder:
     """Return the job of an output folder; make it if nobody has.
+
+    In a store, where heads of all files take long to read, those who are not the first wait for it.
 
     Raises
     ------
     CheckpointError
         If it cannot be written.
     """
-    if (found := read_job(target)) is not None:
-        return found
+    for _ in range(1 if is_first or not is_remote(target) else _WAITS):
+        if (found := read_job(target)) is not None:
+            return found
+        time.sleep(0 if is_first or not is_remote(target) else _WAIT)
     made, path = {"tensorcomp_job": _VERSION, **vars(make())}, partial_folder(target) / _JOB
     del made["target"]  # which each process may see elsewhere
-    text = json.dumps(made, indent=1, ensure_ascii=False)
+    text = json.dumps(made, indent=1, ensure_ascii=False, default=str)
     with writing(path.parent):
-        (path.parent / _STAGED).mkdir(parents=True, exist_ok=True)
+        if is_remote(target):
+            (target / UNFINISHED).write_text("tensorcomp compresses this folder in parts\n")
+        else:
+            (path.parent / _STAGED).mkdir(parents=True, exist_ok=True)
     for _ in range(_TRIES):
         try:
             with atomic_file(path, force=False) as file:
@@ -164,6 +175,10 @@ def remove_job(job: JobFolder) -> None:
     """Remove the folder of a job that is merged; ``job.json`` goes last."""
     import shutil
 
+    if is_remote(job.folder):
+        for file in (*job.folder.rglob("*.safetensors.json"), job.folder / _JOB):
+            file.unlink(missing_ok=True)
+        return
     merged = job.folder / "merged"
     with writing(job.folder):
         if job.staged().exists():  # else a killed run has begun to remove it

@@ -17,11 +17,13 @@ from tensorcomp.container.job_folder import JobFolder
 from tensorcomp.container.model import open_model, open_original, output_names
 from tensorcomp.errors import OptionError
 from tensorcomp.io.files import file_size, reading
+from tensorcomp.io.locations import location
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.shard_task import ShardTask
 from tensorcomp.planning.plan import Plan, check_names, plan_to_json
 
 _BLOCK = 1 << 20
+_FILES = ("importance", "plan", "profile", "statistics")
 
 
 def parse_part(part: str | tuple[int, int] | None) -> tuple[int, int]:
@@ -92,7 +94,7 @@ def make_job(
     budget = options.planner().budget if plan is None else plan.budget
     return JobFolder(
         target,
-        str(source),
+        source,
         job_options(options, keep_names=keep_names),
         {shard.as_posix(): outputs[shard].as_posix() for shard in model.shards},
         {shard.as_posix(): file_size(model.file(shard)) for shard in model.shards},
@@ -115,19 +117,20 @@ def job_options(options: CompressOptions, *, keep_names: bool) -> dict[str, str]
         item.name: getattr(options, item.name) for item in fields(options) if item.name != "threads"
     }
     usual = vars(CompressOptions())
-    given = {name: _text(value) for name, value in asked.items() if value != usual[name]}
+    given = {name: _text(name, value) for name, value in asked.items() if value != usual[name]}
     names = {"keep_names": "True"} if keep_names else {}
     return {**given, **names, "tensorcomp": tensorcomp.__version__}
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, (str, os.PathLike)) and Path(value).is_file():
-        digest = xxhash.xxh3_128()
-        with reading(Path(value)), Path(value).open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        return f"a file of digest {digest.hexdigest()}"
-    return plan_to_json(value, {}) if isinstance(value, Plan) else repr(value)
+def _text(name: str, value: Any) -> str:
+    is_path = isinstance(value, (str, os.PathLike))
+    if not is_path or name not in _FILES or (name == "profile" and location(value).suffix == ""):
+        return plan_to_json(value, {}) if isinstance(value, Plan) else repr(value)
+    path, digest = location(value), xxhash.xxh3_128()
+    with reading(path), path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return f"a file of digest {digest.hexdigest()}"
 
 
 def mark_of(job: JobFolder, plan: Plan | None = None) -> dict[str, str]:
@@ -139,7 +142,7 @@ def mark_of(job: JobFolder, plan: Plan | None = None) -> dict[str, str]:
 
 def keys_of(job: JobFolder, shard: str) -> dict[str, str]:
     """Return the names in a plan of a shard's tensors."""
-    with open_original(Path(job.source, shard)) as opened:
+    with open_original(job.source / shard) as opened:
         return {info.name: _key(shard, info.name, job.repeated) for info in opened.tensors}
 
 
@@ -180,7 +183,7 @@ def shard_tasks(
                 threads=options.threads,
                 chunk_elements=options.chunk_elements,
             )
-        paths = Path(job.source, shard), job.staged(shard), job.report(shard)
-        return ShardTask(*paths, names, own, mark)
+        paths = job.source / shard, job.staged(shard), job.report(shard)
+        return ShardTask(*paths, names, own, mark, job.sizes[shard])
 
     return [task(shard, names) for shard, names in keys.items()]

@@ -58,7 +58,7 @@ def run_tasks(
     results: dict[int, tuple[FileResult, bool]] = {}
     failed: Counter[int] = Counter()
     pending: dict[Future[tuple[FileResult, bool]], int] = {}
-    left = sorted(range(len(tasks)), key=lambda index: -tasks[index].source.stat().st_size)
+    left = sorted(range(len(tasks)), key=lambda index: -tasks[index].nbytes)
     try:
         while left or pending:
             for index in left:

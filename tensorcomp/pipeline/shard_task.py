@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tensorcomp
 from tensorcomp.container.job_folder import read_json
@@ -18,6 +18,7 @@ from tensorcomp.container.model import open_original
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, FormatError, MissingFileError, TensorcompError
 from tensorcomp.io.files import atomic_file, reading, writing
+from tensorcomp.io.locations import RemotePath, is_remote
 from tensorcomp.pipeline.job import Shard, compress_shards
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.summary import FileResult
@@ -37,6 +38,8 @@ class ShardTask:
         A plan in it is of this shard alone.
     mark : mapping of str to str
         Digests of what all shards have in common: of other options or plans, a result is no good.
+    nbytes : int
+        Of the source, when the job was begun.
     """
 
     source: Path
@@ -45,6 +48,7 @@ class ShardTask:
     keys: Mapping[str, str]
     options: CompressOptions
     mark: Mapping[str, str] = field(default_factory=dict)
+    nbytes: int = 0
 
 
 def run_task(task: ShardTask, progress: Progress | None = None) -> tuple[FileResult, bool]:
@@ -98,7 +102,8 @@ def _compress(task: ShardTask, progress: Progress) -> FileResult:
     for path in (task.output, task.report):
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-    create = functools.partial(atomic_file, task.output, force=True)
+    nbytes = state["bytes"] if task.options.in_one_go else None
+    create = functools.partial(atomic_file, task.output, force=True, nbytes=nbytes)
     with open_original(task.source) as source:
         shard = Shard(lambda: nullcontext(source), create, task.keys)
         (result,) = compress_shards([shard], task.options, progress, whole=False)
@@ -124,4 +129,6 @@ def _state(path: Path) -> dict[str, Any]:
     """Return what tells that a source is another one now."""
     with reading(path):
         status = path.stat()
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+        state = {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+        tag = cast("RemotePath", path).info().get("ETag") if is_remote(path) else None
+        return state if tag is None else {**state, "etag": tag}
