@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.replace import LOSES, Replace, Replacement, check_model, require_room
 from tensorcomp.container.compressed_folder import indexes_for_hosts
+from tensorcomp.container.local_copies import with_copies
 from tensorcomp.container.model import (
     Model,
     default_output,
@@ -126,11 +127,13 @@ def compress(
         target = model.path if model.is_folder else new
     else:
         target = location(out) if out is not None else default_output(model.path)
-        if model.is_folder:
-            outputs = output_names(model, keep_names=keep_names)
-            results = _compress_folder(model, target, outputs, options, progress, force=force)
-        else:
-            results = _compress_file(model, target, options, progress, force=force)
+        rereads = not options.is_lossless or bool(options.plan or options.prune)
+        with with_copies(model, progress, every=rereads) as model:
+            if model.is_folder:
+                outputs = output_names(model, keep_names=keep_names)
+                results = _compress_folder(model, target, outputs, options, progress, force=force)
+            else:
+                results = _compress_file(model, target, options, progress, force=force)
         files = dict(zip(model.shards, results, strict=True))
     return CompressResult(target, files, time.perf_counter() - begun, model.copied, outputs)
 
@@ -141,7 +144,7 @@ def _compress_file(
     refuse_suffix(model.path, target, "safetensors")
     refuse_itself(model.path, target)
     refuse_existing(target, force=force)
-    with open_original(model.path) as source:
+    with open_original(model.file(model.shards[0])) as source:
         nbytes = source.nbytes if options.in_one_go else None
         with atomic_file(target, force=force, nbytes=nbytes, progress=progress) as file:
             return [compress_source(source, file, options, progress)]

@@ -154,6 +154,7 @@ def _restore_file(
     progress: Progress,
 ) -> None:
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+    file.read_ahead()
     with Workers(threads) as workers, new as out, located(path=file.where):
         restore(file.manifest.template, _Decoder(file, workers, progress), out)
 

@@ -142,6 +142,7 @@ def _load_all(
     form = framework_of(framework, device)
     with _open(source, form, backend) as file:
         _check_expansion(file, max_bytes)
+        file.fetch()
         return _decode(file, form, threads)
 
 
@@ -297,6 +298,7 @@ class safe_open:
     def get_tensors(self) -> dict[str, Any]:
         """Return all tensors, as `load_file` does."""
         _check_expansion(self._file)
+        self._file.fetch()
         return _decode(self._file, self._framework)
 
     @safetensors_errors()

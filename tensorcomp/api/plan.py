@@ -22,7 +22,8 @@ from tensorcomp._tables import Column, Table
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.codecs.text import format_tree
 from tensorcomp.container.chunk_grid import chunk_grid
-from tensorcomp.container.model import open_model, open_original
+from tensorcomp.container.local_copies import with_copies
+from tensorcomp.container.model import Model, open_model, open_original
 from tensorcomp.container.records import PruningRecord
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.pipeline.job import Shard, calibrated_tensors, pruned_shards, shards_problem
@@ -181,8 +182,12 @@ def plan(
             "expected a sparsity, got a target size, which is met by writing files; "
             "plan for a sparsity"
         )
+    with with_copies(open_model(path, compressed=False)) as model:
+        return _plan(model, options)
+
+
+def _plan(model: Model, options: CompressOptions) -> PlanReport:
     planner = replace(options.planner(), predict=True)
-    model = open_model(path, compressed=False)
     infos: dict[str, TensorInfo] = {}
     hidden: set[str] = set()
     roles: dict[str, str] = {}

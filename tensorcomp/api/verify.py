@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ import numpy as np
 from tensorcomp._formatting import shown
 from tensorcomp._threads import Workers
 from tensorcomp.api.verify_pruned import PrunedCheck
-from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.model import Model, open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
@@ -28,7 +29,7 @@ from tensorcomp.errors import (
     VerificationError,
     located,
 )
-from tensorcomp.io.locations import location
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.progress import Progress
 
@@ -147,6 +148,7 @@ def _verify_file(
         contextlib.nullcontext() if original is None else _original(original, file) as source,
     ):
         file.check_codecs()
+        file.read_ahead()
         progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
         checks = [] if source is None else _compare_outlines(path, file, source)
         read = None if source is None or checks else source.read
@@ -168,9 +170,23 @@ def _verify_file(
     return checks
 
 
-def _original(path: Path, file: CompressedFile) -> Checkpoint:
+@contextlib.contextmanager
+def _original(path: Path, file: CompressedFile) -> Iterator[Checkpoint]:
     """Open the original of a compressed file, to be read tensor by tensor as the file has them."""
     template = file.template()
+    if template.kind != "safetensors" and is_remote(path):
+        from tensorcomp.io.spool import local_copy
+
+        with local_copy(path) as copy, _laid_out(copy, template, file) as original:
+            yield original
+        return
+    with _laid_out(path, template, file) as original:
+        if isinstance(original, SafetensorsFile):
+            original.read_ahead()
+        yield original
+
+
+def _laid_out(path: Path, template: SourceTemplate, file: CompressedFile) -> Checkpoint:
     if template.kind == "layout":
         from tensorcomp.checkpoints.layouts.layout import LayoutCheckpoint, layout_of
 

@@ -18,6 +18,7 @@ from tensorcomp.benchmark.samples import SourceTensor, TensorSample, take_pieces
 from tensorcomp.codecs.rounding import is_float, work_dtype
 from tensorcomp.codecs.strategy import Strategy
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
+from tensorcomp.container.local_copies import with_copies
 from tensorcomp.container.model import open_model, open_original
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import PlanError
@@ -82,9 +83,9 @@ def bench(
     Bytes are those of the blobs; the file's header is left out. Tensors that are equal to others
     are coded as well.
     """
-    model = open_model(path, compressed=False)
     found = profile if isinstance(profile, Profile) else load_profile(profile)
     with contextlib.ExitStack() as stack:
+        model = stack.enter_context(with_copies(open_model(path, compressed=False), progress))
         workers = stack.enter_context(Workers(threads))
         tensors, nbytes = [], 0
         for shard in model.shards:

@@ -18,6 +18,9 @@ import numpy as np
 from tensorcomp._log import LOGGER
 from tensorcomp.errors import CheckpointError, TensorcompError
 from tensorcomp.io.files import reading
+from tensorcomp.io.locations import is_remote
+
+LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Checkpoint(ABC):
         Metadata of a safetensors file.
     hidden : frozenset of str
         Tensors that hold the rest of a file: no array of its own.
+    copies : bool
+        Whether what `read` returns takes memory: it is no view of a file.
     notes : sequence of str, or None
         What is compressed as bytes, and why, each a line; None if only the arrays can tell.
     """
@@ -99,6 +104,7 @@ class Checkpoint(ABC):
     aliases: Mapping[str, str] = MappingProxyType({})
     metadata: Mapping[str, str] | None = None
     hidden: frozenset[str] = frozenset()
+    copies: bool = False
     notes: Sequence[str] | None = None
 
     @abstractmethod
@@ -107,6 +113,11 @@ class Checkpoint(ABC):
 
         They must not be changed: where the format allows, they are a view of the mapped file.
         """
+
+    def ends(self, name: str) -> bytes:
+        """Return a tensor's first and last bytes, by which equal ones are guessed."""
+        data = self.read(name)
+        return data[:LOOK_BYTES].tobytes() + data[-LOOK_BYTES:].tobytes()
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield the tensor's bytes in order, as flat uint8 arrays."""
@@ -146,6 +157,8 @@ class Checkpoint(ABC):
             ) from (error if isinstance(error, Exception) else None)
 
     def _state(self) -> tuple[int, ...]:
+        if is_remote(self.path):  # is read in one version
+            return ()
         try:
             status = self.path.stat()
         except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_ch
 from tensorcomp.checkpoints.shards import check_shards, numbered_shards, read_index
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.files import UNFINISHED, file_size, is_temporary, reading, writing
-from tensorcomp.io.locations import location
+from tensorcomp.io.locations import is_remote, location
 
 SAFETENSORS_SUFFIX = ".safetensors"
 
@@ -122,6 +123,8 @@ def walk_folder(root: Path) -> tuple[list[Path], dict[Path, Path]]:
     links = {}
     found = sorted(_walk(root, Path(), ()))
     for file in sorted(found, key=lambda file: (root / file).is_symlink()):
+        if is_remote(root):  # where a file has one name
+            break
         status = (root / file).stat()
         if (kept := first.setdefault((status.st_dev, status.st_ino), file)) != file:
             links[file] = kept
@@ -141,7 +144,16 @@ def copy_others(source: Path, files: Iterable[Path], target: Path) -> None:
             copied.parent.mkdir(parents=True, exist_ok=True)
             if copied.is_symlink():
                 copied.unlink()  # copying would write to where it leads, perhaps outside
-            shutil.copyfile(source / file, copied)
+            if is_remote(source):
+                from tensorcomp.io.remote_file import RemoteFile
+
+                with (
+                    contextlib.closing(RemoteFile(source / file)) as remote,
+                    copied.open("wb") as new,
+                ):
+                    new.writelines(remote.blocks())
+            else:
+                shutil.copyfile(source / file, copied)
 
 
 def _walk(root: Path, folder: Path, ancestors: tuple[Path, ...]) -> Iterator[Path]:
@@ -201,6 +213,8 @@ def _is_checkpoint(root: Path, file: Path, unread: dict[str, str]) -> bool:
             if is_noted:
                 unread[file.as_posix()] = f"is {describe_unknown(path)}"
             return False
+        if is_remote(path):  # which would be copied whole to find its arrays
+            return True
         is_noted |= kind != "safetensors"  # else a short magic, maybe chance
         with open_checkpoint(path) as checkpoint:
             is_told_of = checkpoint.notes is not None and checkpoint.nbytes >= _LEAST_KNOWN_BYTES

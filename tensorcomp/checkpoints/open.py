@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import weakref
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES
-from tensorcomp.errors import CheckpointError, FormatError
+from tensorcomp.errors import CheckpointError, FormatError, located
 from tensorcomp.io.files import file_size, reading, writing
-from tensorcomp.io.locations import location
+from tensorcomp.io.locations import is_remote, location
 
 Kind = Literal[
     "safetensors", "torch", "distcp", "npz", "npy", "keras", "hdf5", "gguf", "onnx", "onnx-data",
@@ -21,6 +23,11 @@ Kind = Literal[
 # A pickled protocol number, then torch's magic number 0x1950a86a20f9469cfc6c.
 _TORCH_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+_ZIP_NAMES: tuple[tuple[bytes, Kind], ...] = (
+    (b"data.pkl", "torch"),
+    (b"model.weights.h5", "keras"),
+    (b".npy", "npz"),
+)
 _HEAD_BYTES = 512
 _CONTROLS = frozenset([*range(32), 127]).difference(b"\t\n\r\f")
 _ADVICE = "give a checkpoint, such as .safetensors, .pt, .gguf, .npz, .h5 or .onnx"
@@ -55,13 +62,15 @@ _ARCHIVES = (
 )
 
 
-def detect_format(path: Path) -> Kind:
+def detect_format(path: Path, head: bytes | None = None) -> Kind:
     """Return the format of a checkpoint file.
 
     Parameters
     ----------
     path : Path
-        A regular file, or a link to one.
+        A regular file, or a link to one. Of a file in an object store, its first bytes decide.
+    head : bytes, optional
+        Those, where they are known.
 
     Returns
     -------
@@ -73,11 +82,11 @@ def detect_format(path: Path) -> Kind:
     CheckpointError
         If it is surely no checkpoint: the message says what it is, and what to do.
     """
-    head = _head(path)
+    head = _head(path) if head is None else head
     if not head:
         raise CheckpointError("is empty; download or save it again", path=path)
     if head.startswith(_ZIP_MAGICS):
-        return _zip_kind(path)
+        return _zip_kind(path, head)
     # First, since the length that begins a safetensors file may look like a shorter magic. A length
     # within the limit has four zero bytes, which no text and no other binary here has before a `{`.
     length = int.from_bytes(head[:8], "little")
@@ -87,9 +96,9 @@ def detect_format(path: Path) -> Kind:
     for magic, kind in _MAGICS:
         if head.startswith(magic):
             return kind
-    if _hdf5_follows(path):
+    if _hdf5_follows(path, head):
         return "hdf5"
-    stranger = _not_a_checkpoint(head)
+    stranger = _not_a_checkpoint(head[:_HEAD_BYTES])
     if stranger is not None:
         raise CheckpointError(f"is {stranger}", path=path)
     onnx = _onnx_kind(path, head)
@@ -99,13 +108,21 @@ def detect_format(path: Path) -> Kind:
 
 
 def _head(path: Path) -> bytes:
+    """Return the first bytes of a file; of one in an object store, all that a request brings."""
+    if is_remote(path):
+        from tensorcomp.io.remote_file import RemoteFile
+
+        with contextlib.closing(RemoteFile(path)) as remote:
+            return remote.head
     file_size(path)
     with reading(path), path.open("rb") as file:
         return file.read(_HEAD_BYTES)
 
 
-def _hdf5_follows(path: Path) -> bool:
+def _hdf5_follows(path: Path, head: bytes) -> bool:
     """Return whether an HDF5 file begins behind a block of its user, as MATLAB's do."""
+    if is_remote(path):
+        return any(head.startswith(_HDF5_MAGIC, _HEAD_BYTES << shift) for shift in range(8))
     with reading(path), path.open("rb") as file:
         place, data = _HEAD_BYTES, b" "
         while data and data != _HDF5_MAGIC:
@@ -118,12 +135,18 @@ def _onnx_kind(path: Path, head: bytes) -> Kind | None:
     """Return how a file without a magic belongs to an ONNX model, if it does."""
     from tensorcomp.checkpoints.layouts.onnx_file import is_onnx, is_onnx_data
 
+    if is_remote(path):
+        named = path.suffix == ".onnx" and head.startswith(_ONNX_START)
+        return "onnx" if named else None
     if head.startswith(_ONNX_START) and is_onnx(path):
         return "onnx"
     return "onnx-data" if is_onnx_data(path) else None
 
 
-def _zip_kind(path: Path) -> Kind:
+def _zip_kind(path: Path, head: bytes) -> Kind:
+    if is_remote(path):  # the directory is at its end; the first names say as much
+        named = (kind for name, kind in _ZIP_NAMES if name in head)
+        return "distcp" if path.suffix == ".distcp" else next(named, "bytes")
     from tensorcomp.checkpoints.layouts.zip_members import open_zip  # and all of zipfile
 
     with open_zip(path) as archive:
@@ -159,7 +182,7 @@ def _is_text(data: bytes) -> bool:
 
 def describe_unknown(path: Path) -> str:
     """Return what a file of no known format seems to be."""
-    head = _head(path)
+    head = _head(path)[:_HEAD_BYTES]
     for magic, meaning in _ARCHIVES:
         if head.startswith(magic):
             return meaning
@@ -214,6 +237,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     ...         data = checkpoint.read(info.name)
     """
     path = location(path)
+    if is_remote(path):
+        return _open_remote(path)
     kind = detect_format(path)
     if kind == "safetensors":
         from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
@@ -223,6 +248,22 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     layout = _named(_OPENERS[kind])(path) if kind in _OPENERS else Layout("bytes", ())
     return LayoutCheckpoint(path, layout)
+
+
+def _open_remote(path: Path) -> Checkpoint:
+    """Open a file in an object store: what no ranges are read of is copied first."""
+    from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
+    from tensorcomp.io.remote_file import RemoteFile
+    from tensorcomp.io.spool import local_copy
+
+    remote = RemoteFile(path)
+    with located(path=path):
+        if detect_format(path, remote.head) == "safetensors":
+            return SafetensorsFile(remote)
+    with contextlib.closing(remote), contextlib.ExitStack() as stack:
+        checkpoint = open_checkpoint(stack.enter_context(local_copy(path)))
+        weakref.finalize(checkpoint, stack.pop_all().close)
+        return checkpoint
 
 
 def restore(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
+from tensorcomp.checkpoints.safetensors.file import Bytes
 from tensorcomp.codecs.base import ArraySpec, Pieces
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import decode_into, encode, raw_payload
@@ -60,20 +61,20 @@ class Blob:
 
     Parameters
     ----------
-    data : numpy.ndarray
-        The blob, flat uint8.
+    data : Bytes
+        The blob, flat uint8 where it is an array.
     parts : tuple of (int, int, int)
         Where what is shared, and then each payload, starts and stops, and its checksum.
     name : str
         The tensor's name, for error messages.
     """
 
-    data: np.ndarray
+    data: Bytes
     parts: tuple[tuple[int, int, int], ...]
     name: str
 
     @classmethod
-    def open(cls, data: np.ndarray, chunks: int, name: str, version: int = FORMAT_VERSION) -> Blob:
+    def open(cls, data: Bytes, chunks: int, name: str, version: int = FORMAT_VERSION) -> Blob:
         """Open a blob and check its index against its size.
 
         Raises `FormatError` if the parts' sizes do not add up to the blob's.
@@ -84,7 +85,7 @@ class Blob:
                 f"{data.size:,} bytes cannot hold an index of {chunks:,} chunks", tensor=name
             )
         if is_short(chunks, version):
-            return cls(data, (_NOTHING, (0, end, _CHECKSUM.unpack_from(data, end)[0])), name)
+            return cls(data, (_NOTHING, (0, end, _CHECKSUM.unpack(data[end:])[0])), name)
         parts = []
         start = 0
         for size, checksum in _ENTRY.iter_unpack(data[end:].tobytes()):

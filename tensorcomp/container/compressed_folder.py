@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
-from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES, PREFIX_BYTES
+from tensorcomp.checkpoints.safetensors.header import MAX_HEADER_BYTES, PREFIX_BYTES, header_bytes
 from tensorcomp.checkpoints.shards import read_index, require_shards
 from tensorcomp.container.manifest import METADATA_KEY, is_compressed
 from tensorcomp.errors import CheckpointError
+from tensorcomp.io.locations import is_remote
 
 if TYPE_CHECKING:
     from tensorcomp.container.model import Model
@@ -29,11 +30,14 @@ def is_compressed_file(path: Path) -> bool:
     Its metadata say so. An ordinary file costs a search in its header.
     """
     try:
+        if is_remote(path):
+            with SafetensorsFile(path) as remote:
+                return is_compressed(remote)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-            head += file.read(max(min(_header_end(head), _MOST_BYTES) - len(head), 0))
+            head += file.read(max(min(header_bytes(head), _MOST_BYTES) - len(head), 0))
         return is_compressed_data(head, path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, CheckpointError):
         return False
 
 
@@ -42,17 +46,13 @@ def is_compressed_data(head: bytes, source: Path | bytes | None = None) -> bool:
 
     They reach to its data, at least. The file is `source`, unless they are all of it.
     """
-    if f'"{METADATA_KEY}"'.encode() not in head[: _header_end(head)]:
+    if f'"{METADATA_KEY}"'.encode() not in head[: header_bytes(head)]:
         return False
     try:
         with SafetensorsFile(head if source is None else source) as checkpoint:
             return is_compressed(checkpoint)
     except CheckpointError:
         return False
-
-
-def _header_end(head: bytes) -> int:
-    return PREFIX_BYTES + int.from_bytes(head[:PREFIX_BYTES], "little")
 
 
 def indexes_for_hosts(model: Model, written: Mapping[Path, Path]) -> dict[Path, str]:

@@ -19,7 +19,7 @@ from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.folder import copy_others, scan_folder, walk_folder
 from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
-from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
+from tensorcomp.checkpoints.safetensors.file import Bytes, SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.compressed_folder import (
     COMPRESSED,
@@ -77,6 +77,8 @@ class Model:
         Those of `others` that are checkpoints which cannot be read, and why.
     links : mapping of Path to Path
         Further names of shards and of other files.
+    copies : mapping of Path to Path
+        Local copies of shards in an object store; see `with_copies`.
     replaced : mapping of Path to Path
         Shards whose place compressed files have taken, and which.
     indexes : frozenset of Path
@@ -91,6 +93,7 @@ class Model:
     links: Mapping[Path, Path] = field(default_factory=dict)
     replaced: Mapping[Path, Path] = field(default_factory=dict)
     indexes: frozenset[Path] = frozenset()
+    copies: Mapping[Path, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def copied(self) -> Copied | None:
@@ -107,6 +110,8 @@ class Model:
 
     def file(self, shard: Path) -> Path:
         """Return the path of a shard, or of what has taken its place."""
+        if shard in self.copies:
+            return self.copies[shard]
         return self.path / self.replaced.get(shard, shard) if self.is_folder else self.path
 
     def label(self, shard: Path) -> str | None:
@@ -201,11 +206,32 @@ class PlainTensor(NamedTuple):
         return out
 
 
+class PlainParts(NamedTuple):
+    """Uncompressed tensor of which those chunks are read that are asked for."""
+
+    grid: ChunkGrid
+    data: Bytes
+
+    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
+        """Return a chunk's values, copied into `out` if given."""
+        start, stop = self.grid.bounds(index)
+        row = self.grid.row_elements * self.grid.dtype.itemsize
+        shape = (stop - start, *self.grid.shape[1:])
+        values = self.data[start * row : stop * row].view(self.grid.dtype).reshape(shape)
+        if out is None:
+            return values
+        out[...] = values
+        return out
+
+
 def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> ChunkedTensor:
     """Return a tensor of any checkpoint, to be read by rows (see `decode_rows`)."""
     if isinstance(checkpoint, CompressedFile):
         return checkpoint.open_tensor(info.name)
     grid = chunk_grid(info.dtype, info.shape, info.nbytes, info.nbytes + 1)
+    if isinstance(checkpoint, SafetensorsFile) and checkpoint.remote and checkpoint.copies:
+        parts = chunk_grid(info.dtype, info.shape, info.nbytes)
+        return PlainParts(parts, checkpoint.parts(info.name))
     data = (
         checkpoint.read_private(info.name)
         if isinstance(checkpoint, SafetensorsFile)

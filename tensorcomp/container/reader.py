@@ -7,18 +7,19 @@ import functools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import detect_format
-from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
+from tensorcomp.checkpoints.safetensors.file import WHOLE_BYTES, SafetensorsFile
 from tensorcomp.codecs.text import parse_text
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.blob import Blob, ChunkCoder
+from tensorcomp.container.blob import Blob, ChunkCoder, index_bytes
 from tensorcomp.container.bundles import Span
-from tensorcomp.container.chunk_grid import chunk_grid
+from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import (
@@ -35,6 +36,10 @@ from tensorcomp.errors import (
     UnknownCodecError,
     located,
 )
+from tensorcomp.io.locations import is_remote
+
+if TYPE_CHECKING:
+    from tensorcomp.io.remote_file import RemoteFile
 
 _BUNDLES_KEPT = 1 << 24  # bytes of decoded ones
 MAX_EXPANSION = 1000  # times; real checkpoints shrink a few times, constant ones without limit
@@ -171,10 +176,9 @@ class CompressedFile(Checkpoint):
 
     def open_blob(self, record: TensorRecord) -> TensorBlob:
         """Open the blob of a tensor or bundle for decoding by chunks."""
-        elements = record.chunk_elements or self.manifest.chunk_elements
-        grid = chunk_grid(record.dtype, record.shape, record.nbytes, elements)
+        grid = self._grid(record)
         try:
-            data = self._file.read(record.name)
+            data = self._file.parts(record.name)
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
             return TensorBlob(
                 grid, blob, self._coder(record, blob), record, self.where, self._file.is_mapped
@@ -233,6 +237,26 @@ class CompressedFile(Checkpoint):
         """
         return checked_bytes(self.open_tensor(name))
 
+    def read_ahead(self) -> None:
+        """Fetch early what follows in an object store, as tensors are read in order."""
+        if self._file.remote is not None:
+            spans = map(self._index_span, self.manifest.blobs.values())
+            self._file.read_ahead(span for span in spans if span is not None)
+
+    def _index_span(self, record: TensorRecord) -> tuple[int, int] | None:
+        """Return where the index of a blob that is fetched by parts is among the file's data."""
+        begin, stop = self._file.header.offsets[record.name]
+        index = index_bytes(self._grid(record).count, self.manifest.version)
+        return (max(stop - index, begin), stop) if stop - begin > WHOLE_BYTES else None
+
+    def _grid(self, record: TensorRecord) -> ChunkGrid:
+        elements = record.chunk_elements or self.manifest.chunk_elements
+        return chunk_grid(record.dtype, record.shape, record.nbytes, elements)
+
+    def fetch(self) -> None:
+        """Fetch all of a file in an object store at once, into memory."""
+        self._file.fetch()
+
     def close(self) -> None:
         """Release the file; it is unmapped with the last array that views it."""
         self._file.close()
@@ -268,10 +292,17 @@ def open_safetensors(
     CheckpointError, FormatError
         If it cannot be read, or is something else: the message says what.
     """
-    if isinstance(source, Path):
-        kind = detect_format(source)  # which explains a file that is not a checkpoint at all
+    file: Path | bytes | RemoteFile = source
+    if not isinstance(source, bytes):
+        head = None
+        if is_remote(source):
+            from tensorcomp.io.remote_file import RemoteFile  # and threads
+
+            file = RemoteFile(source)
+            head = file.head
+        kind = detect_format(source, head)  # which explains what is not a checkpoint at all
         if kind != "safetensors":
             raise FormatError(
                 f"is a checkpoint of kind {kind!r}, not a safetensors file", path=source
             )
-    return SafetensorsFile(source, mapped=mapped, private=private)
+    return SafetensorsFile(file, mapped=mapped, private=private)

@@ -8,7 +8,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeGuard, cast
 
@@ -97,11 +97,14 @@ class RemotePath:
         As `fs` names it: without the scheme, but for the web's.
     query : str
         Of a URL of the web, with its question mark.
+    listed : dict, optional
+        What a list of its folder has just said of it.
     """
 
     fs: Any
     path: str
     query: str = ""
+    listed: dict[str, Any] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         protocol = self.fs.protocol if isinstance(self.fs.protocol, str) else self.fs.protocol[0]
@@ -126,6 +129,11 @@ class RemotePath:
     def is_web(self) -> bool:
         """Whether it is behind ``http://``: without folders, and for reading only."""
         return self.path.startswith(("http://", "https://"))
+
+    @property
+    def is_general(self) -> bool:
+        """Whether no more is known of its store than of any in fsspec."""
+        return not self.is_web and not hasattr(self.fs, "_call_s3")
 
     @property
     def key(self) -> str:
@@ -183,6 +191,8 @@ class RemotePath:
 
     def info(self) -> dict[str, Any]:
         """Return what the store says of it; `MissingFileError` if there is nothing."""
+        if self.listed is not None:
+            return self.listed
         found: dict[str, Any] = repeated(str(self), lambda: self.fs.info(self.key))
         return found
 
@@ -217,9 +227,9 @@ class RemotePath:
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield what a folder holds."""
-        found = repeated(str(self), lambda: self.fs.ls(self.path, detail=False))
-        here = self.path.rstrip("/")
-        yield from (self._at(path) for path in sorted(found) if path.rstrip("/") != here)
+        for info in repeated(str(self), lambda: self.fs.ls(self.path, detail=True)):
+            if info["name"].rstrip("/") != self.path.rstrip("/"):  # a folder's own entry
+                yield RemotePath(self.fs, info["name"].rstrip("/"), listed=info)
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """Yield all files below a folder whose names match a pattern."""

@@ -62,8 +62,7 @@ def repeated(where: str, call: Callable[[], Result], *, doing: str = "read") -> 
 
 def is_transient(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
-    status = status_of(error)
-    return _is_one(error, _TRANSIENT) if status is None else status in _TRANSIENT_STATUS
+    return _is_one(error, _TRANSIENT) or status_of(error) in _TRANSIENT_STATUS
 
 
 def status_of(error: BaseException | None) -> int | None:
@@ -104,10 +103,11 @@ def explained(error: Exception, where: str, doing: str) -> CheckpointError:
         why = "there are no credentials for it; sign in, or set those of the store"
     elif isinstance(error, PermissionError) or status == 403:
         why = "access is denied; check the credentials, and what they may do"
+    elif _is_one(error, _TRANSIENT):
+        why = f"the server cannot be reached, or breaks off ({type(error).__name__}); {_times()}"
     elif status is not None:
-        why = f"the server answers with status {status}, {_times()}"
-    elif is_transient(error):
-        why = f"the server cannot be reached, or breaks off ({type(error).__name__}), {_times()}"
+        again = _times() if status in _TRANSIENT_STATUS else "check the URL"
+        why = f"the server answers with status {status}; {again}"
     elif isinstance(error, OSError) and error.strerror:
         why = error.strerror
     else:
@@ -116,7 +116,7 @@ def explained(error: Exception, where: str, doing: str) -> CheckpointError:
 
 
 def _times() -> str:
-    return f"after {TRIES} requests; try again later"
+    return f"{TRIES} requests failed, try again later"
 
 
 def _texts(error: BaseException | None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from tensorcomp._formatting import listed, shown
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.writer import Output, SizeOnly
 from tensorcomp.errors import PlanError, PruningError
 from tensorcomp.io.s3_upload import PartIsSent
@@ -113,6 +114,8 @@ def compress_shards(
 
     def write_shard(shard: Shard, plan: Plan | None) -> FileResult:
         with shard.create() as file, shard.open() as source, Workers(options.thread_count) as pool:
+            if isinstance(source, SafetensorsFile):
+                source.read_ahead()
             work = bundled(source, plan, options.chunk_elements)
             try:
                 result = write_file(work, file, progress, pool, effort)

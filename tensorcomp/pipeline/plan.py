@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Records: TypeAlias = tuple[dict[str, TensorRecord], dict[str, TensorRecord]]
 
 _NO_PLAN = TensorPlan()
-_LOOK_BYTES = 256  # at both ends of a tensor, to guess how many duplicates there are
 
 
 def source_problem(
@@ -121,10 +120,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
     for name, record in tensors.items():
         if not record.has_blob:
             continue
-        data = looked_at.read(name)
-        ends = xxhash.xxh3_64_intdigest(
-            data[:_LOOK_BYTES].tobytes() + data[-_LOOK_BYTES:].tobytes()
-        )
+        ends = xxhash.xxh3_64_intdigest(looked_at.ends(name))
         first = first_with.setdefault((record.dtype, record.nbytes, ends), name)
         if first != name:
             likely[name] = replace(record, same_as=first)

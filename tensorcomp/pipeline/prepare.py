@@ -152,7 +152,7 @@ def chunk_jobs(
 def copied_bytes(source: Checkpoint, info: TensorInfo) -> int:
     """Return the memory that reading a tensor takes; 0 for a view of its file."""
     pruned = isinstance(source, PrunedCheckpoint) and source.is_selected(info.name)
-    return info.nbytes if pruned else 0
+    return info.nbytes if pruned or source.copies else 0
 
 
 def are_equal(source: Checkpoint, first: str, name: str, data: np.ndarray) -> bool:

@@ -36,7 +36,7 @@ def test_files_are_read_and_written() -> None:
     folder = location("memory://test_locations/folder")
     for name in ("b", "a"):
         (folder / name).write_text(f"text {name}")
-    assert [file.name for file in folder.iterdir()] == ["a", "b"]
+    assert sorted(file.name for file in folder.iterdir()) == ["a", "b"]
     assert folder.is_dir()
     assert not folder.is_file()
     assert (folder / "a").is_file()

@@ -110,6 +110,11 @@ def read_header(file: BinaryIO, file_size: int, where: str) -> Header:
         return Header(tensors, offsets, metadata, raw)
 
 
+def header_bytes(head: bytes) -> int:
+    """Return how many bytes a header takes with its length, as the length claims."""
+    return PREFIX_BYTES + int.from_bytes(head[:PREFIX_BYTES], "little")
+
+
 def _header_end(prefix: bytes, file_size: int) -> int:
     """Return the offset in the file at which the header ends and the data begins."""
     if len(prefix) < PREFIX_BYTES:
