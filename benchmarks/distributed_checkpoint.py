@@ -1,8 +1,8 @@
 """Save and load a model and AdamW's state by torch.distributed.checkpoint, plainly and compressed.
 
 The ways take turns in one process; each save goes to a new folder, each load into a state of other
-values. ``blocked`` is how long `async_save` keeps the caller waiting. Every state that was loaded
-equals the one that was saved, bit for bit.
+values. ``blocked`` is how long `async_save` keeps its caller waiting, with one stager for all.
+Every state that was loaded equals the one that was saved, bit for bit.
 """
 
 import shutil
@@ -19,6 +19,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 import typer
 from torch import distributed, nn
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 from benchmarks.common.checkpoints import MEBIBYTE
@@ -36,12 +37,12 @@ from benchmarks.common.reporting import (
 from tensorcomp.dcp import Reader, Writer
 
 MOST_BYTES, MOST_TIME, MOST_BLOCKED = 0.82, 1.6, 0.15  # of those of plain files
-PLAIN = "torch, not synced"
+PLAIN, SYNCED = "torch, not synced", "torch"
 
 Way = tuple[Callable[[Path], Any], Callable[[Path], Any]]
 WAYS: dict[str, Way] = {
     PLAIN: (lambda path: dcp.FileSystemWriter(path, sync_files=False), dcp.FileSystemReader),
-    "torch, synced": (dcp.FileSystemWriter, dcp.FileSystemReader),
+    SYNCED: (dcp.FileSystemWriter, dcp.FileSystemReader),
     "tensorcomp.dcp": (Writer, Reader),
     'tensorcomp.dcp, effort="fast"': (lambda path: Writer(path, effort="fast"), Reader),
 }
@@ -99,7 +100,7 @@ def timed(job: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(
-    way: Way, state: dict[str, Any], other: dict[str, Any], folder: Path
+    way: Way, state: dict[str, Any], other: dict[str, Any], folder: Path, stager: DefaultStager
 ) -> tuple[int, float, float, float]:
     """Save, load and save in the background once."""
     writer, reader = way
@@ -113,7 +114,9 @@ def measure(
         if isinstance(value, torch.Tensor):
             value.zero_()
     shutil.rmtree(folder)
-    blocked, job = timed(lambda: dcp.async_save(state, storage_writer=writer(folder)))
+    blocked, job = timed(
+        lambda: dcp.async_save(state, storage_writer=writer(folder), async_stager=stager)
+    )
     job.result()
     return nbytes, saving, loading, blocked
 
@@ -137,18 +140,18 @@ def main(
 ) -> None:
     """Measure bytes and times of saves and loads."""
     warnings.simplefilter("ignore")  # torch's own
-    torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", store=distributed.HashStore(), rank=0, world_size=1
     )  # which async_save needs
     state, other = (training_state(seed, width, layers) for seed in (0, 1))
     raw = sum(value.nbytes for value in leaves(state).values() if isinstance(value, torch.Tensor))
     found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in WAYS}
+    stager = DefaultStager(StagingOptions(False, False, False, False))
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(rounds + 1):
             note(f"turn {turn} of {rounds}")
             for name, way in WAYS.items():
-                figures = measure(way, state, other, Path(scratch, "saved"))
+                figures = measure(way, state, other, Path(scratch, "saved"), stager)
                 if turn:  # the first one imports
                     found[name].append(figures)
     distributed.destroy_process_group()
@@ -156,12 +159,13 @@ def main(
         Row(name, taken[0][0], *(median(column) for column in list(zip(*taken, strict=True))[1:]))
         for name, taken in found.items()
     ]
-    plain = rows[0]
+    plain, synced = rows[:2]
     limits = []
     for row in rows[2:]:
         limits += [
             Limit(f"bytes of {row.way} / those of the tensors", row.nbytes / raw, MOST_BYTES),
             Limit(f"save of {row.way} / {PLAIN}", row.save / plain.save, MOST_TIME),
+            Limit(f"save of {row.way} / {SYNCED}", row.save / synced.save, MOST_TIME),
             Limit(f"load of {row.way} / {PLAIN}", row.load / plain.load, MOST_TIME),
             Limit(
                 f"async_save of {row.way} / save, {PLAIN}", row.blocked / plain.save, MOST_BLOCKED

@@ -389,6 +389,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_what_async_save_saves_is_that_of_the_call(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)

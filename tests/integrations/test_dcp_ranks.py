@@ -275,7 +275,9 @@ def test_a_save_that_is_killed_leaves_a_complete_one(tmp_path, step):
     assert complete(tmp_path) == (2 if named else 1)
     run(save_number, tmp_path, 3)
     assert complete(tmp_path) == 3
-    assert not list(tmp_path.glob("*tensorcomp-part"))
+    places = Reader(tmp_path).read_metadata().storage_data.values()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {".metadata", *(place.relative_path for place in places)}
 
 
 def save_until_killed(folder, seconds):

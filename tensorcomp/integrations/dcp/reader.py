@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import operator
 import os
 import pickle
 from collections.abc import Iterator
@@ -98,13 +99,6 @@ class Reader(FileSystemReader):
         except OSError as error:
             raise CheckpointError(f"cannot be read: {error.strerror}", path=folder) from error
 
-    def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
-    ) -> None:
-        """Keep what is known of tensors."""
-        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
-        self._known: dict[str, Any] = metadata.state_dict_metadata
-
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Add what tells which ranks share a machine."""
         return with_host(plan)
@@ -134,7 +128,7 @@ class Reader(FileSystemReader):
                     _read_object(item, files[place.file], place, planner)
                 else:
                     tensors.append((item, files[place.file], place))
-            reads = (self._prepared(*one, planner) for one in tensors)
+            reads = (_prepared(*one, planner) for one in tensors)
             for batch in runs(reads, lambda read: read.copied_bytes, _BATCH):
                 decode_all([job for read in batch for job in read.jobs()], threads)
                 for read in batch:
@@ -144,24 +138,21 @@ class Reader(FileSystemReader):
         done.set_result(None)
         return done
 
-    def _prepared(
-        self, item: ReadItem, file: CompressedFile, place: Place, planner: LoadPlanner
-    ) -> _Read:
-        record, target = file.record(place.tensor), planner.resolve_tensor(item).detach()
-        shape = torch_layout(record.dtype, record.shape, record.nbytes)[1]
-        known = self._known[item.storage_index.fqn].properties.dtype
-        inside = len(shape) == len(item.lengths) and all(
-            begin + length <= size
-            for begin, length, size in zip(item.storage_offsets, item.lengths, shape, strict=True)
+
+def _prepared(item: ReadItem, file: CompressedFile, place: Place, planner: LoadPlanner) -> _Read:
+    """Return what is to be read, once it is known to fit."""
+    record, target = file.record(place.tensor), planner.resolve_tensor(item).detach()
+    shape = torch_layout(record.dtype, record.shape, record.nbytes)[1]
+    ends = [sum(pair) for pair in zip(item.storage_offsets, item.lengths, strict=True)]
+    inside = len(shape) == len(ends) and all(map(operator.le, ends, shape))
+    if not inside or target.shape != item.lengths:
+        raise FormatError(
+            f"expected {list(item.lengths)} elements at {list(item.storage_offsets)} of it for a "
+            f"tensor {list(target.shape)}, got a tensor {list(shape)}; load another save",
+            path=file.where,
+            tensor=place.tensor,
         )
-        if known_dtype(record.dtype) != known or not inside or target.shape != item.lengths:
-            raise FormatError(
-                f"expected {known} that holds {list(item.lengths)} at {list(item.storage_offsets)} "
-                f"for {list(target.shape)}, got {record.dtype} {list(shape)}; load another save",
-                path=file.where,
-                tensor=place.tensor,
-            )
-        return _Read(item, target, file.open_tensor(place.tensor), record.dtype, shape)
+    return _Read(item, target, file.open_tensor(place.tensor), record.dtype, shape)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -39,7 +40,7 @@ from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
 
-_NUMBERED = re.compile(r"__\d+_(\d+)\.")
+_NUMBERED = re.compile(rf"\.?__\d+_(\d+){re.escape(COMPRESSED)}")
 
 
 class Writer(FileSystemWriter):
@@ -117,8 +118,10 @@ class Writer(FileSystemWriter):
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         share: Share = plan.storage_data
-        rank = share.rank if getattr(self, "use_collectives", True) else self.rank
-        file, save = f"__{rank}_{self._number()}{COMPRESSED}", uuid.uuid4().hex[:16]
+        rank = self.rank if self._is_alone else share.rank
+        complete = (stored_files(path) for path in Path(self.path).glob("*.metadata"))
+        number = 1 + max(map(_newest, complete), default=-1)
+        file, save = f"__{rank}_{number}{COMPRESSED}", uuid.uuid4().hex[:16]
         taken = {"__metadata__"}
         names = [unique_name(item_name(item), taken) for item in plan.items]
         tensors, places = {}, []
@@ -144,18 +147,30 @@ class Writer(FileSystemWriter):
             super().finish(metadata, results)
         sync(folder)
         named = {place.relative_path for place in metadata.storage_data.values()}
+        if not self._is_alone:  # what killed saves have left
+            newest = _newest(named)
+            before |= {path.name for path in folder.iterdir() if -1 < _number(path.name) <= newest}
         for name in before - named:
             if PurePath(name).name == name:
                 (folder / name).unlink(missing_ok=True)
 
-    def _metadata_file(self) -> Path:
-        alone = not getattr(self, "use_collectives", True)
-        return Path(self.path, f"__{self.rank}.metadata" if alone else ".metadata")
+    @property
+    def _is_alone(self) -> bool:
+        """Whether each rank saves for itself, without collectives."""
+        return not getattr(self, "use_collectives", True)
 
-    def _number(self) -> int:
-        """Return the number of this save: one more than that of the one that is complete."""
-        found = map(_NUMBERED.match, stored_files(self._metadata_file()))
-        return 1 + max((int(match[1]) for match in found if match), default=-1)
+    def _metadata_file(self) -> Path:
+        return Path(self.path, f"__{self.rank}.metadata" if self._is_alone else ".metadata")
+
+
+def _number(name: str) -> int:
+    """Return the number of the save that a file, whole or not, is of; else -1."""
+    match = _NUMBERED.match(name)
+    return int(match[1]) if match else -1
+
+
+def _newest(names: Iterable[str]) -> int:
+    return max(map(_number, names), default=-1)
 
 
 def _stored(name: str, data: Any) -> tuple[Any, str]:
