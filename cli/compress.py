@@ -10,6 +10,7 @@ from .options import (
     as_json,
     job_options,
     keep_names,
+    metrics,
     option,
     options_of,
     output,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     "merge puts them together.",
 )
 @report
+@metrics
 @as_json
 def compress(
     source: Path,
@@ -43,6 +45,7 @@ def compress(
     replace: Any,
     keep_names: bool,
     part: str | None,
+    metrics: Path | None,
     **asked: Any,
 ) -> Result:
     """Make a checkpoint smaller: without losing a bit, or within an error budget.
@@ -83,7 +86,7 @@ def compress(
     from .progress import progress
 
     options = options_of(asked)
-    with progress("compressing") as watch:
+    with progress("compressing", metrics=metrics) as watch:
         result = files.compress(
             source,
             out,
@@ -94,6 +97,7 @@ def compress(
             progress=watch,
             options=options,
         )
+        watch.tell(output_bytes=result.output_bytes)
     freed = result.input_bytes - result.output_bytes
     done = f"{printable(str(source))} compressed to"
     if part is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Result, command
-from .options import as_json, force, option, output, replace, source, threads
+from .options import as_json, force, metrics, option, output, replace, source, threads
 
 if TYPE_CHECKING:
     from tensorcomp.container.model import Model
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 )
 @force
 @replace
+@metrics
 @as_json
-def decompress(source: Path, out: Path | None, **options: Any) -> Result:
+def decompress(source: Path, out: Path | None, *, metrics: Path | None, **options: Any) -> Result:
     """Restore the checkpoint that was compressed.
 
     It comes back byte for byte, but for what lossy compression changed. Without -o,
@@ -45,12 +46,13 @@ def decompress(source: Path, out: Path | None, **options: Any) -> Result:
 
     from .progress import progress
 
-    # With --replace nothing of the source is left to look at afterwards.
-    before = summarise(source) if options["replace"] else None
-    model = open_model(source, compressed=True)
-    with progress("decompressing") as watch:
+    with progress("decompressing", metrics=metrics) as watch:
+        # With --replace nothing of the source is left to look at afterwards.
+        before = summarise(source) if options["replace"] else None
+        model = open_model(source, compressed=True)
         restored = restoring.decompress(source, out, progress=watch, **options)
-    size = _source_bytes(model) if before is None else before.input_bytes
+        size = _source_bytes(model) if before is None else before.input_bytes
+        watch.tell(output_bytes=size)
     line = (
         f"{printable(str(restored))} restored: {bytes_text(size)} in "
         f"{seconds_text(watch.seconds)}, decoded at {speed_text(size, watch.work_seconds)}"

@@ -125,6 +125,11 @@ forced_report = together(
     report,
     printing("--force", "Replace an existing report.", dest="force_report", argument="force"),
 )
+metrics = printing(
+    "--metrics FILE.prom",
+    "Keep counts of bytes, tensors, seconds and failures there as OpenMetrics text.",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
 _json = printing("--json", "Print one JSON object, no text.")
 _amounts = (
     printing("-q, --quiet", "Print no progress, no remarks: errors and tables only."),

@@ -14,13 +14,18 @@ from tensorcomp.progress import Progress
 from .command import settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.progress import Progress as RichProgress
+
+    from tensorcomp.io.metrics_file import MetricsFile
 
 
 class Watch(Progress):
     """Time a job from its start and from its first input byte; log its progress."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, metrics: MetricsFile | None = None) -> None:
+        self._metrics = metrics
         self._created = time.perf_counter()
         self._begun: float | None = None
         self._verbose = settings().verbose
@@ -30,19 +35,31 @@ class Watch(Progress):
     def begin_folder(self, nbytes: int) -> None:
         """Note when work begins."""
         self._begun = self._begun or time.perf_counter()
+        if self._metrics is not None:
+            self._metrics.begin_folder(nbytes)
         self._log(1, f"a folder of {nbytes:,} bytes")
 
     def begin(self, tensors: int, nbytes: int) -> None:
         """Note when work begins."""
         self._begun = self._begun or time.perf_counter()
+        if self._metrics is not None:
+            self._metrics.begin(tensors, nbytes)
         self._log(1, f"a file of {tensors:,} tensors, {nbytes:,} bytes")
 
     def advance(self, name: str, nbytes: int) -> None:
         """Log what is done."""
+        if self._metrics is not None:
+            self._metrics.advance(name, nbytes)
         self._log(2, f"{name}: {nbytes:,} bytes done")
 
     def count(self, done: int, total: int | None) -> None:
         """Show how many things are done, where bytes say nothing."""
+
+    def tell(self, *, output_bytes: int = 0, failures: int = 0) -> None:
+        """Add what came of the job to its metrics."""
+        if self._metrics is not None:
+            self._metrics.output_bytes = output_bytes
+            self._metrics.failures = failures
 
     def stop(self) -> None:
         """Take the times."""
@@ -58,17 +75,27 @@ class Watch(Progress):
 
 
 @contextlib.contextmanager
-def progress(doing: str, unit: str = "tensors") -> Iterator[Watch]:
-    """Show a bar of tensors and bytes, or of another unit, until the block ends."""
+def progress(doing: str, unit: str = "tensors", metrics: Path | None = None) -> Iterator[Watch]:
+    """Show a bar of tensors and bytes, or of another unit, until the block ends.
+
+    Metrics are kept in a file, if one is given.
+    """
     chosen = settings()
     in_terminal = sys.stderr is not None and sys.stderr.isatty()
     has_bar = in_terminal and os.environ.get("TERM") != "dumb"
     with contextlib.ExitStack() as stack:
-        watch = Watch(doing)
+        counts = stack.enter_context(_metrics_file(metrics, doing)) if metrics else None
+        watch = Watch(doing, counts)
         if has_bar and not chosen.quiet and not chosen.verbose:
-            watch = _Bar(stack.enter_context(_rich_progress(unit)), doing)
+            watch = _Bar(stack.enter_context(_rich_progress(unit)), doing, counts)
         yield watch
         watch.stop()
+
+
+def _metrics_file(path: Path, doing: str) -> MetricsFile:
+    from tensorcomp.io.metrics_file import MetricsFile
+
+    return MetricsFile(path, labels={"job": doing})
 
 
 def _rich_progress(unit: str) -> RichProgress:
@@ -98,8 +125,8 @@ def _rich_progress(unit: str) -> RichProgress:
 class _Bar(Watch):
     """A bar over one file, or over all files of a folder."""
 
-    def __init__(self, shown: RichProgress, doing: str) -> None:
-        super().__init__(doing)
+    def __init__(self, shown: RichProgress, doing: str, metrics: MetricsFile | None = None) -> None:
+        super().__init__(doing, metrics)
         self._shown = shown
         self._task = shown.add_task(doing, total=None, items="0")
         self._in_folder = False
@@ -125,6 +152,8 @@ class _Bar(Watch):
         self._shown.update(self._task, total=nbytes, completed=0)
 
     def advance(self, name: str, nbytes: int) -> None:
+        if self._metrics is not None:
+            self._metrics.advance(name, nbytes)
         self._done.add((self._files, name))
         items = f"{len(self._done):,}/{self._expected:,}"
         self._shown.update(self._task, advance=nbytes, items=items)

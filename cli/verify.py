@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .command import Result, command
-from .options import as_json, option, source, threads
+from .options import as_json, metrics, option, source, threads
 
 if TYPE_CHECKING:
     from tensorcomp.api.verify import Check
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     dest="statistics",
 )
 @threads
+@metrics
 @as_json
 def verify(
-    source: Path, *, against: Path | None, statistics: Path | None, threads: int | None
+    source: Path,
+    *,
+    against: Path | None,
+    statistics: Path | None,
+    threads: int | None,
+    metrics: Path | None,
 ) -> Result:
     """Decode everything and check every digest; write nothing.
 
@@ -42,11 +48,12 @@ def verify(
 
     from .progress import progress
 
-    with progress("verifying") as watch:
+    with progress("verifying", metrics=metrics) as watch:
         checks = verification.verify(
             source, against, statistics=statistics, threads=threads, progress=watch
         )
-    failed = [check for check in checks if check.error is not None]
+        failed = [check for check in checks if check.error is not None]
+        watch.tell(failures=len(failed))
 
     def to_json() -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ from tensorcomp.api.verify import verify as verify
 from tensorcomp.codecs.text import format_tree as format_tree
 from tensorcomp.codecs.text import parse_tree as parse_tree
 from tensorcomp.errors import TensorcompError as TensorcompError
+from tensorcomp.io.metrics_file import MetricsFile as MetricsFile
 from tensorcomp.pipeline.options import CompressOptions as CompressOptions
 from tensorcomp.planning.budgets import Budget as Budget
 from tensorcomp.progress import Progress as Progress

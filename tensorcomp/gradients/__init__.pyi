@@ -20,6 +20,7 @@ from tensorcomp.gradients.fsdp.sharded import FsdpCompression as FsdpCompression
 from tensorcomp.gradients.monitoring.metrics import History as History
 from tensorcomp.gradients.monitoring.metrics import StepMetrics as StepMetrics
 from tensorcomp.gradients.monitoring.metrics import TensorMetrics as TensorMetrics
+from tensorcomp.gradients.monitoring.openmetrics import OpenMetricsLog as OpenMetricsLog
 from tensorcomp.gradients.monitoring.tensorboard import TensorBoardLog as TensorBoardLog
 from tensorcomp.gradients.registry import compressor_class as compressor_class
 from tensorcomp.gradients.registry import compressor_ids as compressor_ids

@@ -26,8 +26,8 @@ def test_options_stand_in_groups_and_the_most_used_come_first(call):
     found = sections(call("compress", "--help").stdout)
     assert list(found) == ["Positional arguments", *GROUPS]
     assert found["Most used"] == ["-o", "--profile", "--min-snr", "--bits-per-weight", "--effort"]
-    output = ["--force", "--replace", "--keep-names", "--report", "--json", "-q", "-v", "-h"]
-    assert found["Output"] == output
+    output = ["--force", "--replace", "--keep-names", "--report", "--metrics", "--json", "-q", "-v"]
+    assert found["Output"] == [*output, "-h"]
     planned = sections(call("plan", "--help").stdout)
     assert planned["Pruning"] == found["Pruning"]
     assert planned["Planning"] == [o for o in found["Planning"] if o != "--plan"]
