@@ -78,7 +78,7 @@ def store_folder(
                 _copy(file, target / name)
 
     if spooled:
-        with spool_folder() as folder:
+        with spool_folder(target) as folder:
             for name in outputs.values():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
             yield folder

@@ -75,10 +75,10 @@ def object_file(
     refuse_existing_object(path, force=force)
     with contextlib.ExitStack() as stack:
         if nbytes is None or not _is_s3(path):
-            file = stack.enter_context(_spooled())
+            file = stack.enter_context(_spooled(path))
             yield file
         else:
-            output = _Streamed(stack, stack.enter_context(S3Upload(path, nbytes)))
+            output = _Streamed(path, stack, stack.enter_context(S3Upload(path, nbytes)))
             yield cast("io.BufferedRandom", output)
             if isinstance(output.file, S3Upload):
                 output.file.complete(force=force)
@@ -91,8 +91,8 @@ def object_file(
 class _Streamed:
     """Output that is an upload, until it begins again after parts have gone."""
 
-    def __init__(self, stack: contextlib.ExitStack, upload: S3Upload) -> None:
-        self._stack = stack
+    def __init__(self, path: Path, stack: contextlib.ExitStack, upload: S3Upload) -> None:
+        self._path, self._stack = path, stack
         self.file: S3Upload | io.BufferedRandom = upload
 
     def write(self, data: Any) -> int:
@@ -111,20 +111,20 @@ class _Streamed:
         """Cut the file; one of which parts have gone goes on as a local file."""
         if isinstance(self.file, S3Upload) and self.file.has_sent:
             self.file.abort()
-            self.file = self._stack.enter_context(_spooled())
+            self.file = self._stack.enter_context(_spooled(self._path))
         return self.file.truncate(size)
 
 
 @contextlib.contextmanager
-def _spooled() -> Iterator[io.BufferedRandom]:
+def _spooled(path: Path) -> Iterator[io.BufferedRandom]:
     """Open a temporary file."""
-    with spool_folder() as folder, (folder / "output").open("w+b") as file:
+    with spool_folder(path) as folder, (folder / "output").open("w+b") as file:
         yield file
 
 
 @contextlib.contextmanager
-def spool_folder() -> Iterator[Path]:
-    """Make a local folder for what is uploaded in the end.
+def spool_folder(path: Path) -> Iterator[Path]:
+    """Make a local folder for what is uploaded to a place in the end.
 
     Raises `CheckpointError` that says where it is if its disk is full.
     """
@@ -140,7 +140,8 @@ def spool_folder() -> Iterator[Path]:
                 f"the disk is full: {tempfile.gettempdir()} has "
                 f"{bytes_text(shutil.disk_usage(folder).free)} free, and what is uploaded is "
                 f"written there first, {bytes_text(written)} so far; set TMPDIR to a folder with "
-                "room for all of it"
+                "room for all of it",
+                path=path,
             ) from error
 
 

@@ -24,6 +24,7 @@ if any(importlib.util.find_spec(name) is None for name in ("moto", "s3fs", "boto
     collect_ignore += [
         "test_object_store.py",
         "test_object_store_reading.py",
+        "test_object_store_stops.py",
         "test_object_store_writing.py",
     ]
 if importlib.util.find_spec("playwright") is None:
