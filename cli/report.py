@@ -46,28 +46,17 @@ def reported(ctx: click.Context, path: Path, run: Callable[[], Result], *, force
 def _text(ctx: click.Context, path: Path, result: Result) -> str:
     from tensorcomp.reports.save_report import report_text
 
-    given = {}
-    for param in ctx.command.params:
-        name = param.name or ""
-        source = ctx.get_parameter_source(name)
-        if source is click.core.ParameterSource.COMMANDLINE and name in ctx.params:
-            given[name] = param, ctx.params[name]
-    inputs = [value for param, value in given.values() if isinstance(param, click.Argument)]
-    settings = {
-        max(param.opts, key=len): _setting(value)
-        for param, value in given.values()
-        if isinstance(param, click.Option)
-    }
+    names = {param.name or "": param for param in ctx.command.params if param.name in ctx.params}
+    source, line = ctx.get_parameter_source, click.core.ParameterSource.COMMANDLINE
+    given = [(names[name], ctx.params[name]) for name in names if source(name) is line]
+    inputs = [value for param, value in given if isinstance(param, click.Argument)]
+    options = [
+        (max(param.opts, key=len), v) for param, v in given if isinstance(param, click.Option)
+    ]
     return report_text(
         result.report(),
         path,
         title=" and ".join(value.name or str(value) for value in inputs),
         command=shlex.join([*ctx.command_path.split(), *ctx.meta["arguments"]]),
-        settings=settings,
+        settings={name: ", ".join(v) if isinstance(v, tuple) else str(v) for name, v in options},
     )
-
-
-def _setting(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return "yes" if value is True else str(value)

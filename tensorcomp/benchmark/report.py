@@ -35,7 +35,7 @@ def benchmark_report(found: Benchmark) -> Report:
     )
     first, *legend = benchmark_notes(found)
     table = benchmark_table(found)
-    return Report("Benchmark", figures, table, "strategy", [first], legend, [plot])
+    return Report("Benchmark", figures, table, "strategies", [first], legend, plot)
 
 
 def _series(found: Benchmark, label: str, rows: list[int], *, joined: bool) -> Series:

@@ -20,31 +20,29 @@ _WORST = 8
 _OF_WORST = ("Tensor", "Shape", "Role", "Bits", "Ratio", "SNR dB", "Row dB", "Output")
 
 
-def compressed_report(result: CompressResult) -> Report:
-    """Return what is said of a compressed file or folder."""
-    return checkpoint_report(result.summary)._replace(stored=result.path)
-
-
-def planned_report(report: PlanReport) -> Report:
-    """Return what is said of a plan."""
-    notes = [*report.copied_line(), *planned_line(report)]
-    return checkpoint_report(report)._replace(kind="Plan", notes=notes)
-
-
-def checkpoint_report(summary: CheckpointSummary) -> Report:
-    """Return what is said of a checkpoint, compressed or not."""
-    names = ("Before", "After") if summary.compressed else ("Bytes",)
-    rows, sections = summary.tensors, []
-    for title, shares in (("Bytes by role", _by_role(rows)), ("Bytes by layer", _by_layer(rows))):
-        sections.append(shares_section(title, shares, names))
+def checkpoint_report(result: CompressResult | CheckpointSummary) -> Report:
+    """Return what is said of a checkpoint: compressed, planned, or as it is."""
+    stored = result.path if isinstance(result, CompressResult) else None
+    summary = result.summary if isinstance(result, CompressResult) else result
+    kind, notes = "Compressed checkpoint" if summary.compressed else "Checkpoint", remarks(summary)
+    if isinstance(summary, PlanReport):
+        kind, notes = "Plan", [*summary.copied_line(), *planned_line(summary)]
+    names, rows = ("Before", "After") if summary.compressed else ("Bytes",), summary.tensors
+    shares = [Share(r.name, r.nbytes, r.stored, 0 if r.tied else r.weights) for r in rows]
+    by_role = (one._replace(label=row.role) for one, row in zip(shares, rows, strict=True))
+    sections: list[Section | Plot] = [
+        shares_section("Bytes by role", by_role, names),
+        shares_section("Bytes by layer", layers(shares), names),
+    ]
     worst = worst_table(summary.table(), sorted(rows, key=_quality), _OF_WORST)
     return Report(
-        "Compressed checkpoint" if summary.compressed else "Checkpoint",
+        kind,
         list(_figures(summary)),
         summary.table(),
-        notes=remarks(summary),
+        notes=notes,
         legend=[GAP] if summary.lossy else [],
         sections=[*sections, *_rates(rows), *worst] if summary.lossy else sections,
+        stored=stored,
     )
 
 
@@ -55,14 +53,15 @@ def worst_table(table: Table, rows: Sequence[Any], titles: Sequence[str]) -> lis
     return [Section("Tensors that lost most", Table(columns, rows[:_WORST]), note=note)]
 
 
-def error_plot(title: str, x: str, series: Sequence[Series], note: str) -> Plot:
-    """Return a plot of signal-to-noise ratios, but for infinite points."""
+def error_plot(title: str, x: str, series: Sequence[Series], note: str) -> list[Section | Plot]:
+    """Return a plot of signal-to-noise ratios that are finite; none without any."""
     finite = []
     for one in series:
         kept = [n for n, point in enumerate(one.points) if all(map(math.isfinite, point))]
         rows = [one.rows[n] for n in kept] if one.rows else ()
         finite.append(one._replace(points=[one.points[n] for n in kept], rows=rows))
-    return Plot(title, x, "SNR, dB", [one for one in finite if one.points], note)
+    drawn = [one for one in finite if one.points]
+    return [Plot(title, x, "SNR, dB", drawn, note)] if any(one.rows for one in drawn) else []
 
 
 def _figures(summary: CheckpointSummary) -> Iterable[tuple[str, str, str]]:
@@ -73,7 +72,7 @@ def _figures(summary: CheckpointSummary) -> Iterable[tuple[str, str, str]]:
         yield "Ratio", ratio_text(summary.ratio), "bytes before / after"
     yield "Bits per weight", bits_text(summary.bits_per_weight), "every byte counted"
     if summary.lossy:
-        error = max(row.rel_l2 for row in summary.tensors)
+        error = max(row.rel_l2 for row in summary.tensors if row.rel_l2)
         worst = f"rel-L2 ≤ {error:.3g} of each tensor"
         yield "Lowest SNR", f"{snr_text(-20 * math.log10(error))} dB", worst
     elif summary.compressed:
@@ -85,26 +84,14 @@ def _figures(summary: CheckpointSummary) -> Iterable[tuple[str, str, str]]:
     yield "Tensors", f"{count:,}", counted(summary.weights, "weight")
 
 
-def _share(row: TensorSummary, label: str) -> Share:
-    return Share(label, row.nbytes, row.stored, 0 if row.tied else row.weights)
-
-
-def _by_role(rows: Iterable[TensorSummary]) -> list[Share]:
-    return [_share(row, row.role) for row in rows]
-
-
-def _by_layer(rows: Iterable[TensorSummary]) -> list[Share]:
-    return layers(_share(row, row.name) for row in rows)
-
-
 def _quality(row: TensorSummary) -> tuple[float, ...]:
     """Return a key that puts lost rows first, then the largest errors."""
     lost = 0.0 if row.output_error else row.row_error
     return -lost, -row.output_error, -row.rel_l2
 
 
-def _rates(rows: Sequence[TensorSummary]) -> Iterable[Plot]:
-    """Yield the plot of each tensor's rate and error, by roles, with R(D)."""
+def _rates(rows: Sequence[TensorSummary]) -> list[Section | Plot]:
+    """Return the plot of each tensor's rate and error, by roles, with R(D)."""
     roles: dict[str, Series] = {}
     for n, row in enumerate(rows):
         if row.snr_db is not None and row.bits_per_weight is not None and row.same_as is None:
@@ -117,4 +104,4 @@ def _rates(rows: Sequence[TensorSummary]) -> Iterable[Plot]:
     note = "Each point is a tensor; R(D) = ½ log₂(σ²/D) is 6.02 dB a bit."
     note += f" {counted(exact, 'tensor')} that lost nothing are not drawn." if exact else ""
     title, x = "Rate and distortion", "bits per weight"
-    yield error_plot(title, x, [*sorted(roles.values()), limit], note)
+    return error_plot(title, x, [*sorted(roles.values()), limit], note)

@@ -39,7 +39,7 @@ def comparison_report(found: Comparison) -> Report:
     return Report(
         *("Comparison", figures, table),
         notes=[comparison_totals(found)],
-        sections=[*sections, *([plot, *worst_table(table, lost, _OF_WORST)] if places else [])],
+        sections=[*sections, *([*plot, *worst_table(table, lost, _OF_WORST)] if places else [])],
     )
 
 

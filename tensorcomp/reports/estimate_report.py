@@ -26,6 +26,6 @@ def estimate_report(found: Estimate) -> Report:
     )
     first, *legend, verdict = estimate_notes(found)
     return Report(
-        *("Gradient compression", figures, table, "compressor"),
+        *("Gradient compression", figures, table, "compressors"),
         *([verdict, first], legend, [steps]),
     )

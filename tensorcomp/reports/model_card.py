@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping
 
 from tensorcomp._formatting import escaped, markdown_text
-from tensorcomp._tables import Column, Table
-from tensorcomp.reports.report import Report, Section
+from tensorcomp.reports.report import Report, Section, pairs_table
 
 
 def model_card(report: Report, title: str, command: str, settings: Mapping[str, str]) -> str:
@@ -29,48 +29,28 @@ def _lines(report: Report, title: str, command: str, settings: Mapping[str, str]
     yield f"## {report.kind}{about}"
     if report.stored is not None:
         yield from ("", "Compressed by tensorcomp, into a file that is itself valid safetensors.")
-    yield from ("", *_pairs(("", "", ""), report.figures))
+    yield from ("", *pairs_table((" ", " ", " "), report.figures).markdown())
     if notes := [*report.notes, *report.legend]:
         yield from ("", *(f"- {markdown_text(escaped(note))}" for note in notes))
     for section in report.sections:
         if isinstance(section, Section):
             yield from ("", f"### {section.title}", "", *section.table.markdown())
-    if report.noun != "tensor":
-        yield from ("", f"### Each {report.noun}", "", *report.table.markdown())
+    if report.nouns != "tensors":
+        yield from ("", f"### All {report.nouns}", "", *report.table.markdown())
     if report.stored is not None:
         yield from _loading(report.stored.name, is_folder=report.stored.is_dir())
     yield from ("", "### Settings", "")
     if command:
         yield from ("```bash", escaped(command), "```", "")
-    yield from _pairs(("Setting", "Value"), list(settings.items()))
-
-
-def _pairs(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table of texts."""
-    columns = [
-        Column(title or " ", "", lambda row, n=n: row[n], left=True)  # type: ignore[misc]
-        for n, title in enumerate(titles)
-    ]
-    return Table(columns, rows).markdown()
+    yield from pairs_table(("Setting", "Value"), settings.items()).markdown()
 
 
 def _loading(name: str, *, is_folder: bool) -> Iterator[str]:
     """Yield how to load and how to restore the file or folder."""
-    python = [
-        "from tensorcomp.torch import load_file  # or tensorcomp.numpy",
-        "",
-        f"tensors = load_file({name!a})",
-    ]
+    load, call = "tensorcomp.torch import load_file", f"tensors = load_file({name!a})"
     if is_folder:
-        python = [
-            "from transformers import AutoModel",
-            "",
-            "from tensorcomp.hub import from_pretrained",
-            "",
-            f"model = from_pretrained(AutoModel, {name!a})",
-        ]
-    import shlex
-
-    restored = f"tensorcomp decompress {shlex.quote(escaped(name))}"
-    yield from ("", "### Load", "", "```python", *python, "```")
-    yield from ("", "### Restore", "", "```bash", "pip install tensorcomp", restored, "```")
+        load = "tensorcomp.hub import from_pretrained"
+        call = f"model = from_pretrained(AutoModel, {name!a})  # AutoModel of transformers"
+    restore = f"tensorcomp decompress {shlex.quote(escaped(name))}"
+    yield from ("", "### Load", "", "```python", f"from {load}", "", call, "```")
+    yield from ("", "### Restore", "", "```bash", "pip install tensorcomp", restore, "```")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class Report(NamedTuple):
     kind: str  # of work
     figures: Sequence[tuple[str, str, str]]  # titles, values, and what there is to add
     table: Table
-    noun: str = "tensor"  # what each row of the table is
+    nouns: str = "tensors"  # what the rows of the table are
     notes: Sequence[str] = ()
     legend: Sequence[str] = ()  # of the table's columns
     sections: Sequence[Section | Plot] = ()
@@ -74,7 +74,11 @@ def shares_section(
 
     `names` are those of the sizes; with one of them there is nothing after.
     """
-    groups = [_sum(label, some) for label, some in groupby(_sorted(shares), lambda one: one.label)]
+    groups: dict[str, Share] = {}
+    for one in shares:
+        before = groups.get(one.label, Share(one.label, 0, 0, 0, 0))
+        groups[one.label] = Share(one.label, *map(sum, zip(before[1:], one[1:], strict=True)))
+    rows = [groups[label] for label in sorted(groups, key=lambda one: natural(printable(one)))]
     head, both = title.rpartition(" ")[2].capitalize(), len(names) > 1
     columns = [
         Column(head, "", lambda row: row.label, printable, left=True),
@@ -86,7 +90,7 @@ def shares_section(
     ]
     shown = columns if both else [*columns[:3], columns[5]]
     note = f"Bars: {names[0].lower()}, and {names[-1].lower()} in front" if both else "Bars: bytes"
-    return Section(title, Table(shown, groups), lambda row: row[1 : 2 + both], note)
+    return Section(title, Table(shown, rows), lambda row: row[1 : 2 + both], note)
 
 
 def layers(shares: Iterable[Share]) -> list[Share]:
@@ -98,7 +102,7 @@ def layers(shares: Iterable[Share]) -> list[Share]:
     found = [(_LAYER.match(one.label), one) for one in shares]
     stems = {(match[1], int(match[2])) for match, _ in found if match}
     run = math.ceil(len(stems) / (_MOST - 8)) if len(stems) > _MOST else 1
-    last = {stem: max(number for other, number in stems if other == stem) for stem, _ in stems}
+    last = dict(sorted(stems))
 
     def label(match: re.Match[str] | None, name: str) -> str:
         if match is None:
@@ -115,6 +119,12 @@ def layers(shares: Iterable[Share]) -> list[Share]:
     return [one if one.label in listed else one._replace(label="others") for one in labelled]
 
 
+def pairs_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table of texts."""
+    columns = (Column(title, "", itemgetter(n), left=True) for n, title in enumerate(titles))
+    return Table(list(columns), list(rows))
+
+
 def natural(text: str) -> tuple[str | int, ...]:
     """Return a key by which numbers in names sort as numbers.
 
@@ -124,15 +134,6 @@ def natural(text: str) -> tuple[str | int, ...]:
     ['layers.9', 'layers.10']
     """
     return tuple(int(part) if n % 2 else part for n, part in enumerate(re.split(r"(\d+)", text)))
-
-
-def _sorted(shares: Iterable[Share]) -> list[Share]:
-    return sorted(shares, key=lambda one: (natural(printable(one.label)), one.label))
-
-
-def _sum(label: str, shares: Iterable[Share]) -> Share:
-    _, before, after, weights, tensors = zip(*shares, strict=True)
-    return Share(label, sum(before), sum(after), sum(weights), sum(tensors))
 
 
 def _bits(row: Share) -> float | None:

@@ -21,11 +21,7 @@ from tensorcomp.gradients.cost_model.estimate import Estimate
 from tensorcomp.io.files import atomic_file
 from tensorcomp.metrics.comparison import Comparison
 from tensorcomp.pipeline.summary import CheckpointSummary
-from tensorcomp.reports.checkpoint_report import (
-    checkpoint_report,
-    compressed_report,
-    planned_report,
-)
+from tensorcomp.reports.checkpoint_report import checkpoint_report
 from tensorcomp.reports.comparison_report import comparison_report
 from tensorcomp.reports.estimate_report import estimate_report
 from tensorcomp.reports.html_page import html_page
@@ -33,9 +29,7 @@ from tensorcomp.reports.model_card import model_card
 from tensorcomp.reports.report import Report
 
 _REPORTS: Mapping[type, Callable[[Any], Report]] = {
-    CompressResult: compressed_report,
-    PlanReport: planned_report,
-    CheckpointSummary: checkpoint_report,
+    **dict.fromkeys((CompressResult, PlanReport, CheckpointSummary), checkpoint_report),
     Comparison: comparison_report,
     Estimate: estimate_report,
     Report: lambda report: report,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
@@ -16,6 +17,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 10, 10, 46
 _COLOURS = 6
 _MOST_TICKS = 8
 _LEAST_X, _LEAST_Y = 1.0, 6.0  # of what axes show: a bit and its decibels
+_Span: TypeAlias = "tuple[float, float]"
 _Place: TypeAlias = "Callable[[float, float], tuple[float, float]]"
 
 
@@ -26,42 +28,36 @@ def plot_figure(plot: Plot, name: str) -> Element:
     (left, right), (low, high) = across, up = _range(xs, _LEAST_X), _range(ys, _LEAST_Y)
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return (
-            _LEFT + (_WIDTH - _LEFT - _RIGHT) * (x - left) / (right - left),
-            _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - y) / (high - low),
-        )
+        along, down = (x - left) / (right - left), (high - y) / (high - low)
+        width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+        return _LEFT + width * along, _TOP + height * down
 
-    drawn, legend, count = [], [], 0
+    drawn, legend, colours = list(_axes(plot, across, up, place)), [], itertools.count()
     for one in plot.series:
-        classes = f"c{count % _COLOURS}" if one.rows else "limit"
-        count += bool(one.rows)
-        inside = [(x, y) for x, y in one.points if left <= x <= right and low <= y <= high]
-        drawn += _paths(one._replace(points=inside), classes, place)
-        swatch = element("svg", *_swatch(one, classes), viewBox="0 0 20 10", classes="lines")
-        swatch.set("aria-hidden", "true")
+        colour = f"c{next(colours) % _COLOURS}" if one.rows else "limit"
+        inside = [at for at in one.points if left <= at[0] <= right and low <= at[1] <= high]
+        drawn += _paths(one, [place(*at) for at in inside], colour)
+        if one.rows:
+            drawn[-1].set("data-rows", " ".join(map(str, one.rows)))
+        sample = _paths(one, [(4, 5), (16, 5)], colour)
+        swatch = element("svg", *sample, viewBox="0 0 20 10", classes="lines", aria_hidden="true")
         legend.append(element("li", swatch, element("span", printable(one.label))))
     said = (
-        f"{sum(len(one.rows) for one in plot.series):,} points: {plot.x} from {min(xs):.3g} to "
-        f"{max(xs):.3g}, {plot.y} from {min(ys):.3g} to {max(ys):.3g}."
+        f"{len(points):,} points: {plot.x} from {min(xs):.3g} to {max(xs):.3g}, {plot.y} from "
+        f"{min(ys):.3g} to {max(ys):.3g}."
     )
-    svg = element(
-        "svg",
-        element("title", plot.title, id=f"{name}-title"),
-        element("desc", said, id=f"{name}-desc"),
-        *_axes(plot, across, up, place),
-        *drawn,
-        element("circle", r="6", classes="ring", visibility="hidden"),
-        classes="plot lines",
-        role="img",
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-    )
-    svg.set("aria-labelledby", f"{name}-title {name}-desc")
+    title = element("title", plot.title, id=f"{name}-title")
+    parts = [title, element("desc", said, id=f"{name}-desc"), *drawn]
+    parts.append(element("circle", r="6", classes="ring", visibility="hidden"))
+    named = f"{name}-title {name}-desc"
+    box, classes = f"0 0 {_WIDTH} {_HEIGHT}", "plot lines"
+    svg = element("svg", *parts, classes=classes, role="img", viewBox=box, aria_labelledby=named)
     note = f"{said} {plot.note} All numbers are in the table below."
-    legends = element("ul", *legend, classes="legend")
-    return element("figure", svg, element("output"), legends, element("p", note, classes="note"))
+    listed = element("ul", *legend, classes="legend")
+    return element("figure", svg, element("output"), listed, element("p", note, classes="note"))
 
 
-def _range(values: Sequence[float], least: float) -> tuple[float, float]:
+def _range(values: Sequence[float], least: float) -> _Span:
     """Return what an axis shows: the values, and some room; from 0 if they are near to it."""
     span = max(values) - min(values)
     room = max(0.08 * span, (least - span) / 2)
@@ -69,23 +65,21 @@ def _range(values: Sequence[float], least: float) -> tuple[float, float]:
     return (0.0 if min(values) >= 0 and low < max(values) / 4 else low), max(values) + room
 
 
-def _axes(
-    plot: Plot, xs: tuple[float, float], ys: tuple[float, float], place: _Place
-) -> list[Element]:
-    """Return lines and numbers along both axes, and what they are."""
-    drawn = []
-    for x in _ticks(*xs):
-        (left, bottom), (_, top) = place(x, ys[0]), place(x, ys[1])
-        drawn.append(_path([(left, bottom), (left, top)], "grid"))
-        drawn.append(_text(left, _HEIGHT - _BOTTOM + 18, f"{x:g}", "middle"))
-    for y in _ticks(*ys):
-        left, height = place(xs[0], y)
-        drawn.append(_path([(left, height), place(xs[1], y)], "grid"))
-        drawn.append(_text(_LEFT - 8, height + 4, f"{y:g}", "end"))
-    drawn.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, plot.x, "middle"))
-    label = _text(-(_TOP + _HEIGHT - _BOTTOM) / 2, 13, plot.y, "middle")
+def _axes(plot: Plot, across: _Span, up: _Span, place: _Place) -> Iterator[Element]:
+    """Yield lines and numbers along both axes, and what they are."""
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    for x in _ticks(*across):
+        at, _ = place(x, up[0])
+        yield element("path", d=f"M{at:.1f} {_TOP}V{bottom}", classes="grid")
+        yield _text(f"{x:g}", at, bottom + 18)
+    for y in _ticks(*up):
+        _, at = place(across[0], y)
+        yield element("path", d=f"M{_LEFT} {at:.1f}H{right}", classes="grid")
+        yield _text(f"{y:g}", _LEFT - 8, at + 4, "end")
+    yield _text(plot.x, (_LEFT + right) / 2, _HEIGHT - 6)
+    label = _text(plot.y, -(_TOP + bottom) / 2, 13)
     label.set("transform", "rotate(-90)")
-    return [*drawn, label]
+    yield label
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -95,30 +89,16 @@ def _ticks(low: float, high: float) -> list[float]:
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _paths(one: Series, classes: str, place: _Place) -> list[Element]:
-    """Return a line, dots, or both; dots know which rows they are."""
-    places = [place(*point) for point in one.points]
-    lines = [_path(places, classes)] if places and (one.joined or not one.rows) else []
-    if not one.rows:
-        return lines
-    dots = element("path", d="".join(f"M{x:.1f} {y:.1f}h0" for x, y in places))
-    dots.set("class", f"{classes} points")
-    dots.set("data-rows", " ".join(map(str, one.rows)))
-    return [*lines, dots]
+def _paths(one: Series, places: Sequence[tuple[float, float]], colour: str) -> list[Element]:
+    """Return a line, dots, or both."""
+    texts, paths = [f"{x:.1f} {y:.1f}" for x, y in places], []
+    if places and (one.joined or not one.rows):
+        paths.append(element("path", d="M" + "L".join(texts), classes=colour))
+    if one.rows:
+        dots = "".join(f"M{text}h0" for text in texts)
+        paths.append(element("path", d=dots, classes=f"{colour} points"))
+    return paths
 
 
-def _swatch(one: Series, classes: str) -> list[Element]:
-    dot = element("path", d="M10 5h0", classes=f"{classes} points")
-    return [_path([(0, 5), (20, 5)], classes)] * (one.joined or not one.rows) + [dot] * bool(
-        one.rows
-    )
-
-
-def _path(places: Sequence[tuple[float, float]], classes: str) -> Element:
-    return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places), classes=classes)
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> Element:
-    made = element("text", text, x=f"{x:.1f}", y=f"{y:.1f}")
-    made.set("text-anchor", anchor)
-    return made
+def _text(text: str, x: float, y: float, anchor: str = "middle") -> Element:
+    return element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)

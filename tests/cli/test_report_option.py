@@ -39,7 +39,9 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(v, marks=[pytest.mark.slow] * (v == "bench")) for v in VERBS]
+)
 def test_every_verb_has_reports(run, verb):
     done = run(verb, "--report", "page.html")
     assert (done.status, done.stderr) == (0, "")

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import math
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_structure_that_screen_readers_need(page):
         for name in (attributes.get("aria-labelledby") or "").split():
             assert name in ids
     assert all("aria-labelledby" in one for one in made.of("section"))
-    assert len(made.of("caption")) == len(made.of("table")) == 4
+    assert len(made.of("caption")) == len(made.of("table")) == 5
     pictures = [one for one in made.of("svg") if one.get("role") == "img"]
     assert [one["aria-labelledby"].split() for one in pictures] == [
         ["section2-title", "section2-desc"]
@@ -171,12 +172,19 @@ def test_infinities_and_nan(page):
     assert dots["data-rows"] == "2"
 
 
-@pytest.mark.parametrize("rows", [[], [row("only")], [row("only", rel_l2=0.0)]])
-def test_few_tensors(page, rows):
+@pytest.mark.parametrize("errors", [(), (0.05,), (0.0,), (math.inf,), (0.0, math.nan)])
+def test_few_tensors(page, errors):
+    rows = [row(f"w{n}", rel_l2=error) for n, error in enumerate(errors)]
     made = page(summary(*rows))
     assert made.data["rows"] == len(rows)
-    drawn = any("data-rows" in one for one in made.of("path"))
-    assert drawn == any(one.rel_l2 for one in rows)
+    assert any("data-rows" in one for one in made.of("path")) == (0.05 in errors)
+
+
+def test_ten_thousand_names_without_structure_take_no_time(page):
+    begun = time.perf_counter()
+    made = page(summary(*(row(f"{n * 7919 % 10_007}.w{n}") for n in range(10_000))))
+    assert time.perf_counter() - begun < 10
+    assert made.data["rows"] == 10_000
 
 
 def test_size(page):
