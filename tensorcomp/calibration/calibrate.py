@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from tensorcomp.calibration.preserve_state import (
 from tensorcomp.calibration.signal_flow import synaptic_flow
 from tensorcomp.calibration.targets import Where, prunable_parameters, require_values, unwrapped
 from tensorcomp.errors import PruningError
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.planning.statistics import CALIBRATED as CALIBRATED
 from tensorcomp.planning.statistics import CURVATURE, STATISTICS, Statistics
 
@@ -156,11 +156,11 @@ def calibrate(
             raise PruningError(
                 f"{' and '.join(CURVATURE)} are measured without masks and by a run of their own"
             )
-        place = None if out is None else Path(out)
+        place = None if out is None else location(out)
         require_values(model)
         measure = partial(measure_curvature, loss=loss, batches=batches, where=where, dtype=dtype)
         measure = partial(measure, train_mode=bool(train_mode), memory=memory, seed=seed, job=job)
-        curvature = measure(model, data, progress=progress, out=place)
+        curvature = measure(model, data, progress=progress, out=None if is_remote(place) else place)
         chosen = {name: array for name, array in curvature.arrays.items() if name in asked}
         curvature = replace(curvature, arrays=chosen)
         return curvature if place is None else written(curvature, place, force=force)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import xxhash
 
+from tensorcomp.io.locations import is_remote
 from tensorcomp.planning.statistics import Statistics
 
 
@@ -47,4 +48,6 @@ def written(found: Statistics, out: Path, *, force: bool) -> Statistics:
 
 def _partial_files(out: Path) -> list[Path]:
     """Return the files of finished groups beside an output."""
+    if is_remote(out):  # where nothing is kept
+        return []
     return list(out.parent.glob(f"{glob.escape(out.name)}.partial-*"))

@@ -42,7 +42,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -232,6 +231,7 @@ class Statistics:
         """
         from tensorcomp.checkpoints.safetensors.header import build_header
         from tensorcomp.io.files import atomic_file
+        from tensorcomp.io.locations import location
 
         tensors = {
             f"{statistic}/{name}": np.ascontiguousarray(array)
@@ -246,7 +246,7 @@ class Statistics:
         about: dict[str, Any] = {"version": version, "batches": self.batches}
         about["samples"] = self.samples
         about |= {key: found for key in (*_LISTS, *_MAPS) if (found := getattr(self, key))}
-        with atomic_file(Path(path), force=force) as file:
+        with atomic_file(location(path), force=force) as file:
             file.write(build_header(infos, {_KEY: json.dumps(about)}))
             for array in tensors.values():
                 file.write(array.reshape(-1).view(np.uint8).data)
@@ -264,7 +264,7 @@ class Statistics:
         """
         if isinstance(path, Statistics):
             return path
-        checkpoint = open_checkpoint(Path(path))
+        checkpoint = open_checkpoint(path)
         metadata = checkpoint.template().structure.get("metadata")
         about = _about(metadata, path)
         arrays: dict[str, dict[str, np.ndarray]] = {}

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -79,10 +78,11 @@ def save_keep_indices(
         If it cannot be written, or exists.
     """
     from tensorcomp.io.files import atomic_file
+    from tensorcomp.io.locations import location
 
     value = {
         name: {"shape": own.shape, "kept_rows": own.rows, "kept_columns": own.columns}
         for name, own in kept.items()
     }
-    with atomic_file(Path(path), force=force) as file:
+    with atomic_file(location(path), force=force) as file:
         file.write((json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8"))

@@ -19,6 +19,7 @@ from tensorcomp.api.plan import PlanReport
 from tensorcomp.errors import CheckpointError
 from tensorcomp.gradients.cost_model.estimate import Estimate
 from tensorcomp.io.files import atomic_file
+from tensorcomp.io.locations import location
 from tensorcomp.metrics.comparison import Comparison
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.reports.checkpoint_report import checkpoint_report
@@ -79,7 +80,7 @@ def save_report(
     >>> result = compress("model.safetensors", "small.tc.safetensors", budget=budget)
     >>> save_report(result, "card.md")
     """
-    path = Path(path)
+    path = location(path)
     text = report_text(result, path, title=title, command=command, settings=settings)
     with atomic_file(path, force=force) as file:
         file.write(text.encode())

@@ -9,13 +9,17 @@ from object_store import BUCKET, CUT, DROP
 from safetensors.numpy import save_file
 
 import tensorcomp
+from tensorcomp.calibration.calibrate import calibrate
 from tensorcomp.container.writer import CompressedWriter
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io import s3_upload
 from tensorcomp.io.files import atomic_file
 from tensorcomp.io.locations import location
 from tensorcomp.io.s3_upload import PartIsSent, S3Upload
+from tensorcomp.planning.statistics import Statistics
 from tensorcomp.progress import Progress
+from tensorcomp.pruning.keep_indices import save_keep_indices
+from tensorcomp.reports.save_report import save_report
 
 MIB = 1 << 20
 PART = 5 * MIB  # the least that S3 takes
@@ -409,3 +413,48 @@ def test_files_of_a_store_are_not_replaced(s3, checkpoint):
     with pytest.raises(CheckpointError, match="expected local files to replace"):
         tensorcomp.compress(url, replace=True)
     assert s3.keys() == ["x.safetensors"]
+
+
+def test_all_that_writes_a_file_writes_objects(s3, checkpoint):
+    statistics = Statistics(
+        {"second_moment": {"w": np.eye(3, dtype=np.float32)}}, positions={"w": 9}
+    )
+    statistics.save(s3.url("statistics.safetensors"))
+    back = Statistics.load(s3.url("statistics.safetensors"))
+    np.testing.assert_array_equal(back.arrays["second_moment"]["w"], np.eye(3))
+    save_keep_indices({}, s3.url("kept.json"))
+    assert s3.get("kept.json") == b"{}\n"
+    save_report(tensorcomp.inspect(checkpoint), s3.url("card.md"))
+    assert s3.get("card.md").startswith(b"#")
+
+
+def test_calibration_writes_an_object(s3):
+    torch = pytest.importorskip("torch")
+    model, data = (
+        torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2)),
+        torch.randn(9, 8),
+    )
+    url = s3.url("statistics.safetensors")
+    calibrate(model, [data], statistics=("second_moment",), memory=1, out=url)
+    assert s3.keys() == ["statistics.safetensors"]
+
+
+def test_from_store_to_store(s3, folder, tmp_path):
+    for name, data in local_contents(folder).items():
+        s3.put(f"m/{name}", data)
+    small = tensorcomp.compress(folder, tmp_path / "m.tc", threads=1).path
+    names = set(local_contents(small)) - {"more/same.tc.safetensors"}
+    s3.client.delete_object(Bucket=BUCKET, Key="m/more/same.safetensors")  # stores have no links
+    tensorcomp.compress(s3.url("m"), threads=1)
+    found = contents(s3, "m.tc/")
+    assert found == {name: (small / name).read_bytes() for name in names}
+    tensorcomp.decompress(s3.url("m.tc"), s3.url("back"), threads=1)
+    assert contents(s3, "back/") == contents(s3, "m/")
+    with pytest.raises(CheckpointError, match="lies in the input folder"):
+        tensorcomp.compress(s3.url("m"), s3.url("m/x"), threads=1)
+    tensorcomp.compress(s3.url("m/model-00001-of-00002.safetensors"), threads=1)
+    shard = "model-00001-of-00002.tc.safetensors"
+    assert s3.get(f"m/{shard}") == (small / shard).read_bytes()
+    file = s3.url("m/model-00001-of-00002.safetensors")
+    with pytest.raises(CheckpointError, match="would replace the input"):
+        tensorcomp.compress(file, file, threads=1)
