@@ -174,12 +174,13 @@ def changing(change: Work, job: Writer, *_: object) -> Iterator[Try]:
 
 def _outputs(folder: Path) -> dict[Path, bytes]:
     """Return the files beside the model."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "changed")
-    inputs = folder / "m"
+    inputs, unfinished = folder / "m", folder / "out.partial"
     return {
         path: path.read_bytes()
-        for path in files
-        if inputs not in path.parents and "tensorcomp-" not in str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "changed"
+        if {inputs, unfinished}.isdisjoint(path.parents)
+        if "tensorcomp-" not in str(path.relative_to(folder))
     }
 
 

@@ -131,6 +131,17 @@ def _merge(folder: Path) -> None:
     tensorcomp.merge(folder / "m", folder / "out", force=True)
 
 
+def _merge_or_redo(folder: Path) -> None:
+    """Merge parts; compress them first where they are merged, or their sources seem changed."""
+    try:
+        if not (folder / "out.partial").exists():
+            _in_parts(folder)
+        _merge(folder)
+    except VerificationError:
+        _in_parts(folder)
+        _merge(folder)
+
+
 def _on_executor(folder: Path) -> None:
     with ThreadPoolExecutor(1) as executor:
         tensorcomp.compress(folder / "m", folder / "out", executor=executor, force=True)
@@ -322,7 +333,9 @@ WRITERS: dict[str, Writer] = {
         _prepare("compress"), lambda folder: (_in_parts(folder), _merge(folder)), _check_out
     ),
     "merge": Writer(
-        lambda folder: (_prepare("compress")(folder), _in_parts(folder)), _merge, _check_out
+        lambda folder: (_prepare("compress")(folder), _in_parts(folder)),
+        _merge_or_redo,
+        _check_out,
     ),
     "compress on an executor": Writer(_prepare("compress"), _on_executor, _check_out),
     "compress --replace": Writer(
