@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,10 +32,12 @@ from tensorcomp.errors import CheckpointError, VerificationError
 from tensorcomp.io.files import atomic_file, link_file
 from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.options import CompressOptions
-from tensorcomp.pipeline.parts import deal, mark_of
-from tensorcomp.pipeline.shard_task import ShardTask, finished_task
+from tensorcomp.pipeline.parts import deal, shard_tasks
+from tensorcomp.pipeline.shard_task import finished_task
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.budgets import budget_of
+
+_AT_ONCE = 16  # shards that are looked at
 
 
 def merge(
@@ -121,10 +124,9 @@ def paths_of(job: JobFolder) -> dict[Path, Path]:
 
 def _checked(job: JobFolder) -> dict[Path, FileResult]:
     """Return the results of all shards; require that they are there, and within the budget."""
-    mark, found = mark_of(job), {}
-    for shard in job.outputs:
-        paths = job.source / shard, job.staged(shard), job.report(shard)
-        found[shard] = finished_task(ShardTask(*paths, {}, CompressOptions(), mark))
+    tasks = shard_tasks(job, {shard: {} for shard in job.outputs}, CompressOptions(), None)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a store takes its time to answer
+        found = dict(zip(job.outputs, pool.map(finished_task, tasks), strict=True))
     files = {shard: result for shard, result in found.items() if result is not None}
     lacking = found.keys() - files.keys()
     if lacking:

@@ -133,7 +133,7 @@ def _text(name: str, value: Any) -> str:
     return f"a file of digest {digest.hexdigest()}"
 
 
-def mark_of(job: JobFolder, plan: Plan | None = None) -> dict[str, str]:
+def _mark(job: JobFolder, plan: Plan | None) -> dict[str, str]:
     """Return digests of what the shards of a job have in common."""
     options = json.dumps(job.options, sort_keys=True)
     texts = {"options": options} | ({} if plan is None else {"plan": plan_to_json(plan, {})})
@@ -168,7 +168,7 @@ def shard_tasks(
     plan : Plan or None
         With its statistics. What they are of a tensor, workers read themselves.
     """
-    mark = mark_of(job, plan)
+    mark = _mark(job, plan)
 
     def task(shard: str, names: Mapping[str, str]) -> ShardTask:
         own = options

@@ -24,6 +24,8 @@ from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.progress import Progress
 
+_TAGS = ("ETag", "etag", "LastModified", "mtime", "created")  # of various stores
+
 
 @dataclass(frozen=True)
 class ShardTask:
@@ -128,7 +130,9 @@ def _compress(task: ShardTask, progress: Progress) -> FileResult:
 def _state(path: Path) -> dict[str, Any]:
     """Return what tells that a source is another one now."""
     with reading(path):
+        if is_remote(path):
+            info = cast("RemotePath", path).info()
+            tag = (str(info[key]) for key in _TAGS if key in info)
+            return {"bytes": info["size"], "tag": next(tag, "")}
         status = path.stat()
-        state = {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-        tag = cast("RemotePath", path).info().get("ETag") if is_remote(path) else None
-        return state if tag is None else {**state, "etag": tag}
+        return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

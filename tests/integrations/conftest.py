@@ -26,6 +26,7 @@ if any(importlib.util.find_spec(name) is None for name in ("moto", "s3fs", "boto
         "test_object_store_reading.py",
         "test_object_store_stops.py",
         "test_object_store_writing.py",
+        "test_parts_in_object_store.py",
     ]
 if importlib.util.find_spec("playwright") is None:
     collect_ignore += ["test_report_in_browser.py"]
