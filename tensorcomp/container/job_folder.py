@@ -23,7 +23,7 @@ PARTIAL = ".partial"
 _JOB, _STAGED, _REPORTS = "job.json", "shards", "reports"
 _VERSION = 1
 _TRIES, _PAUSE = 600, 0.1  # seconds; while another process writes the job
-_WAITS, _WAIT = 24, 5.0
+_WAITS, _WAIT = 120, 5.0  # the heads of 1,000 shards take three minutes
 
 
 @dataclass(frozen=True)
