@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from range_server import CUT, SLOW, WHOLE, RangeServer, range_server
 
 import tensorcomp
 from tensorcomp.checkpoints.open import detect_format, open_checkpoint
@@ -18,7 +19,6 @@ from tensorcomp.errors import CheckpointError, FormatError, MissingFileError, Te
 from tensorcomp.io import remote_file, store_errors
 from tensorcomp.io.locations import location
 from tensorcomp.io.remote_file import RemoteFile
-from tests.support.range_server import CUT, SLOW, WHOLE, RangeServer, range_server
 
 pytest.importorskip("aiohttp")
 
