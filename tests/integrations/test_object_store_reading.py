@@ -139,9 +139,7 @@ def test_faults_that_stay_are_one_line(s3, model, fault, error, message):
 
 
 def test_what_is_not_there_is_named(s3):
-    with pytest.raises(
-        MissingFileError, match=r"nothing\.safetensors: cannot be read: there is no"
-    ):
+    with pytest.raises(MissingFileError, match=r"nothing\.safetensors: .* there is no such"):
         tensorcomp.load_file(s3.url("nothing.safetensors"))
     with pytest.raises(MissingFileError, match="there is no such bucket"):
         tensorcomp.load_file("s3://no-such-bucket/a.safetensors")
