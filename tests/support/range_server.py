@@ -24,6 +24,7 @@ class RangeServer:
 
     address: str
     files: dict[str, bytes] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     fault: Callable[[int], int | str | None] = lambda _number: None
     delay: float = 0.0
@@ -32,6 +33,7 @@ class RangeServer:
     def put(self, name: str, data: bytes) -> str:
         """Serve a file; return its URL."""
         self.files[name] = data
+        self.tags[name] = f'"{hashlib.md5(data).hexdigest()}"'
         return f"{self.address}/{name}"
 
     def ranges(self) -> list[str | None]:
@@ -70,13 +72,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         store.requests.append((self.command, asked))
         fault = store.fault(number)
         time.sleep(store.delay)
-        data = store.files.get(self.path.partition("?")[0].lstrip("/"))
+        name = self.path.partition("?")[0].lstrip("/")
+        data, tag = store.files.get(name), store.tags.get(name, "")
         if fault == SLOW:
             time.sleep(1)
         if isinstance(fault, int) or data is None:
             self._answer(fault if isinstance(fault, int) else 404, store.body)
             return
-        tag = f'"{hashlib.md5(data).hexdigest()}"'
         if self.headers.get("If-Match", tag) != tag:
             self._answer(412, b"")
             return
