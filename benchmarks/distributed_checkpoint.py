@@ -168,7 +168,7 @@ def main(
             Limit(f"save of {row.way} / {SYNCED}", row.save / synced.save, MOST_TIME),
             Limit(f"load of {row.way} / {PLAIN}", row.load / plain.load, MOST_TIME),
             Limit(
-                f"async_save of {row.way} / save, {PLAIN}", row.blocked / plain.save, MOST_BLOCKED
+                f"async_save of {row.way} / save, {SYNCED}", row.blocked / synced.save, MOST_BLOCKED
             ),
         ]
     title = f"Save and load {raw / 1e6:.0f} MB of tensors by torch.distributed.checkpoint"

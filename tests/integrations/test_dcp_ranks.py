@@ -186,6 +186,24 @@ def test_ranks_may_save_without_collectives(tmp_path):
         assert_same(saved, found)
 
 
+def save_in_a_group(folder):
+    warnings.simplefilter("ignore")
+    group = distributed.new_group([1, 2])
+    if distributed.get_rank():
+        state = {"w": torch.arange(9.0), "n": torch.ones(5)}
+        dcp.save(state, storage_writer=Writer(folder), process_group=group)
+        found = {"w": torch.zeros(9), "n": torch.zeros(5)}
+        dcp.load(found, storage_reader=Reader(folder), process_group=group)
+        assert torch.equal(found["w"], state["w"])
+        assert torch.equal(found["n"], state["n"])
+
+
+def test_some_ranks_may_save_together(tmp_path):
+    run(save_in_a_group, tmp_path, world=3)
+    names = sorted(path.name for path in tmp_path.glob("*.tc.safetensors"))
+    assert names == ["__0_0.tc.safetensors", "__1_0.tc.safetensors"]  # each tensor once
+
+
 def save_number(folder, number):
     warnings.simplefilter("ignore")
     values = {"w": torch.full((40, 64), float(number)), "moment": torch.full((40, 64), -number)}
