@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorcomp._formatting import counted
+from tensorcomp._log import LOGGER
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, MissingFileError
 from tensorcomp.io.files import UNFINISHED, atomic_file, reading, writing
 from tensorcomp.io.locations import is_remote, location
@@ -119,10 +120,12 @@ def begin_job(target: Path, make: Callable[[], JobFolder], *, is_first: bool = T
     CheckpointError
         If it cannot be written.
     """
-    for _ in range(1 if is_first or not is_remote(target) else _WAITS):
+    for turn in range(1 if is_first or not is_remote(target) else _WAITS):
+        if turn == 1:
+            LOGGER.warning("%s: waits for the part 0, which begins it", partial_folder(target))
+        time.sleep(_WAIT if turn else 0)
         if (found := read_job(target)) is not None:
             return found
-        time.sleep(0 if is_first or not is_remote(target) else _WAIT)
     made, path = {"tensorcomp_job": _VERSION, **vars(make())}, partial_folder(target) / _JOB
     del made["target"]  # which each process may see elsewhere
     text = json.dumps(made, indent=1, ensure_ascii=False, default=str)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from typing import Any, TypeVar
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 
 from tensorcomp._formatting import counted
 from tensorcomp._log import LOGGER
@@ -14,23 +20,8 @@ from tensorcomp.errors import CheckpointError, TensorcompError
 from tensorcomp.pipeline.shard_task import ShardTask, run_remotely
 from tensorcomp.pipeline.summary import FileResult
 
-Value = TypeVar("Value")
-
 _RETRIES = 2
 _PAUSE = 0.5  # seconds before another try: a worker that is being ended may still hold the file
-
-
-class _Here(Executor):
-    """The process itself, in place of an executor that is broken."""
-
-    def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
-        """Call the function now."""
-        future: Future[Value] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 def run_tasks(
@@ -67,7 +58,7 @@ def run_tasks(
                 except BrokenExecutor:
                     lost = counted(len(tasks) - len(results), "shard")
                     LOGGER.warning("the workers are lost: %s are compressed in this process", lost)
-                    executor = _Here()
+                    executor = ThreadPoolExecutor(1)
                     pending[executor.submit(run_remotely, tasks[index])] = index
             left = []
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
