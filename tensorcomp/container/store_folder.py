@@ -6,7 +6,6 @@ Objects cannot be renamed, so that a folder is there before it is whole.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,16 +13,16 @@ from typing import TYPE_CHECKING, cast
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.shards import is_index
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import UNFINISHED, atomic_file, is_temporary
-from tensorcomp.io.locations import RemotePath, is_remote
+from tensorcomp.io.files import UNFINISHED, is_temporary
+from tensorcomp.io.locations import RemotePath
 from tensorcomp.io.s3_upload import EXISTS
+from tensorcomp.io.spool import local_copy
 from tensorcomp.io.store_errors import repeated
 from tensorcomp.io.store_output import kind_of, put_file, spool_folder
 
 if TYPE_CHECKING:
     from tensorcomp.container.model import Model
 
-_BLOCK = 1 << 20
 _MARK = "tensorcomp was stopped while it wrote this folder; run the same command again\n"
 
 
@@ -122,15 +121,8 @@ def _refuse_existing_folder(target: Path, names: set[str], *, force: bool) -> se
 
 
 def _copy(source: Path, target: Path) -> None:
-    if not is_remote(source):
-        put_file(source, target, force=True)
-        return
-    nbytes = source.stat().st_size
-    with (
-        source.open("rb") as data,
-        atomic_file(target, force=True, nbytes=nbytes) as file,
-    ):
-        shutil.copyfileobj(data, file, _BLOCK)
+    with local_copy(source) as file:
+        put_file(file, target, force=True)
 
 
 def _copy_within(source: Path, target: Path) -> None:
