@@ -34,7 +34,8 @@ def checkpoint_report(result: CompressResult | CheckpointSummary) -> Report:
         shares_section("Bytes by role", by_role, names),
         shares_section("Bytes by layer", layers(shares), names),
     ]
-    worst = worst_table(summary.table(), sorted(rows, key=_quality), _OF_WORST)
+    lost = sorted((row for row in rows if row.rel_l2), key=_quality)
+    worst = worst_table(summary.table(), lost, _OF_WORST)
     return Report(
         kind,
         list(_figures(summary)),

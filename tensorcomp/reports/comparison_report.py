@@ -25,7 +25,11 @@ def comparison_report(found: Comparison) -> Report:
         ("Largest error", f"{total.max_abs:.3g}", "of any float"),
         ("Equal tensors", f"{equal:,}", f"of {len(rows):,}, {len(found.problems):,} not compared"),
     ]
-    shares = layers(_share(row) for row in rows if row.a is not None and row.b is not None)
+    shares = layers(
+        Share(row.name, row.a.stored, row.b.stored, math.prod(row.a.shape))
+        for row in rows
+        if row.a is not None and row.b is not None
+    )
     sections = [shares_section("Bytes by layer", shares, ("a", "b"))] if shares else []
     table = comparison_table(found)
     places = [n for n, row in enumerate(rows) if _snr(row) is not None]
@@ -35,7 +39,7 @@ def comparison_report(found: Comparison) -> Report:
         [Series("tensors", points, places)],
         "Higher is nearer to a; equal tensors are not drawn.",
     )
-    lost = sorted((row for row in rows if row.errors), key=lambda row: _snr(row) or math.inf)
+    lost = sorted((rows[n] for n in places), key=lambda row: _snr(row) or 0.0)
     return Report(
         *("Comparison", figures, table),
         notes=[comparison_totals(found)],
@@ -45,9 +49,3 @@ def comparison_report(found: Comparison) -> Report:
 
 def _snr(row: TensorComparison) -> float | None:
     return None if row.errors is None else row.errors.snr_db
-
-
-def _share(row: TensorComparison) -> Share:
-    assert row.a is not None
-    assert row.b is not None
-    return Share(row.name, row.a.stored, row.b.stored, math.prod(row.a.shape))
