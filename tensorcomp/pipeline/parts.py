@@ -176,12 +176,11 @@ def shard_tasks(
             known = {key: plan.tensors[key] for key in names.values() if key in plan.tensors}
             plain = {key: replace(item, calibrated=None) for key, item in known.items()}
             by_statistics = any(item.by_statistics for item in plain.values())
-            own = CompressOptions(
+            own = replace(
+                options,
                 effort=options.effort or plan.effort,
                 plan=Plan(plain, effort=plan.effort),
                 statistics=options.statistics if by_statistics else None,
-                threads=options.threads,
-                chunk_elements=options.chunk_elements,
             )
         paths = job.source / shard, job.staged(shard), job.report(shard)
         return ShardTask(*paths, names, own, mark, job.sizes[shard])
