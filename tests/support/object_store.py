@@ -144,8 +144,13 @@ def _proxy(server: str) -> Iterator[ObjectStore]:
     class Handler(_Handler):
         pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
-        proxy.daemon_threads = True
+    class Proxy(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """Say nothing: clients are killed by tests."""
+
+    with Proxy(("127.0.0.1", 0), Handler) as proxy:
         Handler.store = ObjectStore(f"http://127.0.0.1:{proxy.server_port}")
         Handler.server_place = urlsplit(server).netloc
         thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
