@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import tensorcomp
-from tensorcomp.checkpoints.base import SourceTemplate, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.errors import FormatError
 from tensorcomp.pipeline.job import compress_source
 
 
-class Zeros:
+class Zeros(Checkpoint):
     """Two gigabytes of zeros, of which no page is ever touched."""
 
     nbytes = 2 << 30
