@@ -12,6 +12,7 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from operator import itemgetter
 from string import Template
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
@@ -125,9 +126,12 @@ def _row(columns: Sequence[Column], texts: Sequence[str], scope: str) -> Element
 
 
 def _bars(values: Sequence[float], longest: float) -> Element:
-    """Return bars from one edge, the last one in front; the numbers stand in the same row."""
-    widths = (f"{100 * value / longest:.2f}" for value in values)
-    bars = (element("rect", width=width, height="10") for width in widths)
+    """Return bars from one edge, the shortest in front; the numbers stand in the same row."""
+    lengths = zip(values, ("before", "after")[-len(values) :], strict=True)
+    bars = (
+        element("rect", width=f"{100 * value / longest:.2f}", height="10", classes=kind)
+        for value, kind in sorted(lengths, key=itemgetter(0), reverse=True)
+    )
     svg = element("svg", *bars, viewBox="0 0 100 10", preserveAspectRatio="none")
     svg.set("aria-hidden", "true")
     return svg

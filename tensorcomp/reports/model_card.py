@@ -26,9 +26,11 @@ def model_card(report: Report, title: str, command: str, settings: Mapping[str, 
 
 def _lines(report: Report, title: str, command: str, settings: Mapping[str, str]) -> Iterator[str]:
     about = f": {markdown_text(escaped(title))}" if title else ""
+    folder = report.stored is not None and report.stored.is_dir()
     yield f"## {report.kind}{about}"
     if report.stored is not None:
-        yield from ("", "Compressed by tensorcomp, into a file that is itself valid safetensors.")
+        files = "files that are themselves" if folder else "a file that is itself"
+        yield from ("", f"Compressed by tensorcomp, into {files} valid safetensors.")
     yield from ("", *pairs_table((" ", " ", " "), report.figures).markdown())
     if notes := [*report.notes, *report.legend]:
         yield from ("", *(f"- {markdown_text(escaped(note))}" for note in notes))
@@ -38,7 +40,7 @@ def _lines(report: Report, title: str, command: str, settings: Mapping[str, str]
     if report.nouns != "tensors":
         yield from ("", f"### All {report.nouns}", "", *report.table.markdown())
     if report.stored is not None:
-        yield from _loading(report.stored.name, is_folder=report.stored.is_dir())
+        yield from _loading(report.stored.name, is_folder=folder)
     yield from ("", "### Settings", "")
     if command:
         yield from ("```bash", escaped(command), "```", "")
@@ -47,10 +49,10 @@ def _lines(report: Report, title: str, command: str, settings: Mapping[str, str]
 
 def _loading(name: str, *, is_folder: bool) -> Iterator[str]:
     """Yield how to load and how to restore the file or folder."""
-    load, call = "tensorcomp.torch import load_file", f"tensors = load_file({name!a})"
+    load = ["from tensorcomp.torch import load_file", "", f"tensors = load_file({name!a})"]
     if is_folder:
-        load = "tensorcomp.hub import from_pretrained"
-        call = f"model = from_pretrained(AutoModel, {name!a})  # AutoModel of transformers"
+        load = ["from tensorcomp.hub import from_pretrained", "from transformers import AutoModel"]
+        load += ["", f"model = from_pretrained(AutoModel, {name!a})"]
     restore = f"tensorcomp decompress {shlex.quote(escaped(name))}"
-    yield from ("", "### Load", "", "```python", f"from {load}", "", call, "```")
+    yield from ("", "### Load", "", "```python", *load, "```")
     yield from ("", "### Restore", "", "```bash", "pip install tensorcomp", restore, "```")

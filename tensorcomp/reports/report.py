@@ -89,7 +89,9 @@ def shares_section(
         Column("Bits", "", _bits, bits_text),
     ]
     shown = columns if both else [*columns[:3], columns[5]]
-    note = f"Bars: {names[0].lower()}, and {names[-1].lower()} in front" if both else "Bars: bytes"
+    note = (
+        f"Bars: {names[0].lower()} in grey, {names[-1].lower()} in blue" if both else "Bars: bytes"
+    )
     return Section(title, Table(shown, rows), lambda row: row[1 : 2 + both], note)
 
 

@@ -306,6 +306,12 @@ def test_print_has_all_rows(show):
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".tools").is_hidden()
+    heading, cell = page.evaluate(
+        "['thead', 'tbody'].map((n) => getComputedStyle(table.querySelector(n + ' th')).padding)"
+    )
+    assert heading == cell
+    # Chromium repeats headings on each page only where they hold no boxes.
+    assert page.evaluate("getComputedStyle(table.querySelector('button')).display") == "contents"
     assert page.evaluate(
         "[...document.querySelectorAll('.wide')].every((n) => n.scrollWidth <= n.clientWidth + 1)"
     )

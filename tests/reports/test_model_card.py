@@ -88,6 +88,8 @@ def test_a_compressed_folder(tmp_path):
     (tmp_path / "model").mkdir()
     safetensors.numpy.save_file({"w": np.zeros((9, 9))}, tmp_path / "model" / "model.safetensors")
     made = card(compress(tmp_path / "model"), tmp_path / "card.md")
+    assert "into files that are themselves valid safetensors" in made
+    assert "from transformers import AutoModel" in made
     assert "from_pretrained(AutoModel, 'model.tc')" in made
     assert "| Error | none |" in made
     assert "tensorcomp decompress model.tc" in made

@@ -198,6 +198,14 @@ def test_the_worst_come_first_and_exact_ones_never(page):
     ]
 
 
+def test_the_shorter_bar_is_in_front(page):
+    rows = row("layers.0.w", nbytes=8192, stored=2048), row("layers.1.w", nbytes=2048, stored=8192)
+    bars = [attributes for tag, attributes in page(summary(*rows)).tags if tag == "rect"][-4:]
+    drawn = [(bar["class"], bar["width"]) for bar in bars]
+    first = [("before", "100.00"), ("after", "25.00")]
+    assert drawn == [*first, ("after", "100.00"), ("before", "25.00")]
+
+
 def test_size(page):
     few = len(page(summary(row("a"))).text.encode())
     many = [
